@@ -1,0 +1,56 @@
+# Every target makes .venv by itself; a bare clone needs only python3 and make. PYTHON=... chooses the interpreter.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench prove lock clean FORCE
+
+STAMP := .venv/.stamp
+PYTEST := .venv/bin/pytest -q -n 2 --dist worksteal
+TYPED := $(wildcard src tests bench)
+ARGS :=
+
+help: ## Show this list
+	@sed -n 's/^\([a-z][a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf 'make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this machine
+	.venv/bin/python examples/demo.py
+
+test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
+	$(PYTEST) tests $(ARGS)
+
+check: $(STAMP) ## Check format, lint, types and the rules of the repository
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy $(TYPED)
+	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_repository.py
+
+format: $(STAMP) ## Format the code and apply the safe lint fixes
+	.venv/bin/ruff check --fix-only --exit-zero --quiet .
+	.venv/bin/ruff format .
+
+bench: $(STAMP) ## Run the benchmarks
+	.venv/bin/python -m bench $(ARGS)
+
+prove: $(STAMP) ## Run all tests at full length (SHOAL_PROVE=1): many seeds, long runs
+	SHOAL_PROVE=1 $(PYTEST) --timeout=3600 tests $(ARGS)
+
+# uv keeps versions that still fit; UPGRADE=1 takes the newest. No header and no index lines: nothing of this
+# machine goes into the file. One lock serves every platform and every Python from 3.11 on.
+lock: ## Write requirements.lock anew from pyproject.toml (UPGRADE=1 takes newer versions)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	$(or $(PYTHON),python3) -m venv "$$tmp" && \
+	"$$tmp/bin/python" -m pip -qq --disable-pip-version-check install uv && \
+	"$$tmp/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --extra dev \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		$(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+
+clean: ## Remove .venv, caches and everything built
+	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build bench/out
+	find . -name .git -prune -o -name '*.pyz' -type f -exec rm -f {} +
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp holds the path of the repository, so a copied or moved .venv is made again.
+$(STAMP): requirements.lock pyproject.toml scripts/setup_venv.sh
+	@scripts/setup_venv.sh
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+$(STAMP): FORCE
+endif

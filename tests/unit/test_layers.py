@@ -1,0 +1,432 @@
+"""The rules of the rooms (docs/architecture.md), read from the source with `ast`.
+
+Each rule is a function from a tree of files to a list of complaints. The first half of the tests holds the
+rules on src/shoal; the second half plants one violation at a time in a small false tree, to prove that each
+rule can fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SHOAL = Path(__file__).resolve().parents[2] / "src" / "shoal"
+
+# A room imports itself and rooms of earlier layers. Rooms of one layer do not import each other.
+LAYERS = (
+    ("model",),
+    ("wire",),
+    ("sched", "flow", "data", "dht"),
+    ("engine",),
+    ("db", "provision", "storage"),
+    ("server", "pilot", "client"),
+    ("report",),
+    ("sim", "web"),
+    ("cli",),
+    ("testing",),
+)
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+HIDDEN = {"pilot": {"engine", "db", "provision"}, "client": {"engine", "db", "provision"}}
+FRONT_FILES = {"__init__.py", "__main__.py"}  # the only files outside rooms
+
+THOUGHT = {"model", "wire", "sched", "flow", "data", "dht", "engine"}
+# Clock, chance, disk, network, threads, processes, logs: thought is handed what it needs.
+# A name covers what is below it.
+HANDS = (
+    *("time", "random", "secrets", "uuid"),
+    *("os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "fcntl", "mmap"),
+    *("sqlite3", "dbm", "shelve"),
+    *("socket", "socketserver", "ssl", "select", "selectors", "asyncio", "ftplib", "smtplib"),
+    *("http.client", "http.server", "urllib.request", "xmlrpc"),
+    *("threading", "_thread", "queue", "sched", "concurrent", "multiprocessing"),
+    *("subprocess", "signal", "pty", "ctypes", "resource", "platform", "pwd", "grp", "getpass"),
+    *("logging", "warnings"),
+)
+HANDS_ALLOWED = {"random.Random"}  # the type of a generator that is passed in
+HANDS_BUILTIN = {"open", "io.open", "print", "input"}
+CLOCK_READS = {"now", "utcnow", "today"}
+
+STDLIB_ONLY = {"model", "wire", "sched", "data", "dht", "pilot", "flow"}
+STDLIB_EXCEPTIONS = {  # path prefix -> packages it may use
+    "wire/codec_fast.py": {"msgspec"},
+    "sched/vector/": {"numpy", "scipy"},
+}
+
+MAX_LINES = 400
+LONG_FILES: dict[str, str] = {}  # path -> why it may be longer than MAX_LINES
+EMPTY_NAMES = {"util", "utils", "common", "helper", "helpers", "misc", "manager"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `from shoal.model import ids` has target `shoal.model.ids`, base `shoal.model`."""
+
+    target: str
+    base: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file of the tree; `room` is empty for the files outside rooms."""
+
+    path: str
+    module: str
+    room: str
+    tree: ast.Module
+    lines: int
+
+
+def read_sources(shoal: Path) -> list[Source]:
+    """Read every Python file under the package folder `shoal`."""
+    found = []
+    for file in sorted(shoal.rglob("*.py")):
+        inner = file.relative_to(shoal)
+        text = file.read_text(encoding="utf-8")
+        module = ".".join(("shoal", *inner.with_suffix("").parts))
+        room = inner.parts[0] if len(inner.parts) > 1 else ""
+        found.append(Source(inner.as_posix(), module, room, ast.parse(text, str(file)), len(text.splitlines())))
+    return found
+
+
+def read_imports(tree: ast.AST, module: str) -> Iterator[Import]:
+    """Every import in a file, wherever it stands.
+
+    `module` is the dotted name of the file; that of a package ends in `.__init__`.
+    """
+    for vertex in ast.walk(tree):
+        if isinstance(vertex, ast.Import):
+            for alias in vertex.names:
+                yield Import(alias.name, alias.name, vertex.lineno)
+        elif isinstance(vertex, ast.ImportFrom):
+            base = vertex.module or ""
+            if vertex.level:
+                above = module.split(".")[: -vertex.level]
+                base = ".".join([*above, base]) if base else ".".join(above)
+            for alias in vertex.names:
+                yield Import(base if alias.name == "*" else f"{base}.{alias.name}", base, vertex.lineno)
+        elif isinstance(vertex, ast.Call) and vertex.args:
+            called, first = ast.unparse(vertex.func), vertex.args[0]
+            is_import = called in {"__import__", "import_module", "importlib.import_module"}
+            if is_import and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield Import(first.value, first.value, vertex.lineno)
+
+
+def is_below(target: str, name: str) -> bool:
+    """Is the dotted `target` the thing called `name`, or inside it?"""
+    return target == name or target.startswith(name + ".")
+
+
+def check_rooms(shoal: Path) -> list[str]:
+    """Only known rooms, and only the front files outside them."""
+    complaints = []
+    for entry in sorted(shoal.iterdir()):
+        if entry.is_dir() and entry.name != "__pycache__" and entry.name not in LEVEL:
+            complaints.append(f"{entry.name}/: unknown room")
+        if entry.suffix == ".py" and entry.name not in FRONT_FILES:
+            complaints.append(f"{entry.name}: stands outside the rooms")
+    return complaints
+
+
+def check_layers(shoal: Path) -> list[str]:
+    """Imports go to earlier layers only; the pilot and the client do not see the server's inside."""
+    complaints = []
+    for source in read_sources(shoal):
+        for item in read_imports(source.tree, source.module):
+            parts = item.target.split(".")
+            if parts[0] != "shoal" or len(parts) == 1:
+                continue
+            where, room = f"{source.path}:{item.line}", parts[1]
+            if room not in LEVEL:
+                if item.base != "shoal":  # `from shoal import __version__` names no room
+                    complaints.append(f"{where}: imports unknown room {room}")
+            elif source.path == "__init__.py":
+                complaints.append(f"{where}: shoal/__init__.py imports {room}, so every room would")
+            elif source.room in LEVEL and room != source.room:
+                if LEVEL[room] >= LEVEL[source.room]:
+                    complaints.append(f"{where}: {source.room} imports {room}")
+                elif room in HIDDEN.get(source.room, set()):
+                    complaints.append(f"{where}: {source.room} must not see {room}")
+    return complaints
+
+
+def check_thought(shoal: Path) -> list[str]:
+    """Rooms that decide have no hands: no clock, chance, disk, network, thread or log."""
+    complaints = []
+    for source in read_sources(shoal):
+        if source.room not in THOUGHT:
+            continue
+        for item in read_imports(source.tree, source.module):
+            if item.target not in HANDS_ALLOWED and any(is_below(item.target, name) for name in HANDS):
+                complaints.append(f"{source.path}:{item.line}: {source.room} imports {item.target}")
+        for vertex in ast.walk(source.tree):
+            if isinstance(vertex, ast.Call):
+                called = ast.unparse(vertex.func)
+                owner, _, last = called.rpartition(".")
+                reads_clock = last in CLOCK_READS and owner.split(".")[-1] in {"datetime", "date"}
+                if called in HANDS_BUILTIN or reads_clock:
+                    complaints.append(f"{source.path}:{vertex.lineno}: {source.room} calls {called}")
+    return complaints
+
+
+def check_stdlib_only(shoal: Path) -> list[str]:
+    """What travels in the pilot zip, and what decides for it, needs nothing installed."""
+    complaints = []
+    for source in read_sources(shoal):
+        if source.room not in STDLIB_ONLY:
+            continue
+        allowed = {"shoal"}.union(
+            *(packages for prefix, packages in STDLIB_EXCEPTIONS.items() if source.path.startswith(prefix))
+        )
+        for item in read_imports(source.tree, source.module):
+            package = item.target.split(".")[0]
+            if package not in allowed and package not in sys.stdlib_module_names:
+                complaints.append(f"{source.path}:{item.line}: {source.room} imports {package}")
+    return complaints
+
+
+def check_size(shoal: Path, exceptions: dict[str, str]) -> list[str]:
+    """No file is longer than one can hold in mind, and no exception stays when it is no longer needed."""
+    lines = {source.path: source.lines for source in read_sources(shoal)}
+    long = {path for path, count in lines.items() if count > MAX_LINES}
+    complaints = [f"{path}: {lines[path]} lines, more than {MAX_LINES}" for path in sorted(long - set(exceptions))]
+    complaints += [f"{path}: exception not needed" for path in sorted(set(exceptions) - long)]
+    complaints += [f"{path}: exception without a reason" for path, reason in exceptions.items() if not reason]
+    return complaints
+
+
+def check_names(shoal: Path) -> list[str]:
+    """No file or folder has a name that says nothing about what is in it."""
+    return [
+        f"{source.path}: empty name"
+        for source in read_sources(shoal)
+        if EMPTY_NAMES & set(Path(source.path).with_suffix("").parts)
+    ]
+
+
+# --- the rules hold on the product ---
+
+
+def expect_none(complaints: list[str]) -> None:
+    """Fail with one complaint per line."""
+    assert not complaints, "\n".join(["", *complaints])
+
+
+def test_there_is_something_to_check() -> None:
+    assert [source.path for source in read_sources(SHOAL)]
+
+
+def test_every_folder_is_a_known_room() -> None:
+    expect_none(check_rooms(SHOAL))
+
+
+def test_imports_go_to_earlier_layers_only() -> None:
+    expect_none(check_layers(SHOAL))
+
+
+def test_rooms_that_decide_have_no_hands() -> None:
+    expect_none(check_thought(SHOAL))
+
+
+def test_left_rooms_and_pilot_need_only_the_standard_library() -> None:
+    expect_none(check_stdlib_only(SHOAL))
+
+
+def test_no_file_is_too_long() -> None:
+    expect_none(check_size(SHOAL, LONG_FILES))
+
+
+def test_no_file_has_an_empty_name() -> None:
+    expect_none(check_names(SHOAL))
+
+
+# --- each rule catches a planted violation, and lets good code pass ---
+
+Rule = Callable[[Path], list[str]]
+
+
+def plant(shoal: Path, path: str, text: str) -> None:
+    """Write one file of a false tree."""
+    file = shoal / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "complaint"),
+    [
+        ("model/task.py", "from shoal.wire import codec", "model/task.py:1: model imports wire"),
+        ("model/task.py", "import shoal.wire.codec as c", "model/task.py:1: model imports wire"),
+        ("model/task.py", "from shoal import wire", "model/task.py:1: model imports wire"),
+        ("model/task.py", "from shoal.wire import *", "model/task.py:1: model imports wire"),
+        ("model/task.py", "from ..wire.codec import decode", "model/task.py:1: model imports wire"),
+        ("model/task.py", "from .. import wire", "model/task.py:1: model imports wire"),
+        ("model/__init__.py", "from ..wire import codec", "model/__init__.py:1: model imports wire"),
+        ("model/deep/task.py", "from ...wire import codec", "model/deep/task.py:1: model imports wire"),
+        (
+            "model/deep/__init__.py",
+            "from ...wire import codec",
+            "model/deep/__init__.py:1: model imports wire",
+        ),
+        (
+            "model/task.py",
+            "def f():\n    from shoal.wire import codec",
+            "model/task.py:2: model imports wire",
+        ),
+        (
+            "model/task.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shoal.wire",
+            "model/task.py:3: model imports wire",
+        ),
+        (
+            "model/task.py",
+            "import importlib\nimportlib.import_module('shoal.wire')",
+            "model/task.py:2: model imports wire",
+        ),
+        ("sched/match.py", "import shoal.dht.key", "sched/match.py:1: sched imports dht"),
+        ("sched/match.py", "import shoal.engine", "sched/match.py:1: sched imports engine"),
+        ("db/sqlite.py", "import shoal.storage", "db/sqlite.py:1: db imports storage"),
+        ("server/http.py", "import shoal.client", "server/http.py:1: server imports client"),
+        ("server/http.py", "import shoal.report", "server/http.py:1: server imports report"),
+        ("sim/world.py", "import shoal.web", "sim/world.py:1: sim imports web"),
+        ("cli/main.py", "import shoal.testing", "cli/main.py:1: cli imports testing"),
+        ("pilot/agent.py", "import shoal.engine", "pilot/agent.py:1: pilot must not see engine"),
+        ("pilot/agent.py", "from shoal.db import sqlite", "pilot/agent.py:1: pilot must not see db"),
+        (
+            "client/client.py",
+            "from ..provision import ssh",
+            "client/client.py:1: client must not see provision",
+        ),
+        ("cli/main.py", "import shoal.attic", "cli/main.py:1: imports unknown room attic"),
+        (
+            "__init__.py",
+            "from .client import Client",
+            "__init__.py:1: shoal/__init__.py imports client, so every room would",
+        ),
+    ],
+)
+def test_an_import_to_the_right_is_caught(tmp_path: Path, path: str, text: str, complaint: str) -> None:
+    plant(tmp_path, path, text)
+    assert check_layers(tmp_path) == [complaint]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "wire/codec.py",
+            "from shoal.model import ids\nfrom ..model.task import Task\nfrom . import messages",
+        ),
+        ("engine/tasks.py", "import shoal.sched.match, shoal.dht.key\nfrom shoal.flow import dag"),
+        ("pilot/agent.py", "from shoal import __version__\nimport shoal\nfrom shoal.storage import posix"),
+        ("testing/kit.py", "import shoal.cli.main, shoal.engine"),
+        ("__main__.py", "from shoal.cli.main import main"),
+    ],
+)
+def test_an_import_to_the_left_passes(tmp_path: Path, path: str, text: str) -> None:
+    plant(tmp_path, path, text)
+    assert check_layers(tmp_path) == []
+
+
+def test_an_unknown_room_is_caught(tmp_path: Path) -> None:
+    plant(tmp_path, "attic/trunk.py", "")
+    (tmp_path / "__pycache__").mkdir()
+    assert check_rooms(tmp_path) == ["attic/: unknown room"]
+
+
+def test_a_file_outside_the_rooms_is_caught(tmp_path: Path) -> None:
+    plant(tmp_path, "__init__.py", "")
+    plant(tmp_path, "stray.py", "")
+    assert check_rooms(tmp_path) == ["stray.py: stands outside the rooms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("import time", "1: sched imports time"),
+        ("from time import monotonic", "1: sched imports time.monotonic"),
+        ("import os.path", "1: sched imports os.path"),
+        ("import random", "1: sched imports random"),
+        ("from random import Random, choice", "1: sched imports random.choice"),
+        ("from urllib import request", "1: sched imports urllib.request"),
+        ("import concurrent.futures", "1: sched imports concurrent.futures"),
+        ("def f():\n    import logging", "2: sched imports logging"),
+        ("__import__('sqlite3')", "1: sched imports sqlite3"),
+        ("import datetime\ndatetime.datetime.now()", "2: sched calls datetime.datetime.now"),
+        ("from datetime import date\ndate.today()", "2: sched calls date.today"),
+        ("open('x')", "1: sched calls open"),
+        ("print('x')", "1: sched calls print"),
+    ],
+)
+def test_hands_in_a_room_that_decides_are_caught(tmp_path: Path, text: str, complaint: str) -> None:
+    plant(tmp_path, "sched/match.py", text)
+    assert check_thought(tmp_path) == [f"sched/match.py:{complaint}"]
+
+
+def test_every_room_that_decides_is_watched(tmp_path: Path) -> None:
+    for room in THOUGHT:
+        plant(tmp_path, f"{room}/x.py", "import socket")
+    assert check_thought(tmp_path) == [f"{room}/x.py:1: {room} imports socket" for room in sorted(THOUGHT)]
+
+
+def test_pure_imports_in_a_room_that_decides_pass(tmp_path: Path) -> None:
+    text = "from random import Random\nimport hashlib, timeit\nfrom urllib.parse import urlsplit\nself.now()\n"
+    plant(tmp_path, "sched/match.py", text + "from shoal.sched import rank\nfrom . import share")
+    plant(tmp_path, "server/loops.py", "import time, socket\nprint(time.time())")
+    assert check_thought(tmp_path) == []
+
+
+def test_third_party_imports_in_left_rooms_are_caught(tmp_path: Path) -> None:
+    for room in STDLIB_ONLY:
+        plant(tmp_path, f"{room}/x.py", "def f():\n    import msgspec.json")
+    expected = [f"{room}/x.py:2: {room} imports msgspec" for room in sorted(STDLIB_ONLY)]
+    assert check_stdlib_only(tmp_path) == expected
+
+
+def test_third_party_imports_pass_only_where_they_are_named(tmp_path: Path) -> None:
+    plant(tmp_path, "wire/codec_fast.py", "import msgspec, json")
+    plant(
+        tmp_path,
+        "sched/vector/rank.py",
+        "import numpy as np\nfrom scipy.optimize import linear_sum_assignment",
+    )
+    plant(tmp_path, "server/http.py", "import aiohttp")
+    assert check_stdlib_only(tmp_path) == []
+    plant(tmp_path, "wire/codec_fast.py", "import numpy")
+    plant(tmp_path, "sched/vector/rank.py", "import msgspec")
+    assert check_stdlib_only(tmp_path) == [
+        "sched/vector/rank.py:1: sched imports msgspec",
+        "wire/codec_fast.py:1: wire imports numpy",
+    ]
+
+
+def test_a_long_file_is_caught_unless_a_reason_is_given(tmp_path: Path) -> None:
+    plant(tmp_path, "model/full.py", "x = 1\n" * MAX_LINES)
+    assert check_size(tmp_path, {}) == []
+    plant(tmp_path, "model/long.py", "x = 1\n" * (MAX_LINES + 1))
+    assert check_size(tmp_path, {}) == [f"model/long.py: {MAX_LINES + 1} lines, more than {MAX_LINES}"]
+    assert check_size(tmp_path, {"model/long.py": "one table"}) == []
+    assert check_size(tmp_path, {"model/long.py": ""}) == ["model/long.py: exception without a reason"]
+
+
+def test_an_exception_that_is_not_needed_is_caught(tmp_path: Path) -> None:
+    plant(tmp_path, "model/short.py", "x = 1\n")
+    assert check_size(tmp_path, {"model/short.py": "was long once"}) == ["model/short.py: exception not needed"]
+
+
+@pytest.mark.parametrize("path", ["model/utils.py", "cli/common.py", "server/manager.py", "sim/helpers/queue.py"])
+def test_an_empty_name_is_caught(tmp_path: Path, path: str) -> None:
+    plant(tmp_path, path, "")
+    plant(tmp_path, "model/commons.py", "")
+    assert check_names(tmp_path) == [f"{path}: empty name"]
+
+
+@pytest.mark.parametrize("rule", [check_rooms, check_layers, check_thought, check_stdlib_only, check_names])
+def test_a_tree_with_missing_rooms_passes(tmp_path: Path, rule: Rule) -> None:
+    plant(tmp_path, "__init__.py", '__version__ = "0"\n')
+    assert rule(tmp_path) == []
