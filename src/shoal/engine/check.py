@@ -1,0 +1,86 @@
+"""Re-derive every index of the engine and compare: a wrong one is found here, not by a user three days later."""
+
+from __future__ import annotations
+
+from shoal.engine.classes import has_ready
+from shoal.engine.records import Array
+from shoal.engine.state import State
+from shoal.engine.why import why_task
+from shoal.model.rangeset import RangeSet
+from shoal.model.states import PilotState, Rerun, TaskState
+from shoal.sched.match import take
+
+
+def check(state: State) -> list[str]:
+    """Everything that does not add up; empty if all is well."""
+    wrong: list[str] = []
+    for run in state.runs.values():
+        for array in run.arrays:
+            wrong += _array(state, array)
+        done = sum(len(array.done) for array in run.arrays)
+        if done != run.settled:
+            wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
+        if (run.finished is not None) != (run.settled == run.total):
+            wrong.append(f"r{run.number}: finished={run.finished} with {run.settled} of {run.total}")
+        if sum(array.succeeded for array in run.arrays) != run.finals.get("succeeded", 0):
+            wrong.append(f"r{run.number}: successes do not add up")
+    wrong += _pilots(state)
+    for cls in state.queue.classes.values():
+        if cls.head() is not None and cls.listed is None:
+            wrong.append(f"class {cls.key} has work but no place in the order")
+    for attempt, task in state.orphans.items():
+        if attempt not in task.live or task.live[attempt].orphaned is None:
+            wrong.append(f"orphan {attempt} is not live or has no deadline")
+    return wrong
+
+
+def _array(state: State, array: Array) -> list[str]:
+    wrong: list[str] = []
+    name = f"r{array.run.number}[{array.first}+{array.count}]"
+    live = RangeSet((e, e + 1) for e, t in array.tasks.items() if t.live)
+    total = len(array.todo) + len(array.done) + len(live)
+    if total != array.count or any(e in array.todo or e in array.done for e in live):
+        wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
+    if array.live != len(live):
+        wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
+    if has_ready(array) and not array.queued:
+        wrong.append(f"{name}: has ready elements but stands in no class")
+    unmet = {p.first for p in array.run.arrays if p.spec.name in array.spec.after and p.spec.name and not p.complete}
+    if array.todo and unmet != array.unmet:
+        wrong.append(f"{name}: waits for {array.unmet}, should for {unmet}")
+    for element, task in array.tasks.items():
+        if element in array.done:
+            wrong.append(f"{task.id}: final but still in memory")
+        places = {TaskState.LEASED, TaskState.RUNNING} if task.live else {TaskState.READY, TaskState.WAITING}
+        if task.state not in places:
+            wrong.append(f"{task.id}: {task.state} with {len(task.live)} live attempts")
+        if len(task.live) > 1 and array.spec.rerun is not Rerun.SAFE:
+            wrong.append(f"{task.id}: two live attempts of a task with rerun={array.spec.rerun}")
+        for attempt in task.live.values():
+            # Owner and deadline of every state that is not final [I8]: a pilot that is watched, or an orphan's hold.
+            if attempt.pilot not in state.pilots and attempt.id not in state.orphans:
+                wrong.append(f"{attempt.id}: live without pilot or deadline")
+    if array.todo and not why_task(state, array, array.todo.first()).text:
+        wrong.append(f"{name}: waits without a reason")
+    return wrong
+
+
+def _pilots(state: State) -> list[str]:
+    wrong: list[str] = []
+    for pilot in state.pilots.values():
+        free = pilot.room
+        for attempt, live in pilot.live.items():
+            run = state.runs.get(attempt.run)
+            array = run.array_of(attempt.element) if run is not None else None
+            task = array.tasks.get(attempt.element) if array is not None else None
+            if task is None or array is None or task.live.get(attempt) is not live or live.pilot != pilot.name:
+                wrong.append(f"{pilot.name}: holds {attempt}, which its task does not know")
+            else:
+                free = take(free, array.spec.needs)
+        if free != pilot.free:
+            wrong.append(f"{pilot.name}: free {pilot.free}, should be {free}")
+        if pilot.state in (PilotState.IDLE, PilotState.BUSY) and (pilot.state is PilotState.BUSY) != bool(pilot.live):
+            wrong.append(f"{pilot.name}: {pilot.state} with {len(pilot.live)} attempts")
+        if pilot.state is PilotState.GONE:
+            wrong.append(f"{pilot.name}: gone but still here")
+    return wrong

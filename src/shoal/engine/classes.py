@@ -1,0 +1,117 @@
+"""Ready work grouped into classes by everything matching looks at (A6): a pilot's request looks at the best class
+first, never along the queue."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from shoal.engine.records import Array, ClassKey
+from shoal.model.spec import Needs
+
+Place = tuple[float, int, int, ClassKey]
+KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten with what they taught
+
+
+@dataclass(slots=True)
+class TaskClass:
+    """Arrays that matching cannot tell apart, oldest first, with the durations they showed."""
+
+    key: ClassKey
+    heap: list[tuple[int, int, Array]] = field(default_factory=list)
+    mean: float | None = None
+    listed: Place | None = None  # its one valid entry in the queue's order
+
+    @property
+    def needs(self) -> Needs:
+        """What each of its tasks takes."""
+        return self.key[1]
+
+    def learn(self, duration: float) -> None:
+        """A moving mean of how long its tasks take."""
+        self.mean = duration if self.mean is None else 0.9 * self.mean + 0.1 * duration
+
+    def head(self) -> Array | None:
+        """The oldest array with something ready; spent and throttled ones drop out here."""
+        while self.heap:
+            array = self.heap[0][2]
+            if has_ready(array):
+                return array
+            heapq.heappop(self.heap)
+            array.queued = False
+        return None
+
+    def place(self, array: Array) -> Place:
+        """Where the class stands while this array is its head: by priority, then by age."""
+        return (-self.key[2], array.run.number, array.first, self.key)
+
+    def ready(self, most: int) -> int:
+        """How many elements are ready, counted no further than `most`."""
+        total = 0
+        for _, _, array in self.heap:
+            total += len(array.todo)
+            if total >= most:
+                break
+        return total
+
+
+def has_ready(array: Array) -> bool:
+    """Could an element of this array be leased now?"""
+    return bool(array.todo) and not array.unmet and not array.throttled
+
+
+class Queue:
+    """All classes with ready work."""
+
+    def __init__(self) -> None:
+        self.classes: dict[ClassKey, TaskClass] = {}
+        self._order: list[Place] = []
+
+    def class_of(self, array: Array) -> TaskClass:
+        """The class of an array, made when first needed."""
+        spec = array.spec
+        key = (array.run.owner, spec.needs, spec.priority, spec.rerun.value)
+        found = self.classes.get(key)
+        if found is None:
+            if len(self.classes) > KEPT_CLASSES:
+                self.classes = {k: c for k, c in self.classes.items() if c.heap}
+            found = self.classes[key] = TaskClass(key)
+        return found
+
+    def offer(self, array: Array) -> None:
+        """The array has ready elements, or may have again: put it in its place."""
+        if array.queued or not has_ready(array):
+            return
+        cls = self.class_of(array)
+        array.queued = True
+        heapq.heappush(cls.heap, (array.run.number, array.first, array))
+        place = cls.place(array)
+        if cls.listed is None or place < cls.listed:
+            cls.listed = place
+            heapq.heappush(self._order, place)
+
+    def in_order(self, fits: Callable[[TaskClass], bool]) -> Iterator[TaskClass]:
+        """Classes with ready work that fit, best first. A class comes again until it is spent or `fits` says no."""
+        aside: list[Place] = []
+        try:
+            while self._order:
+                place = self._order[0]
+                cls = self.classes.get(place[3])
+                if cls is None or cls.listed != place:
+                    heapq.heappop(self._order)  # an older entry of a class that moved
+                    continue
+                head = cls.head()
+                if head is None:
+                    heapq.heappop(self._order)
+                    cls.listed = None
+                elif cls.place(head) != place:
+                    cls.listed = cls.place(head)
+                    heapq.heapreplace(self._order, cls.listed)
+                elif fits(cls):
+                    yield cls
+                else:
+                    aside.append(heapq.heappop(self._order))
+        finally:
+            for place in aside:
+                heapq.heappush(self._order, place)

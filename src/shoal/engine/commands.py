@@ -1,0 +1,78 @@
+"""What the engine can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.engine.changes import TaskRow
+from shoal.model.ids import TaskId
+from shoal.model.spec import Submission
+from shoal.wire.messages import Exchange, Register
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Accept a run. `reused` are results of earlier runs, as rows still numbered by their own run."""
+
+    submission: Submission
+    owner: str
+    digest: str
+    signature: str = ""
+    reused: tuple[tuple[int, TaskRow], ...] = ()
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Cancel runs (by number) or single tasks."""
+
+    targets: tuple[int | TaskId, ...]
+    why: str = "cancelled by the user"
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Make final tasks of one run ready again: `rows` had a row, `spans` did not."""
+
+    run: int
+    rows: tuple[TaskRow, ...]
+    spans: tuple[tuple[int, int, str], ...] = ()  # low, high, state
+
+
+@dataclass(frozen=True)
+class Enrol:
+    """Take a pilot in."""
+
+    register: Register
+    owner: str
+    site: str
+
+
+@dataclass(frozen=True)
+class Talk:
+    """An exchange of a pilot."""
+
+    exchange: Exchange
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Ask pilots to finish and end; no names: all."""
+
+    pilots: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Bury:
+    """A pilot's process is known to be dead: do not wait for its lease to end."""
+
+    pilot: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
+
+
+Command = Submit | Cancel | Retry | Enrol | Talk | Drain | Bury | Tick

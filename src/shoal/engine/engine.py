@@ -1,0 +1,93 @@
+"""The queue as one machine: commands in, outcomes out, time as an argument. The server and the simulator call this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from shoal.engine import pilots, runs
+from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
+from shoal.engine.check import check
+from shoal.engine.commands import Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
+from shoal.engine.restore import load, restore
+from shoal.engine.snapshot import Snapshot
+from shoal.engine.state import KEEP_FINISHED, State
+from shoal.engine.why import Reason, why
+from shoal.model.ids import TaskId
+from shoal.model.timing import Timing
+
+
+class Engine:
+    """All task, run and pilot state, and the one way to change it."""
+
+    def __init__(self, snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_dir: str = "") -> None:
+        self.state: State = restore(snapshot, timing, rng, now, state_dir)
+        self._rules: dict[type, Callable[[Any], Any]] = {
+            Submit: lambda c: runs.submit(self.state, c),
+            Cancel: lambda c: runs.cancel(self.state, c),
+            Retry: lambda c: runs.retry(self.state, c),
+            Enrol: lambda c: pilots.enrol(self.state, c),
+            Talk: lambda c: pilots.talk(self.state, c.exchange),
+            Drain: lambda c: pilots.drain(self.state, c),
+            Bury: lambda c: pilots.bury(self.state, c),
+            Tick: lambda c: pilots.watch(self.state),
+        }
+
+    def started(self, now: float) -> Outcome:
+        """Note in the journal that this incarnation began."""
+        self.state.out, self.state.now = Outcome(), now
+        self.state.emit("server_started", incarnation=self.state.incarnation)
+        return self.state.out
+
+    def handle(self, command: Command, now: float) -> Outcome:
+        """Carry out one command. What is refused raises and has changed nothing."""
+        state = self.state
+        state.out, state.now = Outcome(), now
+        state.out.result = self._rules[type(command)](command)
+        pilots.serve_parked(state)
+        if isinstance(command, Tick):
+            self._forget(now)
+        return state.out
+
+    def deadline(self) -> float | None:
+        """When `Tick` is due at the latest."""
+        state, times = self.state, []
+        for pilot in state.pilots.values():
+            times.append(pilot.seen + (state.timing.lease if pilot.suspect else state.timing.suspect) + 0.001)
+            if pilot.parked is not None:
+                times.append(pilot.parked_until)
+        times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
+        times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
+        if state.unheard:
+            times.append(state.quarantine_until)
+        return min(times) if times else None
+
+    def _forget(self, now: float) -> None:
+        """Finished runs leave memory after a while; the database has them."""
+        for run in [
+            r for r in self.state.runs.values() if r.finished is not None and now >= r.finished + KEEP_FINISHED
+        ]:
+            del self.state.runs[run.number]
+            self.state.keys.pop((run.owner, run.key), None)
+
+    def load(
+        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
+    ) -> None:
+        """Bring a finished run back into memory, to be retried."""
+        if run.run not in self.state.runs:
+            load(self.state, [run], arrays, tasks, done)
+
+    def why(self, target: int | TaskId | str, now: float) -> tuple[str, list[Reason]]:
+        """State and reasons of a run, task or pilot."""
+        self.state.now = now
+        return why(self.state, target)
+
+    def check(self) -> list[str]:
+        """Everything that does not add up; empty if all is well."""
+        return check(self.state)
+
+    @property
+    def busy(self) -> bool:
+        """Is there work that is not final?"""
+        return any(run.finished is None for run in self.state.runs.values())

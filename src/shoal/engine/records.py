@@ -1,0 +1,176 @@
+"""The engine's memory: runs, arrays, live tasks, attempts and pilots. Data and lookups; the rules are elsewhere.
+
+A run is arrays laid end to end; a single task is an array of one. An element is in exactly one of three places:
+`todo` (waiting or ready, according to its array), `tasks` with a live attempt, or `done`. A Task object exists
+only for elements that have a row: live ones, and ready ones with a history. Nothing finished stays (A5).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from shoal.model.ids import AttemptId, TaskId
+from shoal.model.limits import KEPT_REPLIES
+from shoal.model.rangeset import RangeSet
+from shoal.model.spec import Needs, Spec
+from shoal.model.states import PilotState, TaskState
+from shoal.wire.messages import Order, Reply, Room, TagValue
+
+ClassKey = tuple[str, Needs, float, str]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A live try: leased to a pilot that may or may not have begun it."""
+
+    id: AttemptId
+    pilot: str
+    leased: float
+    running: bool = False
+    reply_seq: int = 0  # the reply that carried it; 0: not known, so send it again if the pilot lacks it
+    started: float | None = None
+    orphaned: float | None = None  # its pilot is gone, the right to run ends then (exclusive, never)
+
+
+@dataclass(slots=True)
+class Task:
+    """A task that is live or has a history."""
+
+    array: Array
+    element: int
+    state: TaskState = TaskState.READY
+    number: int = 0  # highest attempt number handed out
+    retries: int = 0
+    losses: int = 0
+    live: dict[AttemptId, Attempt] = field(default_factory=dict)
+    past: dict[AttemptId, str] = field(default_factory=dict)  # attempts given up as lost, and their pilots
+    note: str = ""  # what went wrong last
+    cause: str = ""
+    lost_on: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> TaskId:
+        """`r12.7`."""
+        return TaskId(self.array.run.number, self.element)
+
+    def story(self) -> list[str]:
+        """What is known of it, for the error that must never happen."""
+        return [str(self.id), f"attempts {self.number}", f"live {[str(a) for a in self.live]}", self.note]
+
+
+@dataclass(slots=True, eq=False)
+class Array:
+    """One spec of a run in memory: elements first .. first + count - 1."""
+
+    run: Run
+    first: int
+    count: int
+    spec: Spec
+    todo: RangeSet = field(default_factory=RangeSet)
+    done: RangeSet = field(default_factory=RangeSet)
+    succeeded: int = 0
+    tasks: dict[int, Task] = field(default_factory=dict)
+    live: int = 0  # tasks with a live attempt
+    unmet: set[int] = field(default_factory=set)  # firsts of parents not yet complete
+    children: list[Array] = field(default_factory=list)
+    queued: bool = False  # stands in its class's heap
+
+    @property
+    def waiting(self) -> bool:
+        """Do its elements wait for parents?"""
+        return bool(self.unmet)
+
+    @property
+    def complete(self) -> bool:
+        """Has every element succeeded?"""
+        return self.succeeded == self.count
+
+    @property
+    def throttled(self) -> bool:
+        """Are as many running as its own limit allows?"""
+        return self.spec.throttle is not None and self.live >= self.spec.throttle
+
+    def state_of(self, element: int) -> TaskState | None:
+        """The element's state; None if it is final (the database knows which)."""
+        if element in self.tasks:
+            return self.tasks[element].state
+        if element in self.done:
+            return None
+        return TaskState.WAITING if self.waiting else TaskState.READY
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One submission in memory."""
+
+    number: int
+    owner: str
+    name: str
+    created: float
+    cwd: str
+    seed: int
+    max_fail: int | None
+    key: str
+    digest: str
+    labels: str
+    signature: str
+    arrays: list[Array] = field(default_factory=list)
+    finals: dict[str, int] = field(default_factory=dict)  # state -> tasks
+    total: int = 0
+    finished: float | None = None
+    firsts: list[int] = field(default_factory=list)
+
+    def array_of(self, element: int) -> Array | None:
+        """The array an element belongs to."""
+        at = bisect_right(self.firsts, element) - 1
+        if at < 0:
+            return None
+        array = self.arrays[at]
+        return array if element < array.first + array.count else None
+
+    @property
+    def settled(self) -> int:
+        """How many tasks are final."""
+        return sum(self.finals.values())
+
+
+@dataclass(slots=True)
+class Pilot:
+    """One pilot as the server sees it."""
+
+    name: str
+    state: PilotState
+    owner: str
+    site: str
+    host: str
+    identity: str
+    session: str  # SHA-256 of the secret
+    room: Room
+    version: str
+    tags: dict[str, TagValue]
+    joined: float
+    seen: float
+    free: Room
+    former: list[str] = field(default_factory=list)
+    reason: str = ""
+    seq: int = 0
+    replies: dict[int, Reply] = field(default_factory=dict)
+    parked: int | None = None  # seq of the exchange that waits
+    parked_until: float = 0.0
+    live: dict[AttemptId, Attempt] = field(default_factory=dict)
+    orders: list[Order] = field(default_factory=list)
+    draining: str = ""  # why it takes nothing new
+    leaving: bool = False  # it said so itself
+    suspect: bool = False
+    heard: bool = True  # has it sent its held list to this incarnation?
+
+    def story(self) -> list[str]:
+        """What is known of it, for the error that must never happen."""
+        return [self.name, self.host, self.reason]
+
+    def keep(self, reply: Reply) -> None:
+        """Remember a reply so that a repeated exchange gets the same one."""
+        self.replies[reply.seq] = reply
+        while len(self.replies) > KEPT_REPLIES:
+            del self.replies[min(self.replies)]

@@ -1,0 +1,191 @@
+"""Rules of reports: the attempt number is the fence (A7, I2). Each report gets one verdict.
+
+recorded  it decided the task (told again: the same word again)
+adopted   an attempt given up as lost succeeded after all, and the task (safe) was not final
+stale     it does not count; the task goes on without it
+final     the task was final already
+unknown   there is no such task
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.engine.records import Array, Attempt, Pilot, Task
+from shoal.engine.runs import after_final
+from shoal.engine.state import State
+from shoal.model.errors import BadInput
+from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.wire.messages import Order, Report
+
+OUTCOMES = ("succeeded", "failed", "cancelled", "returned")
+_CAUSES = {c.value for c in Cause}
+
+
+def check(report: Report) -> AttemptId:
+    """The attempt a report speaks of, if the report can be one at all [E54, E55]."""
+    if report.outcome not in OUTCOMES:
+        raise BadInput(
+            f"{report.outcome!r} is not an outcome",
+            code="unknown_state",
+            field="reports.outcome",
+            hint=", ".join(OUTCOMES),
+        )
+    if report.cause and report.cause not in _CAUSES:
+        raise BadInput(f"{report.cause!r} is not a cause", code="unknown_state", field="reports.cause")
+    if report.exit_code is not None and not -255 <= report.exit_code <= 255:
+        raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
+    return parse_attempt(report.attempt)
+
+
+def judge(state: State, pilot: Pilot, report: Report) -> str:
+    """Take one report in; return its verdict."""
+    attempt = parse_attempt(report.attempt)
+    stopped(state, attempt)
+    run = state.runs.get(attempt.run)
+    array = run.array_of(attempt.element) if run is not None else None
+    if array is None:
+        if run is not None or attempt.run >= state.next_run:
+            return "unknown"
+        return _told_again(state, attempt)
+    if attempt.element in array.done:
+        return _told_again(state, attempt)
+    task = array.tasks.get(attempt.element)
+    live = task.live.get(attempt) if task is not None else None
+    if task is not None and live is not None:
+        if live.pilot != pilot.name and live.pilot not in pilot.former:
+            return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
+        return _decide(state, pilot, task, live, report)
+    return _late(state, pilot, array, attempt, report)
+
+
+def stopped(state: State, attempt: AttemptId) -> None:
+    """A cancelled copy is known to be dead: nothing stands in the way of a retry any more."""
+    if attempt in state.dying:
+        task, _ = state.dying.pop(attempt)
+        left = [live for other, live in state.dying.values() if other is task]
+        if task.id in state.settled:
+            state.write_task(task, live=left)
+
+
+def _told_again(state: State, attempt: AttemptId) -> str:
+    winner = state.settled.get(attempt.task)
+    return "recorded" if winner == f"{attempt.number}@{attempt.incarnation}" else "final"
+
+
+def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why: str) -> str:
+    state.emit(
+        "report_refused", task=attempt.task, attempt=attempt.number, pilot=pilot, why=why, outcome=report.outcome
+    )
+    return "stale"
+
+
+def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> str:
+    """A report of a live attempt."""
+    if report.outcome == "succeeded":
+        _succeed(state, pilot, task, live.id, report, live.leased)
+    elif report.outcome == "failed":
+        _fail(state, pilot, task, live, report)
+    else:
+        _return(state, pilot, task, live, report)
+    return "recorded"
+
+
+def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: Report) -> str:
+    """A report of an attempt that is not live: only a success can still count, only for a safe task [B0.4]."""
+    task = array.tasks.get(attempt.element)
+    number = task.number if task is not None else 0
+    given = (
+        attempt.number <= number
+        if attempt.incarnation == state.incarnation
+        else attempt.incarnation < state.incarnation
+    )
+    owner = task.past.get(attempt) if task is not None else None
+    if owner is not None and owner != pilot.name and owner not in pilot.former:
+        return _refuse(state, pilot, attempt, report, "it was leased to another pilot")
+    if not given:
+        return _refuse(state, pilot, attempt, report, "no such attempt was handed out")
+    if report.outcome != "succeeded":
+        return _refuse(state, pilot, attempt, report, "a late failure is only counted")
+    if array.spec.rerun is not Rerun.SAFE:
+        return _refuse(
+            state, pilot, attempt, report, f"a late success of a task with rerun={array.spec.rerun} does not count"
+        )
+    task = state.task_at(array, attempt.element)
+    task.number = max(task.number, attempt.number)
+    state.emit("task_adopted", task=attempt.task, attempt=attempt.number, pilot=pilot, how="late success")
+    _succeed(state, pilot, task, attempt, report, None)
+    return "adopted"
+
+
+def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: Report, leased: float | None) -> None:
+    array = task.array
+    for other in task.live.values():
+        holder = state.pilots.get(other.pilot)
+        if other.id != winner and holder is not None:
+            holder.orders.append(Order("cancel", str(other.id), f"{winner.text} succeeded first"))
+    task.cause = task.note = ""
+    state.queue.class_of(array).learn(report.duration)
+    _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
+
+
+def _close(
+    state: State, pilot: Pilot, task: Task, to: TaskState, winner: AttemptId, report: Report, leased: float | None
+) -> None:
+    if task.state is TaskState.LEASED:
+        advance(task, TaskState.RUNNING)
+    state.make_final(task, to)
+    text = f"{winner.number}@{winner.incarnation}"
+    state.remember(task.id, text)
+    state.write_task(task, report, pilot, winner=text, leased=leased)
+    data: dict[str, Any] = {
+        "state": to.value, "duration": report.duration, "host": pilot.host, "exit_code": report.exit_code, "cpu": report.cpu,
+        "max_rss": report.max_rss, "started": report.started, "leased": leased,
+    }  # fmt: skip
+    if to is not TaskState.SUCCEEDED:
+        data |= {
+            "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
+        }  # fmt: skip
+    state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
+    after_final(state, task.array, to)
+
+
+def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
+    cause = report.cause or Cause.TASK_ERROR.value
+    if len(task.live) > 1:
+        # Another copy lives on and decides; this failure is statistics.
+        state.drop_attempt(task, live.id)
+        state.write_task(task)
+        state.emit(
+            "report_refused", task=task.id, attempt=live.id.number, pilot=pilot, why="another copy runs", cause=cause
+        )
+        return
+    task.cause, task.note = cause, report.message
+    may_rerun = task.array.spec.rerun is not Rerun.NEVER
+    if may_rerun and task.retries < task.array.spec.retries:
+        task.retries += 1
+        state.drop_attempt(task, live.id)
+        state.back_to_ready(task)
+        state.emit(
+            "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=cause, message=report.message,
+            exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.array.spec.retries - task.retries,
+        )  # fmt: skip
+        return
+    _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
+
+
+def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
+    """The pilot gave the attempt back: nothing is burnt, unless it must never start twice."""
+    started = report.started is not None
+    state.emit("task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started)
+    if len(task.live) > 1:
+        state.drop_attempt(task, live.id)
+        state.write_task(task)
+    elif started and task.array.spec.rerun is Rerun.NEVER:
+        task.cause, task.note = Cause.PILOT_LOST.value, f"its pilot ended while it ran: {report.message}"
+        _close(state, pilot, task, TaskState.LOST, live.id, report, live.leased)
+    else:
+        task.note = report.message
+        state.drop_attempt(task, live.id)
+        state.back_to_ready(task)

@@ -1,0 +1,121 @@
+"""From the database's snapshot back to a living engine: nothing running is forgotten, nothing is handed out twice.
+
+Every living pilot gets a fresh full lease, and matching stays closed until each has said what it holds, or the
+quarantine has passed (A7, I7).
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from shoal.engine.changes import ArrayRow, PilotRow, RunRow, TaskRow
+from shoal.engine.leasing import attach
+from shoal.engine.records import Array, Attempt, Pilot, Run, Task
+from shoal.engine.runs import add_array, link, meet
+from shoal.engine.snapshot import Snapshot
+from shoal.engine.state import State
+from shoal.model.ids import AttemptId, TaskId
+from shoal.model.rangeset import RangeSet
+from shoal.model.states import PilotState, TaskState
+from shoal.model.timing import Timing
+from shoal.wire.messages import Room
+from shoal.wire.task import parse_spec
+
+
+def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_dir: str = "") -> State:
+    """The engine's state as the database remembers it."""
+    state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
+    for row in snapshot.pilots:
+        state.pilots[row.pilot] = _pilot(row, now)
+    state.unheard = set(state.pilots)
+    state.quarantine_until = now + timing.quarantine
+    for run, element, winner in snapshot.settled:
+        state.remember(TaskId(run, element), winner)
+    load(state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done)
+    return state
+
+
+def load(
+    state: State,
+    runs: list[RunRow],
+    arrays: list[ArrayRow],
+    tasks: list[TaskRow],
+    done: list[tuple[int, int, int, str]],
+) -> None:
+    """Bring runs into memory."""
+    for row in runs:
+        run = Run(
+            row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
+            row.signature, finished=row.finished,
+        )  # fmt: skip
+        state.runs[row.run] = run
+        if row.key:
+            state.keys[(row.owner, row.key)] = run
+    for item in sorted(arrays, key=lambda a: (a.run, a.first)):
+        spec = parse_spec(json.loads(item.task))
+        todo = RangeSet([(item.first, item.first + item.size)])
+        add_array(state.runs[item.run], Array(state.runs[item.run], item.first, item.size, spec, todo))
+    for number, low, high, final in done:
+        _finish(state, state.runs[number], low, high, TaskState(final))
+    for row in runs:
+        link(state.runs[row.run])
+        for array in state.runs[row.run].arrays:
+            meet(array)
+    for kept in tasks:
+        _task(state, kept)
+    for row in runs:
+        for array in state.runs[row.run].arrays:
+            state.queue.offer(array)
+
+
+def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:
+    """Enter final elements; a range of the database may run over several arrays."""
+    while low < high:
+        array = run.array_of(low)
+        assert array is not None
+        top = min(high, array.first + array.count)
+        array.todo.remove_range(low, top)
+        state.count_final(array, low, top, to)
+        low = top
+
+
+def _pilot(row: PilotRow, now: float) -> Pilot:
+    room = Room(row.cores, row.memory, row.disk, row.gpus)
+    pilot = Pilot(
+        row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
+        json.loads(row.tags), row.joined, now, room, json.loads(row.former), row.reason, heard=False,
+    )  # fmt: skip
+    if pilot.state is PilotState.DRAINING:
+        pilot.draining = row.reason or "draining"
+    elif pilot.state is PilotState.BUSY:
+        pilot.state = PilotState.IDLE  # by what it holds, below
+    return pilot
+
+
+def _task(state: State, row: TaskRow) -> None:
+    """A task that is not final: ready with a history, or live on a pilot."""
+    array = state.runs[row.run].array_of(row.element)
+    assert array is not None
+    task = array.tasks[row.element] = Task(
+        array, row.element, TaskState.READY, row.attempt, row.retries, row.losses, note=row.message, cause=row.cause
+    )
+    if array.waiting:
+        task.state = TaskState.WAITING
+    for number, incarnation, name, stage, leased in json.loads(row.live) if row.live else []:
+        attempt = Attempt(AttemptId(row.run, row.element, number, incarnation), name, leased, stage == "running")
+        if stage == "lost":
+            task.past[attempt.id] = name
+            continue
+        pilot = state.pilots.get(name)
+        if pilot is not None:
+            attach(state, array, attempt, pilot)
+        else:
+            # Its pilot was given up before the crash; an exclusive task's right to run still has to end.
+            task.live[attempt.id] = attempt
+            attempt.orphaned = state.now + state.timing.hold + state.timing.margin
+            state.orphans[attempt.id] = task
+        task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
+    if task.live:
+        array.todo.remove(row.element)
+        array.live += 1

@@ -1,0 +1,281 @@
+"""Rules of runs: accepting, dependencies between tasks, cancelling, retrying, and when a run is over."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shoal.engine.changes import SpanDrop, SpanRow
+from shoal.engine.commands import Cancel, Retry, Submit
+from shoal.engine.records import Array, Run, Task
+from shoal.engine.state import State
+from shoal.model.errors import BadInput, Conflict, NotFound
+from shoal.model.ids import TaskId, run_text
+from shoal.model.rangeset import RangeSet
+from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.wire.messages import Order
+
+
+def submit(state: State, command: Submit) -> dict[str, Any]:
+    """Accept a run whole: number it, lay out its arrays, offer what is ready."""
+    submission, key = command.submission, (command.owner, command.submission.key)
+    if submission.key and key in state.keys:
+        return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
+    run = Run(
+        state.next_run, command.owner, submission.name, state.now, submission.cwd,
+        submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
+        submission.key, command.digest, json.dumps(submission.labels), command.signature,
+    )  # fmt: skip
+    state.next_run += 1
+    state.runs[run.number] = run
+    if submission.key:
+        state.keys[key] = run
+    first = 1
+    for spec, table in zip(submission.specs, submission.tables, strict=True):
+        array = Array(run, first, spec.count, spec, RangeSet([(first, first + spec.count)]))
+        add_array(run, array)
+        state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
+        first += spec.count
+    link(run)
+    state.emit("run_submitted", run=run.number, name=run.name, tasks=run.total)
+    if command.reused:
+        _take_over(state, run, command)
+    for array in run.arrays:
+        meet(array)
+        state.queue.offer(array)
+    close_if_done(state, run)
+    state.write_run(run)
+    return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
+
+
+def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
+    """The answer to a key that was used: the same run for the same body, a refusal for another [I4]."""
+    if before != digest:
+        raise BadInput(
+            f"this key belongs to {run_text(number)}, which asked for something else", code="key_reused", field="key",
+            hint="use a new key for a new submission",
+        )  # fmt: skip
+    return {"run": run_text(number), "tasks": total, "reused": 0, "again": True}
+
+
+def add_array(run: Run, array: Array) -> None:
+    """Lay an array behind the ones before it."""
+    run.arrays.append(array)
+    run.firsts.append(array.first)
+    run.total += array.count
+
+
+def link(run: Run) -> None:
+    """Tie children to parents by name; whoever has an incomplete parent waits."""
+    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    for array in run.arrays:
+        for name in set(array.spec.after):
+            parent = by_name[name]
+            parent.children.append(array)
+            array.unmet.add(parent.first)
+
+
+def meet(array: Array) -> None:
+    """Strike the parents that are complete off the list of a waiting array."""
+    array.unmet = {first for first in array.unmet if not _array(array.run, first).complete}
+
+
+def _array(run: Run, first: int) -> Array:
+    found = run.array_of(first)
+    assert found is not None
+    return found
+
+
+def _take_over(state: State, run: Run, command: Submit) -> None:
+    """Enter results of earlier runs as this run's own: what `--resume` skips [B10]."""
+    for element, row in command.reused:
+        array = _array(run, element)
+        array.todo.remove(element)
+        state.count_final(array, element, element + 1, TaskState.SUCCEEDED)
+        source = row.reused or str(TaskId(row.run, row.element))
+        state.change(row._replace(run=run.number, element=element, live="", reused=source))
+    origins = sorted({run_text(row.run) for _, row in command.reused})
+    state.emit("tasks_reused", run=run.number, count=len(command.reused), origins=origins)
+
+
+# --- when something became final
+def after_final(state: State, array: Array, to: TaskState) -> None:
+    """What follows from a final task: children, the run's limit of failures, the run's end."""
+    run = array.run
+    if to is TaskState.SUCCEEDED:
+        if array.complete:
+            _release_children(state, array)
+    else:
+        _fail_children(state, array)
+        failed = run.finals.get("failed", 0) + run.finals.get("lost", 0)
+        if run.max_fail is not None and failed >= run.max_fail and run.settled < run.total:
+            cancel_run(state, run, f"{failed} tasks failed, the limit of this run (--max-fail)")
+    close_if_done(state, run)
+    state.write_run(run)
+
+
+def _release_children(state: State, parent: Array) -> None:
+    for child in parent.children:
+        if parent.first in child.unmet:
+            child.unmet.discard(parent.first)
+            if not child.unmet and child.todo:
+                for task in child.tasks.values():
+                    if task.state is TaskState.WAITING:
+                        advance(task, TaskState.READY)
+                ranges = [[low, high - 1] for low, high in child.todo.ranges()]
+                state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
+                state.queue.offer(child)
+
+
+def _fail_children(state: State, parent: Array) -> None:
+    """Nothing below a failed task can ever run; said once, without recursion (chains may be long) [I19]."""
+    line = [(parent, child) for child in parent.children]
+    while line:
+        parent, child = line.pop()
+        if child.todo and child.unmet:
+            why = f"{parent.spec.name} did not succeed"
+            _close_todo(state, child, TaskState.FAILED, Cause.DEPENDENCY_FAILED, why)
+            line.extend((child, below) for below in child.children)
+
+
+def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
+    """Make every element that is not live final at once; those without a row get one span, not rows (A5)."""
+    histories = [task for task in array.tasks.values() if task.element in array.todo]
+    for task in histories:
+        settle_by_word(state, task, to, cause, why)
+    ranges = array.todo.ranges()
+    count = len(array.todo)
+    for low, high in ranges:
+        state.count_final(array, low, high, to)
+        state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
+    array.todo.clear()
+    if count:
+        shown = [[low, high - 1] for low, high in ranges[:100]]
+        state.emit(
+            "tasks_closed", run=array.run.number, ranges=shown, count=count, cause=cause.value, state=to.value, why=why
+        )
+    return count + len(histories)
+
+
+def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
+    """Make a task final without a report; its live copies are told to stop."""
+    stopping = list(task.live.values())
+    for attempt in stopping:
+        pilot = state.pilots.get(attempt.pilot)
+        if pilot is not None:
+            pilot.orders.append(Order("cancel", str(attempt.id), why))
+    if task.array.spec.rerun is not Rerun.SAFE:
+        # The row keeps these copies until they are known to be dead: a retry must not overlap them [I3].
+        state.dying.update({attempt.id: (task, attempt) for attempt in stopping})
+    else:
+        stopping = []
+    task.cause, task.note = cause.value, why
+    state.make_final(task, to)
+    state.remember(task.id, "")
+    state.write_task(task, live=stopping)
+    state.emit(
+        "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
+    )
+
+
+def close_if_done(state: State, run: Run) -> None:
+    """Every task is final: the run is over."""
+    if run.finished is None and run.settled == run.total:
+        run.finished = state.now
+        state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
+
+
+# --- a person's word
+def cancel(state: State, command: Cancel) -> dict[str, int]:
+    """Cancel runs and tasks; what is final stays as it is [I20]."""
+    cancelled = already = 0
+    for target in command.targets:
+        run = state.runs.get(target if isinstance(target, int) else target.run)
+        if run is None:
+            already += 1  # the caller saw to it that it exists: so it is finished
+        elif isinstance(target, int):
+            before = run.settled
+            already += before
+            cancelled += cancel_run(state, run, command.why)
+        else:
+            done = _cancel_task(state, run, target, command.why)
+            cancelled, already = cancelled + done, already + (not done)
+        if run is not None:
+            close_if_done(state, run)
+            state.write_run(run)
+    return {"cancelled": cancelled, "already_final": already}
+
+
+def cancel_run(state: State, run: Run, why: str) -> int:
+    """Cancel whatever of a run is not final."""
+    count = 0
+    for array in run.arrays:
+        count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
+        for task in list(array.tasks.values()):
+            settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+            count += 1
+    return count
+
+
+def _cancel_task(state: State, run: Run, target: TaskId, why: str) -> bool:
+    array = run.array_of(target.element)
+    if array is None:
+        raise NotFound(
+            f"{target} does not exist", code="unknown_task", hint=f"{run_text(run.number)} has {run.total} tasks"
+        )
+    if target.element in array.done:
+        return False
+    task = state.task_at(array, target.element)
+    settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+    _fail_children(state, array)
+    return True
+
+
+def retry(state: State, command: Retry) -> dict[str, int]:
+    """Make final tasks ready again. Attempt numbers go on, so an old copy's report cannot count for a new try."""
+    run = state.runs[command.run]
+    reopened = run.finished is not None
+    rows = [row for row in command.rows if row.element in _array(run, row.element).done]
+    for row in rows:
+        if row.live and state.now < (row.ended or state.now) + state.timing.hold + state.timing.margin:
+            raise Conflict(
+                f"{TaskId(row.run, row.element)} is still being stopped on its pilot", code="still_stopping",
+                hint="it must never run twice at once: try again in a moment",
+            )  # fmt: skip
+    spans = [span for span in command.spans if span[0] in _array(run, span[0]).done]
+    for row in rows:
+        _reopen(run, row.element, row.element + 1, row.state)
+    for low, high, before in spans:
+        _reopen(run, low, high, before)
+        state.change(SpanDrop(run.number, low, high))
+    for array in run.arrays:
+        array.unmet = {_by_name(run, name).first for name in array.spec.after}
+        meet(array)
+    for row in rows:
+        array = _array(run, row.element)
+        task = array.tasks[row.element] = Task(array, row.element, TaskState(row.state), number=row.attempt)
+        if array.waiting:
+            task.state = TaskState.WAITING  # it had never been leased: its parents are to run again first
+        else:
+            advance(task, TaskState.READY)
+        state.settled.pop(task.id, None)
+        state.write_task(task)
+    count = len(rows) + sum(high - low for low, high, _ in spans)
+    if count:
+        for array in run.arrays:
+            state.queue.offer(array)
+        run.finished = None
+        state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
+        state.write_run(run)
+    return {"tasks": count}
+
+
+def _by_name(run: Run, name: str) -> Array:
+    return next(array for array in run.arrays if array.spec.name == name)
+
+
+def _reopen(run: Run, low: int, high: int, before: str) -> None:
+    array = _array(run, low)
+    array.done.remove_range(low, high)
+    array.todo.add_range(low, high)
+    run.finals[before] -= high - low

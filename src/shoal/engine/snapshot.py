@@ -1,0 +1,22 @@
+"""What a database hands to a starting engine: everything unfinished, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.engine.changes import ArrayRow, PilotRow, RunRow, TaskRow
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The memory of record at a start."""
+
+    incarnation: int = 1  # already raised, durably
+    next_run: int = 1
+    next_seq: int = 1
+    runs: list[RunRow] = field(default_factory=list)  # not finished
+    arrays: list[ArrayRow] = field(default_factory=list)  # of those runs
+    tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final
+    done: list[tuple[int, int, int, str]] = field(default_factory=list)  # run, low, high, state: final elements
+    pilots: list[PilotRow] = field(default_factory=list)  # not gone
+    settled: list[tuple[int, int, str]] = field(default_factory=list)  # run, element, winner: the latest finals

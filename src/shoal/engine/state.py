@@ -1,0 +1,194 @@
+"""The engine's whole state and the few ways to change it that every rule shares: events, rows, places of elements."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from shoal.engine.changes import ArrayRow, Change, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.classes import Queue
+from shoal.engine.records import Array, Attempt, Pilot, Run, Task
+from shoal.model.event import Event
+from shoal.model.ids import AttemptId, TaskId
+from shoal.model.states import PilotState, TaskState, advance, advance_pilot
+from shoal.model.timing import Timing
+from shoal.sched.match import give
+from shoal.wire.messages import Report
+
+SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
+KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
+
+
+@dataclass
+class State:
+    """Everything the engine knows."""
+
+    timing: Timing
+    rng: Random
+    incarnation: int
+    next_run: int
+    next_seq: int
+    state_dir: str = ""
+    runs: dict[int, Run] = field(default_factory=dict)
+    pilots: dict[str, Pilot] = field(default_factory=dict)
+    keys: dict[tuple[str, str], Run] = field(default_factory=dict)
+    queue: Queue = field(default_factory=Queue)
+    settled: OrderedDict[TaskId, str] = field(default_factory=OrderedDict)
+    orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
+    dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
+    unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
+    quarantine_until: float = 0.0
+    trouble: str = ""  # why no pilot comes, in the words of whoever starts them
+    out: Outcome = field(default_factory=Outcome)
+    now: float = 0.0
+
+    # --- what becomes durable
+    def change(self, row: Change) -> None:
+        """Have a row written with the next commit."""
+        self.out.changes.append(row)
+
+    def emit(
+        self,
+        kind: str,
+        *,
+        task: TaskId | None = None,
+        run: int | None = None,
+        attempt: int | None = None,
+        pilot: Pilot | None = None,
+        **data: Any,
+    ) -> None:
+        """Write a line into the journal."""
+        self.change(
+            Event(
+                self.next_seq, self.now, kind,
+                task.run if task is not None else run, task.element if task is not None else None, attempt,
+                pilot.name if pilot is not None else None, pilot.site if pilot is not None else None, data,
+            )
+        )  # fmt: skip
+        self.next_seq += 1
+
+    def write_run(self, run: Run) -> None:
+        """Have a run's row written, with how far it is."""
+        counts = dict(run.finals)
+        live = sum(array.live for array in run.arrays) if len(run.arrays) <= 64 else run_live(run)
+        if live:
+            counts["live"] = live
+        self.change(
+            RunRow(
+                run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
+                run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature,
+            )
+        )  # fmt: skip
+
+    def write_array(self, array: Array, table: str) -> None:
+        """Have an array's row written."""
+        self.change(ArrayRow(array.run.number, array.first, array.count, array.spec.name, table))
+
+    def write_task(self, task: Task, report: Report | None = None, pilot: Pilot | None = None, **more: Any) -> None:
+        """Have a task's row written; `report` is the one that made it final."""
+        live = [
+            [a.id.number, a.id.incarnation, a.pilot, "running" if a.running else "leased", a.leased]
+            for a in more.pop("live", task.live.values())
+        ]
+        if not task.state.final:
+            live += [[a.number, a.incarnation, pilot_name, "lost", 0.0] for a, pilot_name in task.past.items()]
+        final = task.state.final
+        row = TaskRow(
+            run=task.array.run.number, element=task.element, state=task.state.value, attempt=task.number,
+            winner=more.pop("winner", ""), retries=task.retries, losses=task.losses, live=json.dumps(live) if live else "",
+            cause=task.cause, message=task.note,
+            exit_code=report.exit_code if report else None, signal=report.signal if report else None,
+            leased=more.pop("leased", None), started=report.started if report else None,
+            ended=self.now if final else None, duration=report.duration if report else None,
+            cpu=report.cpu if report else None, max_rss=report.max_rss if report else None,
+            pilot=pilot.name if pilot else "", host=pilot.host if pilot else "", site=pilot.site if pilot else "",
+            last_line=report.last_line if report else "",
+            new_files=json.dumps(report.new_files) if report and report.new_files else "", reused=more.pop("reused", ""),
+        )  # fmt: skip
+        self.change(row)
+
+    def write_pilot(self, pilot: Pilot) -> None:
+        """Have a pilot's row written."""
+        room = pilot.room
+        self.change(
+            PilotRow(
+                pilot.name, pilot.state.value, pilot.reason, pilot.owner, pilot.site, pilot.host, pilot.identity,
+                pilot.session, json.dumps(pilot.former), room.cores, room.memory, room.disk, room.gpus, pilot.version,
+                json.dumps(pilot.tags), pilot.joined, self.now if pilot.state is PilotState.GONE else None,
+            )
+        )  # fmt: skip
+
+    # --- places of elements
+    def task_at(self, array: Array, element: int) -> Task:
+        """The Task object of an element, made when it first differs from its array."""
+        task = array.tasks.get(element)
+        if task is None:
+            state = TaskState.WAITING if array.waiting else TaskState.READY
+            task = array.tasks[element] = Task(array, element, state)
+        return task
+
+    def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
+        """An attempt is no longer live: its pilot's room is free again."""
+        gone = task.live.pop(attempt)
+        self.orphans.pop(attempt, None)
+        pilot = self.pilots.get(gone.pilot)
+        if pilot is not None and pilot.live.pop(attempt, None) is not None:
+            pilot.free = give(pilot.free, task.array.spec.needs)
+            self.settle_pilot(pilot)
+
+    def back_to_ready(self, task: Task) -> None:
+        """The task has no live attempt and shall run again."""
+        array = task.array
+        advance(task, TaskState.READY)
+        array.live -= 1
+        array.todo.add(task.element)
+        self.queue.offer(array)
+        self.write_task(task)
+
+    def make_final(self, task: Task, to: TaskState) -> None:
+        """Move a task to its final state and out of memory; rows and events are the caller's."""
+        array, element = task.array, task.element
+        for attempt in list(task.live):
+            self.drop_attempt(task, attempt)
+        if element in array.todo:
+            array.todo.remove(element)
+        else:
+            array.live -= 1
+            self.queue.offer(array)  # a throttled array may go on
+        advance(task, to)
+        del array.tasks[element]
+        self.count_final(array, element, element + 1, to)
+
+    def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
+        """Enter elements low .. high - 1 as final."""
+        array.done.add_range(low, high)
+        if to is TaskState.SUCCEEDED:
+            array.succeeded += high - low
+        finals = array.run.finals
+        finals[to.value] = finals.get(to.value, 0) + high - low
+
+    def remember(self, task: TaskId, winner: str) -> None:
+        """Keep which attempt settled a task, for a while."""
+        self.settled[task] = winner
+        self.settled.move_to_end(task)
+        while len(self.settled) > SETTLED_KEPT:
+            self.settled.popitem(last=False)
+
+    # --- pilots
+    def settle_pilot(self, pilot: Pilot) -> None:
+        """Idle or busy, by what it holds."""
+        want = PilotState.BUSY if pilot.live else PilotState.IDLE
+        if pilot.state in (PilotState.IDLE, PilotState.BUSY) and pilot.state is not want:
+            advance_pilot(pilot, want)
+
+    def all_slots(self) -> int:
+        """Cores of all pilots that take tasks."""
+        return sum(p.room.cores for p in self.pilots.values() if not p.draining)
+
+
+def run_live(run: Run) -> int:
+    """Tasks of a run with a live attempt; for runs of many arrays only those with tasks in memory are looked at."""
+    return sum(array.live for array in run.arrays if array.tasks)

@@ -1,0 +1,90 @@
+"""Everything Shoal raises on purpose.
+
+ShoalError
+├── BadInput            what was given is wrong; names the field and the fix
+├── NotFound            no such run, task or pilot (also: not yours)
+├── Conflict            true in itself, but not now (already final, replayed, key used)
+├── TooLarge            over a bound; says how to split
+├── Refused             the server or this machine will not do it; says why
+├── Unreachable         no answer from the server
+└── IllegalTransition   a defect of ours: a state was to change against its table
+Raised low; translated only in `server/http.py` and `cli/main.py`.
+"""
+
+from __future__ import annotations
+
+from shoal.model.limits import MAX_ECHO
+
+
+def echo(value: object) -> str:
+    """Show a caller's value in an error: short, and with control characters escaped."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: MAX_ECHO + 1])
+    return text if len(text) <= MAX_ECHO else text[: MAX_ECHO - 1] + "…"
+
+
+class ShoalError(Exception):
+    """Something Shoal could not do."""
+
+    code = "error"
+    transient = False
+
+    def __init__(self, message: str = "", *, code: str = "", field: str = "", hint: str = "") -> None:
+        self.message = message or (self.__doc__ or "").strip()
+        self.code = code or type(self).code
+        self.field = field
+        self.hint = hint
+        super().__init__(self.line)
+
+    @property
+    def line(self) -> str:
+        """The one line a person sees: what, where, how to fix."""
+        where = f"{self.field}: " if self.field and not self.message.startswith(self.field) else ""
+        return f"{where}{self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class BadInput(ShoalError):
+    """The input is not valid."""
+
+    code = "bad_input"
+
+
+class NotFound(ShoalError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class Conflict(ShoalError):
+    """The request does not fit the present state."""
+
+    code = "conflict"
+
+
+class TooLarge(ShoalError):
+    """The request is over a bound."""
+
+    code = "too_large"
+
+
+class Refused(ShoalError):
+    """The request was refused."""
+
+    code = "refused"
+
+
+class Unreachable(ShoalError):
+    """The server does not answer."""
+
+    code = "unreachable"
+    transient = True
+
+
+class IllegalTransition(ShoalError):
+    """A state was to change against its table."""
+
+    code = "illegal_transition"
+
+    def __init__(self, what: str, before: str, after: str, story: list[str]) -> None:
+        self.what, self.before, self.after, self.story = what, before, after, story
+        super().__init__(f"{what}: {before} -> {after} is not in the table; story: {'; '.join(story) or 'none'}")

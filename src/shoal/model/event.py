@@ -1,0 +1,45 @@
+"""The journal's words: every kind of event there is [contract 7]. Logs are for people, events for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+KINDS: dict[str, str] = {
+    "server_started": "a server opened the database; data: incarnation",
+    "run_submitted": "a run was accepted; data: name, tasks",
+    "run_finished": "every task of a run is final; data: counts by state",
+    "run_reopened": "a finished run has work again; data: tasks",
+    "tasks_leased": "attempts were handed to a pilot; data: attempts",
+    "tasks_started": "a pilot began attempts; data: attempts",
+    "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
+    "task_retried": "an attempt failed and the task is ready again; data: cause, retries left",
+    "task_returned": "a pilot gave an attempt back unstarted; data: why",
+    "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next",
+    "task_adopted": "a result or a living copy of an earlier attempt was accepted; data: how",
+    "report_refused": "a report did not count; data: why",
+    "tasks_closed": "tasks that never ran became final in bulk; data: ranges, count, state, cause, why",
+    "tasks_released": "tasks became ready because their parents succeeded; data: ranges",
+    "tasks_reset": "a person said retry; data: ranges",
+    "tasks_reused": "elements were not run again because an earlier run has them; data: from, count",
+    "pilot_joined": "a pilot registered; data: host, site, slots",
+    "pilot_unfit": "a host failed the environment check; data: reasons",
+    "pilot_draining": "a pilot takes no new tasks; data: why",
+    "pilot_suspect": "a pilot is silent; data: since",
+    "pilot_gone": "a pilot ended or was given up; data: reason",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the journal. `seq` orders the whole journal of one database without gaps."""
+
+    seq: int
+    time: float
+    kind: str
+    run: Optional[int] = None
+    task: Optional[int] = None
+    attempt: Optional[int] = None
+    pilot: Optional[str] = None
+    site: Optional[str] = None
+    data: dict[str, Any] = field(default_factory=dict)

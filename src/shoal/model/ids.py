@@ -1,0 +1,96 @@
+"""Names of runs, tasks, attempts and pilots, and their text forms [contract 2]."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Union
+
+from shoal.model.errors import BadInput, echo
+
+_RUN = re.compile(r"r([1-9][0-9]{0,17})")
+_TASK = re.compile(r"r([1-9][0-9]{0,17})\.([1-9][0-9]{0,17})")
+_ATTEMPT = re.compile(r"r([1-9][0-9]{0,17})\.([1-9][0-9]{0,17})#([1-9][0-9]{0,8})@([1-9][0-9]{0,8})")
+_PILOT = re.compile(r"p[0-9a-f]{4,16}")
+
+
+class TaskId(NamedTuple):
+    """One task or array element: `r12.7`."""
+
+    run: int
+    element: int
+
+    def __str__(self) -> str:
+        return f"r{self.run}.{self.element}"
+
+
+class AttemptId(NamedTuple):
+    """One try at a task, with the incarnation of the server that leased it: the fence (A7).
+
+    People read `r12.7#2`; the wire carries `r12.7#2@3`, because two incarnations of a server may, across a
+    crash in the uncommitted gap, have used one number twice.
+    """
+
+    run: int
+    element: int
+    number: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"r{self.run}.{self.element}#{self.number}@{self.incarnation}"
+
+    @property
+    def task(self) -> TaskId:
+        """The task this is a try at."""
+        return TaskId(self.run, self.element)
+
+    @property
+    def text(self) -> str:
+        """The form people read."""
+        return f"r{self.run}.{self.element}#{self.number}"
+
+
+def run_text(run: int) -> str:
+    """`12` -> `r12`."""
+    return f"r{run}"
+
+
+def parse_run(text: str) -> int:
+    """`r12` -> 12."""
+    found = _RUN.fullmatch(text)
+    if not found:
+        raise BadInput(f"{echo(text)!r} is not a run", code="bad_id", hint="a run looks like r12; see `shoal ps`")
+    return int(found[1])
+
+
+def parse_task(text: str) -> TaskId:
+    """`r12.7` -> TaskId."""
+    found = _TASK.fullmatch(text)
+    if not found:
+        raise BadInput(f"{echo(text)!r} is not a task", code="bad_id", hint="a task looks like r12.7")
+    return TaskId(int(found[1]), int(found[2]))
+
+
+def parse_attempt(text: str) -> AttemptId:
+    """`r12.7#2@3` -> AttemptId."""
+    found = _ATTEMPT.fullmatch(text)
+    if not found:
+        raise BadInput(f"{echo(text)!r} is not an attempt", code="bad_id", hint="an attempt looks like r12.7#2@3")
+    return AttemptId(int(found[1]), int(found[2]), int(found[3]), int(found[4]))
+
+
+def parse_target(text: str) -> Union[int, TaskId]:
+    """A run or a task, whichever the text names."""
+    if _RUN.fullmatch(text):
+        return parse_run(text)
+    if _TASK.fullmatch(text):
+        return parse_task(text)
+    raise BadInput(
+        f"{echo(text)!r} is neither a run nor a task",
+        code="bad_id",
+        hint="a run looks like r12, a task like r12.7",
+    )
+
+
+def is_pilot(text: str) -> bool:
+    """Does the text name a pilot?"""
+    return _PILOT.fullmatch(text) is not None

@@ -1,0 +1,22 @@
+"""Names of files that more than one process reads: one place, so that nobody guesses."""
+
+from __future__ import annotations
+
+DATABASE = "shoal.db"
+SERVER_FILE = "server.json"  # {"url", "token", "pid"}, mode 0600
+SERVER_LOG = "server.log"
+START_LOCK = "start.lock"
+ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600
+LOGS = "logs"
+LOG_MARK = "mark"  # a pilot that can read it shares the server's file system
+SUFFIX = {"stdout": "out", "stderr": "err"}
+
+
+def environment_name(run: int) -> str:
+    """Where the submitter's environment of a run rests, below the state directory."""
+    return f"{ENVIRONMENTS}/r{run}.json"
+
+
+def log_name(run: int, element: int, number: int, stream: str) -> str:
+    """Where a stream of an attempt rests, below the log directory; at most a thousand tasks a folder."""
+    return f"r{run}/{element // 1000}/{element}.{number}.{SUFFIX[stream]}"

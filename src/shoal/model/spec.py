@@ -1,0 +1,69 @@
+"""What a person asks for: one task or array of them (`Spec`), and a whole submission [contract 3]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from shoal.model.states import Rerun
+from shoal.model.sweep import Sweep
+
+OWN = "own"  # value of `cwd` that forces a directory of the task's own
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a task takes of a pilot while it runs."""
+
+    cores: int = 1
+    memory: int = 0  # bytes; 0: not stated, not limited
+    disk: int = 0
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One task, or as many as its sweep has elements. Texts may hold `{placeholders}` of the sweep."""
+
+    name: str = ""
+    command: tuple[str, ...] = ()
+    shell: Optional[str] = None
+    cwd: Optional[str] = None  # None: the submitter's directory; "own": a directory of its own
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: Optional[str] = None  # a file
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    needs: Needs = Needs()
+    time: Optional[float] = None
+    retries: int = 0
+    rerun: Rerun = Rerun.SAFE
+    priority: float = 0.0
+    labels: dict[str, str] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    sweep: Optional[Sweep] = None
+    throttle: Optional[int] = None
+
+    @property
+    def count(self) -> int:
+        """How many tasks this is."""
+        return self.sweep.count if self.sweep is not None else 1
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One run as the client sends it, checked."""
+
+    specs: tuple[Spec, ...]
+    tables: tuple[Mapping[str, Any], ...] = ()  # the specs as they were written: the form the database keeps
+    name: str = ""
+    cwd: str = ""  # the submitter's directory
+    max_fail: Optional[int] = None
+    seed: Optional[int] = None
+    key: str = ""  # idempotency
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many tasks the run has."""
+        return sum(spec.count for spec in self.specs)

@@ -1,0 +1,131 @@
+"""States of tasks and pilots, and the literal tables of what may follow what [contract 4].
+
+Rules: (1) a state changes only through `advance`; (2) the tables below are the whole truth, the reference
+pictures are drawn from them; (3) reasons are not states: "cannot match anywhere" is `ready` plus a reason.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from shoal.model.errors import IllegalTransition
+
+
+class TaskState(str, Enum):
+    """Where a task stands."""
+
+    WAITING = "waiting"  # for parents
+    READY = "ready"
+    LEASED = "leased"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"  # only rerun=never
+
+    @property
+    def final(self) -> bool:
+        """Is nothing more to happen, unless a person says retry?"""
+        return self in FINAL
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class PilotState(str, Enum):
+    """Where a pilot stands; `suspect` is a mark, not a state."""
+
+    QUEUED = "queued"
+    IDLE = "idle"
+    BUSY = "busy"
+    DRAINING = "draining"
+    GONE = "gone"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Cause(str, Enum):
+    """Why an attempt did not succeed."""
+
+    TASK_ERROR = "task_error"
+    OVER_TIME = "over_time"
+    OUT_OF_MEMORY = "out_of_memory"
+    SIGNAL = "signal"
+    STAGE_IN = "stage_in"
+    STAGE_OUT = "stage_out"
+    OUTPUT_MISSING = "output_missing"
+    HOST_UNFIT = "host_unfit"
+    PILOT_LOST = "pilot_lost"
+    POISON = "poison"
+    CANCELLED = "cancelled"
+    DEPENDENCY_FAILED = "dependency_failed"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Rerun(str, Enum):
+    """What may happen to a task whose pilot went silent [promises B0.4]."""
+
+    SAFE = "safe"
+    EXCLUSIVE = "exclusive"
+    NEVER = "never"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+_T = TaskState
+FINAL: frozenset[TaskState] = frozenset({_T.SUCCEEDED, _T.FAILED, _T.CANCELLED, _T.LOST})
+
+TASK_TABLE: dict[TaskState, frozenset[TaskState]] = {
+    _T.WAITING: frozenset({_T.READY, _T.CANCELLED, _T.FAILED}),
+    _T.READY: frozenset({_T.LEASED, _T.SUCCEEDED, _T.CANCELLED}),
+    _T.LEASED: frozenset({_T.RUNNING, _T.READY, _T.CANCELLED}),
+    _T.RUNNING: frozenset({_T.SUCCEEDED, _T.FAILED, _T.CANCELLED, _T.LOST, _T.READY}),
+    _T.SUCCEEDED: frozenset({_T.READY}),
+    _T.FAILED: frozenset({_T.READY}),
+    _T.CANCELLED: frozenset({_T.READY}),
+    _T.LOST: frozenset({_T.READY}),
+}
+
+_P = PilotState
+PILOT_TABLE: dict[PilotState, frozenset[PilotState]] = {
+    _P.QUEUED: frozenset({_P.IDLE, _P.GONE}),
+    _P.IDLE: frozenset({_P.BUSY, _P.DRAINING, _P.GONE}),
+    _P.BUSY: frozenset({_P.IDLE, _P.DRAINING, _P.GONE}),
+    _P.DRAINING: frozenset({_P.GONE}),
+    _P.GONE: frozenset(),
+}
+
+
+class HasTaskState(Protocol):
+    """What `advance` needs of a task."""
+
+    state: TaskState
+
+    def story(self) -> list[str]: ...
+
+
+class HasPilotState(Protocol):
+    """What `advance_pilot` needs of a pilot."""
+
+    state: PilotState
+
+    def story(self) -> list[str]: ...
+
+
+def advance(task: HasTaskState, to: TaskState) -> None:
+    """Move a task to its next state, or raise with its story."""
+    if to not in TASK_TABLE[task.state]:
+        raise IllegalTransition("task", str(task.state), str(to), task.story())
+    task.state = to
+
+
+def advance_pilot(pilot: HasPilotState, to: PilotState) -> None:
+    """Move a pilot to its next state, or raise with its story."""
+    if to not in PILOT_TABLE[pilot.state]:
+        raise IllegalTransition("pilot", str(pilot.state), str(to), pilot.story())
+    pilot.state = to

@@ -1,0 +1,32 @@
+"""Does a task fit a pilot? The answer is a reason, so that `shoal why` can never say something else."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from shoal.model.quantities import show_size
+from shoal.model.spec import Needs
+from shoal.wire.messages import Room
+
+
+def misfit(needs: Needs, room: Room) -> Optional[str]:
+    """Why a task with these needs can never run in this room; None if it can."""
+    if needs.cores > room.cores:
+        return f"needs {needs.cores} cores, has {room.cores}"
+    if needs.memory > room.memory:
+        return f"needs {show_size(needs.memory)} of memory, has {show_size(room.memory)}"
+    if needs.disk > room.disk:
+        return f"needs {show_size(needs.disk)} of disk, has {show_size(room.disk)}"
+    if needs.gpus > room.gpus:
+        return f"needs {needs.gpus} graphics devices, has {room.gpus}"
+    return None
+
+
+def take(room: Room, needs: Needs) -> Room:
+    """The room that is left; it may go below zero where tasks are fetched ahead."""
+    return Room(room.cores - needs.cores, room.memory - needs.memory, room.disk - needs.disk, room.gpus - needs.gpus)
+
+
+def give(room: Room, needs: Needs) -> Room:
+    """The room when the task has left it."""
+    return Room(room.cores + needs.cores, room.memory + needs.memory, room.disk + needs.disk, room.gpus + needs.gpus)

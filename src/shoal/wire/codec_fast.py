@@ -1,0 +1,31 @@
+"""The same encoding by msgspec, for the server; equality with `codec` is a property test."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from shoal.model.errors import BadInput
+
+T = TypeVar("T")
+_ENCODER = msgspec.json.Encoder()
+_DECODERS: dict[type, Any] = {}
+
+
+def encode(message: Any) -> bytes:
+    """A dataclass or plain data as JSON."""
+    return _ENCODER.encode(message)
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """The message in `data`, or BadInput naming the field. Unknown fields of a newer pilot are passed over."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        message: T = decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        code = "wrong_type" if isinstance(error, msgspec.ValidationError) else "bad_json"
+        raise BadInput(str(error), code=code) from None
+    return message
