@@ -1,0 +1,1 @@
+"""The memory of record: one writer (`sqlite.Database`), readers beside it (`reader.Reader`), SQL in `queries/`."""

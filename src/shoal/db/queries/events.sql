@@ -1,0 +1,43 @@
+-- The journal. Lists of kinds come as one text, ",task_finished,run_finished,"; none: all.
+
+-- name: add_event
+-- Append one line; its number must be new.
+INSERT INTO events (seq, time, kind, run, task, attempt, pilot, site, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: last_event
+-- The highest number still in the journal.
+SELECT ifnull(max(seq), 0) FROM events;
+
+-- name: list_events
+-- Lines after a number.
+SELECT * FROM events
+WHERE seq > :after AND (:kinds = '' OR instr(:kinds, ',' || kind || ',') > 0) ORDER BY seq LIMIT :limit;
+
+-- name: list_run_events
+-- Lines of one run after a number.
+SELECT * FROM events
+WHERE run = :run AND seq > :after AND (:kinds = '' OR instr(:kinds, ',' || kind || ',') > 0) ORDER BY seq LIMIT :limit;
+
+-- name: task_events
+-- Lines about one task, and those about several tasks of its run at once.
+SELECT * FROM events WHERE run = :run AND (task = :element OR task IS NULL) ORDER BY seq;
+
+-- name: naming_events
+-- Lines that name attempts of several runs, and this one among them, written while its run was open.
+SELECT * FROM events
+WHERE run IS NULL
+    AND seq >= (SELECT min(seq) FROM events WHERE run = :run)
+    AND seq <= (
+        SELECT CASE WHEN finished IS NULL THEN 9223372036854775807 ELSE (SELECT max(seq) FROM events WHERE run = :run) END
+        FROM runs WHERE run = :run
+    )
+    AND kind IN ('tasks_leased', 'tasks_started') AND instr(data, :needle) > 0
+ORDER BY seq;
+
+-- name: oldest_events
+-- Number, time and size of the oldest lines; `length` counts characters, as the writer does.
+SELECT seq, time, length(data) FROM events ORDER BY seq LIMIT :limit;
+
+-- name: drop_events
+-- Delete all lines up to a number.
+DELETE FROM events WHERE seq <= :seq;

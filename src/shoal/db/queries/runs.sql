@@ -1,0 +1,58 @@
+-- Runs and their arrays. `SELECT *` is the row type of engine/changes.py: a test holds columns and fields together,
+-- and a database of another schema is never read.
+
+-- name: put_run
+-- Insert a run or overwrite it whole.
+INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET
+    owner = excluded.owner, name = excluded.name, created = excluded.created, finished = excluded.finished,
+    total = excluded.total, counts = excluded.counts, cwd = excluded.cwd, seed = excluded.seed,
+    max_fail = excluded.max_fail, key = excluded.key, digest = excluded.digest, labels = excluded.labels,
+    signature = excluded.signature;
+
+-- name: add_array
+-- Insert one spec of a run.
+INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?);
+
+-- name: last_run
+-- The highest run number given out.
+SELECT ifnull(max(run), 0) FROM runs;
+
+-- name: open_runs
+-- The runs that are not finished.
+SELECT * FROM runs WHERE finished IS NULL ORDER BY run;
+
+-- name: get_run
+-- One run.
+SELECT * FROM runs WHERE run = :run;
+
+-- name: arrays_of_run
+-- The specs of a run, in order.
+SELECT * FROM arrays WHERE run = :run ORDER BY first;
+
+-- name: show_arrays
+-- The specs of a run, as readers see them.
+SELECT first, size AS count, name, task FROM arrays WHERE run = :run ORDER BY first;
+
+-- name: find_key
+-- The run that an owner's idempotency key made.
+SELECT run, digest FROM runs WHERE owner = :owner AND key = :key AND key <> '';
+
+-- name: earlier_runs
+-- An owner's runs of the same signature, newest first.
+SELECT run FROM runs WHERE owner = :owner AND signature = :signature AND signature <> '' ORDER BY run DESC LIMIT :limit;
+
+-- name: list_runs
+-- Runs newest first; each filter is off while its value is NULL.
+SELECT * FROM runs
+WHERE run < :before
+    AND (:open IS NULL OR (finished IS NULL) = :open)
+    AND (:owner IS NULL OR owner = :owner)
+    AND (:prefix IS NULL OR substr(name, 1, length(:prefix)) = :prefix)
+    AND (:glob IS NULL OR name GLOB :glob)
+ORDER BY run DESC LIMIT :limit;
+
+-- name: old_runs
+-- Finished runs whose logs are past their time, in order.
+SELECT run FROM runs WHERE run > :after AND finished < :before ORDER BY run LIMIT :limit;

@@ -1,0 +1,67 @@
+-- Tasks that have rows, and spans of those that never had one.
+-- Lists of states come as one text, ",failed,lost,": a statement then stays one statement, however many there are.
+
+-- name: put_task
+-- Insert a task or overwrite it whole.
+INSERT INTO tasks (
+    run, element, state, attempt, winner, retries, losses, live, cause, message, exit_code, signal, leased, started,
+    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, element) DO UPDATE SET
+    state = excluded.state, attempt = excluded.attempt, winner = excluded.winner, retries = excluded.retries,
+    losses = excluded.losses, live = excluded.live, cause = excluded.cause, message = excluded.message,
+    exit_code = excluded.exit_code, signal = excluded.signal, leased = excluded.leased, started = excluded.started,
+    ended = excluded.ended, duration = excluded.duration, cpu = excluded.cpu, max_rss = excluded.max_rss,
+    pilot = excluded.pilot, host = excluded.host, site = excluded.site, last_line = excluded.last_line,
+    new_files = excluded.new_files, reused = excluded.reused;
+
+-- name: open_tasks
+-- The tasks of a run that are not final.
+SELECT * FROM tasks
+WHERE run = :run AND state IN ('waiting', 'ready', 'leased', 'running') ORDER BY element;
+
+-- name: final_states
+-- Element and state of each final task of a run, in order.
+SELECT element, state FROM tasks
+WHERE run = :run AND state IN ('succeeded', 'failed', 'cancelled', 'lost') ORDER BY element;
+
+-- name: failed_tasks
+-- The tasks of a run, or the one asked for, that are final without success.
+SELECT * FROM tasks
+WHERE run = :run AND element BETWEEN :low AND :high AND state IN ('failed', 'cancelled', 'lost') ORDER BY element;
+
+-- name: settled_tasks
+-- The tasks that a report made final, newest first.
+SELECT run, element, winner FROM tasks
+WHERE winner <> '' AND state IN ('succeeded', 'failed', 'cancelled', 'lost')
+ORDER BY ended DESC, run DESC, element DESC LIMIT :limit;
+
+-- name: list_tasks
+-- A page of a run's tasks in order of their elements; no states: all.
+SELECT * FROM tasks
+WHERE run = :run AND element > :after AND (:states = '' OR instr(:states, ',' || state || ',') > 0)
+ORDER BY element LIMIT :limit;
+
+-- name: get_task
+-- One task.
+SELECT * FROM tasks WHERE run = :run AND element = :element;
+
+-- name: add_span
+-- Insert a span; it may not overlap another.
+INSERT INTO spans (run, low, high, state, cause, message, ended) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_span
+-- Delete one span.
+DELETE FROM spans WHERE run = ? AND low = ?;
+
+-- name: hit_spans
+-- The spans that share an element with a range; only the nearest below can reach into it.
+SELECT * FROM spans
+WHERE run = :run AND low < :high AND high > :low
+    AND low >= ifnull((SELECT max(low) FROM spans WHERE run = :run AND low <= :low), :low)
+ORDER BY low;
+
+-- name: spans_of_run
+-- The spans of a run, in order.
+SELECT * FROM spans WHERE run = :run ORDER BY low;

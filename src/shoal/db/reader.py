@@ -1,0 +1,293 @@
+"""The database as readers see it: plain dicts ready for JSON, from a connection that cannot write.
+
+It works beside a server and without one. Nothing is held between calls: a reader that thinks for an hour keeps
+neither the log from being checkpointed nor the writer from writing. One thread at a time per Reader.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from shoal.db.migrate import newest, version_of
+from shoal.db.named import SQL
+from shoal.db.place import explained
+from shoal.db.sqlite import MEMORY, Database, connect_readonly
+from shoal.engine.changes import TaskRow
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.event import KINDS
+from shoal.model.limits import MAX_NAME, MAX_PAGE
+from shoal.model.states import PilotState, TaskState
+
+Row = dict[str, Any]
+_MAX_INT = 2**63 - 1
+_GLOB = frozenset("*?[")
+_EARLIER = 100  # runs of one signature that --resume looks at
+
+
+class Gone(Conflict):
+    """The events asked for are no longer kept."""
+
+    code = "gone"
+
+    def __init__(self, after: int, oldest: int) -> None:
+        self.oldest = oldest
+        super().__init__(f"events after {after} are no longer kept", hint=f"the oldest kept is {oldest}")
+
+
+class Reader:
+    """Questions to a database."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        place = os.path.realpath(os.fspath(path))
+        if not os.path.isfile(place):
+            raise NotFound(f"there is no database {place}", code="no_database", hint="submit something first")
+        with explained(place):
+            connection = connect_readonly(place)
+            try:
+                _check_schema(connection, place)
+            except BaseException:
+                connection.close()
+                raise
+        self._take(connection, place)
+
+    def _take(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def on(cls, database: Database) -> Reader:
+        """A reader of an open database; one in memory can only be read through its own connection."""
+        if database.path != MEMORY:
+            return cls(database.path)
+        reader = cls.__new__(cls)
+        reader._take(database.connection, MEMORY)
+        return reader
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; a reader should end before its server does."""
+        if self._path != MEMORY:
+            self._connection.close()
+
+    # --- runs
+    def find_key(self, owner: str, key: str) -> Row | None:
+        """The run that an owner's idempotency key made, and the digest of what it asked for."""
+        return self._first("find_key", owner=owner, key=key)
+
+    def runs(
+        self, *, limit: int = 50, before: int | None = None, state: Literal["open", "finished"] | None = None,
+        name: str | None = None, owner: str | None = None,
+    ) -> list[Row]:  # fmt: skip
+        """Runs newest first; `before` is the last run of the page before; `name` is a prefix, or a glob with * ? [."""
+        if state not in (None, "open", "finished"):
+            raise BadInput(f"{echo(state)!r} is not a state of a run", code="unknown_state", hint="open or finished")
+        if name is not None and len(name.encode("utf-8", "replace")) > MAX_NAME:
+            raise BadInput("the name is too long", code="bad_name", field="name", hint=f"at most {MAX_NAME} bytes")
+        glob = name is not None and not _GLOB.isdisjoint(name)
+        found = self._all(
+            "list_runs", limit=_page(limit), before=_MAX_INT if before is None else _whole(before, "before"),
+            open=None if state is None else int(state == "open"), owner=owner,
+            prefix=None if glob else name, glob=name if glob else None,
+        )  # fmt: skip
+        return [_decoded(row, counts={}, labels={}) for row in found]
+
+    def run(self, run: int) -> Row | None:
+        """One run with its arrays."""
+        found = self._first("get_run", run=run)
+        if found is None:
+            return None
+        arrays = [_decoded(row, task={}) for row in self._all("show_arrays", run=run)]
+        return {**_decoded(found, counts={}, labels={}), "arrays": arrays}
+
+    def earlier(self, owner: str, signature: str) -> list[int]:
+        """An owner's runs of the same signature, newest first; the newest hundred."""
+        return [row["run"] for row in self._all("earlier_runs", owner=owner, signature=signature, limit=_EARLIER)]
+
+    # --- tasks
+    def tasks(
+        self, run: int, *, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] | None = None
+    ) -> list[Row]:
+        """A page of the tasks of a run that have rows, in order of their elements."""
+        words = _words(states, {state.value for state in TaskState}, "unknown_state", "states")
+        if words is None:
+            return []
+        found = self._all("list_tasks", run=run, after=_whole(after, "after"), limit=_page(limit), states=words)
+        return [_task(row) for row in found]
+
+    def task(self, run: int, element: int) -> Row | None:
+        """One task, if it has a row."""
+        found = self._first("get_task", run=run, element=element)
+        return None if found is None else _task(found)
+
+    def spans(self, run: int) -> list[Row]:
+        """Elements low .. high - 1 that became final together without rows."""
+        return self._all("spans_of_run", run=run)
+
+    def succeeded(self, run: int) -> Iterator[tuple[int, TaskRow]]:
+        """Every task of a run that succeeded, page by page, for `--resume`."""
+        after, wanted = 0, f",{TaskState.SUCCEEDED},"
+        while True:
+            values = {"run": run, "after": after, "limit": MAX_PAGE, "states": wanted}
+            page = self._connection.execute(SQL["list_tasks"], values).fetchall()
+            for values_ in page:
+                row = TaskRow._make(values_)
+                yield row.element, row
+            if len(page) < MAX_PAGE:
+                return
+            after = page[-1][1]
+
+    # --- the journal
+    def events(
+        self, *, after: int, limit: int = MAX_PAGE, run: int | None = None, kinds: Iterable[str] | None = None
+    ) -> list[Row]:
+        """Events after a number, oldest first; Gone if some that should be among them were deleted."""
+        _whole(after, "after")
+        words = _words(kinds, set(KINDS), "unknown_kind", "kinds")
+        found: list[Row] = []
+        if words is not None:
+            query = "list_events" if run is None else "list_run_events"
+            values: Row = {"after": after, "limit": _page(limit), "kinds": words}
+            found = self._all(query, **(values if run is None else {**values, "run": run}))
+        # Asked last: if retention struck while we read, it shows.
+        oldest = self.oldest_seq()
+        if after < oldest - 1:
+            raise Gone(after, oldest)
+        return [_decoded(row, data={}) for row in found]
+
+    def history(self, run: int, element: int, attempt: int | None = None) -> list[Row]:
+        """What happened to one task, or to one attempt at it, oldest first.
+
+        Events that tell of many tasks at once are among them, cut down to this one.
+        """
+        found = []
+        for row in self._all("task_events", run=run, element=element):
+            event = _decoded(row, data={})
+            if event["task"] is not None:
+                if attempt in (None, event["attempt"]):
+                    found.append(event)
+            elif attempt is None and any(low <= element <= high for low, high in event["data"].get("ranges", [])):
+                found.append({**event, "task": element, "data": {**event["data"], "ranges": [[element, element]]}})
+        text = f"r{run}.{element}#" if attempt is None else f"r{run}.{element}#{attempt}@"
+        for row in self._all("naming_events", run=run, needle=f'"{text}'):
+            event = _decoded(row, data={})
+            for name in event["data"].get("attempts", []):
+                if name.startswith(text):
+                    number = int(name.split("#")[1].split("@")[0])
+                    data = {**event["data"], "attempts": [name]}
+                    found.append({**event, "run": run, "task": element, "attempt": number, "data": data})
+        return sorted(found, key=lambda event: event["seq"])
+
+    def oldest_seq(self) -> int:
+        """The smallest number that can still be asked for."""
+        return int(self._meta("oldest_seq"))
+
+    def last_seq(self) -> int:
+        """The number of the newest event, even if it is no longer kept."""
+        last = self._connection.execute(SQL["last_event"]).fetchone()[0]
+        return max(int(last), self.oldest_seq() - 1)
+
+    # --- pilots and the server
+    def pilots(self, *, state: str | None = None, limit: int = MAX_PAGE) -> list[Row]:
+        """Pilots newest first."""
+        if state is not None and state not in {known.value for known in PilotState}:
+            hint = ", ".join(known.value for known in PilotState)
+            raise BadInput(f"{echo(state)!r} is not a state of a pilot", code="unknown_state", hint=hint)
+        found = self._all("list_pilots", state=None if state is None else str(state), limit=_page(limit))
+        return [_pilot(row) for row in found]
+
+    def pilot(self, name: str) -> Row | None:
+        """One pilot."""
+        found = self._first("get_pilot", pilot=name)
+        return None if found is None else _pilot(found)
+
+    def server_facts(self) -> Row:
+        """What there is to say of the database as a whole."""
+        pragma = {
+            name: int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("user_version", "page_count", "page_size")
+        }
+        counts = self._first("count_all") or {}
+        log = self._path + "-wal"
+        return {
+            "incarnation": int(self._meta("incarnation")),
+            "started": float(self._meta("started")),
+            "schema": pragma["user_version"],
+            "sqlite": sqlite3.sqlite_version,
+            **counts,
+            "events": self.last_seq() - self.oldest_seq() + 1,  # the journal has no gaps
+            "event_bytes": int(self._meta("event_bytes")),
+            "bytes": pragma["page_count"] * pragma["page_size"] + (os.path.getsize(log) if os.path.exists(log) else 0),
+        }
+
+    # --- plumbing
+    def _all(self, query: str, **values: Any) -> list[Row]:
+        cursor = self._connection.execute(SQL[query], values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _first(self, query: str, **values: Any) -> Row | None:
+        found = self._all(query, **values)
+        return found[0] if found else None
+
+    def _meta(self, key: str) -> Any:
+        return self._connection.execute(SQL["get_meta"], {"key": key}).fetchone()[0]
+
+
+def _check_schema(connection: sqlite3.Connection, path: str) -> None:
+    version = version_of(connection, path)
+    if version == 0:
+        raise NotFound(f"{path} is empty", code="no_database", hint="submit something first")
+    if version < newest():
+        raise Refused(
+            f"{path} was made by an older Shoal (schema {version}, this one reads {newest()})", code="older_database",
+            hint="start a server on it once: that brings it up to date",
+        )  # fmt: skip
+
+
+def _decoded(row: Row, **columns: Any) -> Row:
+    """The row with its JSON columns read; each is given with the value that stands for an empty text."""
+    for name, empty in columns.items():
+        row[name] = json.loads(row[name]) if row[name] else empty
+    return row
+
+
+def _task(row: Row) -> Row:
+    return _decoded(row, live=[], new_files=[])
+
+
+def _pilot(row: Row) -> Row:
+    return _decoded(row, former=[], tags={})
+
+
+def _whole(value: int, field: str) -> int:
+    """A cursor, if it can be one [E69]."""
+    if not 0 <= value <= _MAX_INT:
+        raise BadInput(f"{echo(value)!r} is not a place to go on from", code="bad_cursor", field=field)
+    return value
+
+
+def _page(limit: int) -> int:
+    """How many rows a page has: what was asked, up to the bound [E69]."""
+    if limit < 1:
+        raise BadInput(f"{echo(limit)!r} is not a limit", code="bad_limit", field="limit", hint=f"1 to {MAX_PAGE}")
+    return min(limit, MAX_PAGE)
+
+
+def _words(given: Iterable[str] | None, known: set[str], code: str, field: str) -> str | None:
+    """The words as one text for SQL: empty if there is no filter, None if nothing can pass it."""
+    if given is None:
+        return ""
+    words = [str(word) for word in given]
+    for word in words:
+        if word not in known:
+            raise BadInput(f"{echo(word)!r} is unknown", code=code, field=field, hint=", ".join(sorted(known)))
+    return f",{','.join(words)}," if words else None

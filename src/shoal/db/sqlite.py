@@ -1,0 +1,328 @@
+"""The one connection that writes: whole batches in, one transaction each; what a starting engine needs, out.
+
+Rules: (1) exactly one Database per file, held by a lock file; (2) only it writes and checkpoints, everything else
+opens the file read-only (two writers can meet SQLite's WAL-reset bug, see promises.md); (3) one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from shoal.db.batch import EVENT_BYTES, Batch, clean
+from shoal.db.migrate import migrate
+from shoal.db.named import SQL
+from shoal.db.place import check_place, explained, make_private, take_lock
+from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.engine.snapshot import Snapshot
+from shoal.engine.state import SETTLED_KEPT
+from shoal.model.errors import Refused
+
+MEMORY = ":memory:"
+PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report waits for retention
+_MAX_INT = 2**63 - 1
+_BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
+
+Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
+RowT = TypeVar("RowT", RunRow, ArrayRow, TaskRow, SpanRow, PilotRow)
+
+
+class Pruned(NamedTuple):
+    """What one slice of retention did."""
+
+    events: int  # deleted
+    bytes: int  # their estimated size
+    oldest_seq: int  # the smallest that can still be asked for
+    more: bool  # call again
+    runs: list[int]  # finished before the time: their logs may go; ask on with after_run = the last of them
+
+
+def connect_readonly(path: str) -> sqlite3.Connection:
+    """A connection that cannot write, beside a server or without one."""
+    uri = Path(path).absolute().as_uri()
+    connection = sqlite3.connect(
+        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY
+    )
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        # Even a reader makes -wal and -shm files beside a WAL database. Where it may not, a database that was
+        # closed cleanly has no log, and may be read as a file that never changes. With a log that would be wrong.
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or _size(path + "-wal"):
+            raise
+        connection = sqlite3.connect(
+            f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+        )
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+class Database:
+    """The single writer of one database."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, lock: int | None, durability: str) -> None:
+        self.connection = connection
+        self.path = path
+        self._lock = lock
+        self._durability = durability
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full") -> Database:
+        """Open or make a database and bring it up to date; refused in one line where that would be wrong.
+
+        `normal` may lose the last commits at a power cut (never at a kill), and is for tests and simulations.
+        """
+        place, lock = os.fspath(path), None
+        if place != MEMORY:
+            place = os.path.realpath(place)  # a lock by another name would be no lock
+            check_place(place)
+            lock = take_lock(place)
+        connection: sqlite3.Connection | None = None
+        try:
+            if lock is not None:
+                make_private(place)
+            with explained(place):
+                # isolation_level None: transactions begin and end where we say, not where Python guesses.
+                connection = sqlite3.connect(
+                    place, isolation_level=None, check_same_thread=False, timeout=_BUSY, cached_statements=256
+                )
+                cls._prepare(connection, place, durability)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            if lock is not None:
+                os.close(lock)
+            raise
+        return cls(connection, place, lock, durability)
+
+    @staticmethod
+    def _prepare(connection: sqlite3.Connection, path: str, durability: str) -> None:
+        migrate(connection, path)  # first of all, because it refuses files that are not ours
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode not in ("wal", "memory"):
+            raise Refused(f"{path}: no write-ahead log is possible there", code="unwritable", hint="use a local disk")
+        # FULL: a commit is on the disk when it returns. In WAL mode that is one fsync of the log.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if durability == 'normal' else 'FULL'}")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: a plain fsync there does not reach the disk
+        connection.execute("PRAGMA foreign_keys = OFF")
+        # 16 MiB of log between checkpoints (pages of 4 KiB): a page changed by many batches is copied once.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA journal_size_limit = 67108864")  # a log that a slow reader let grow shrinks again
+        connection.execute("PRAGMA cache_size = -32768")  # KiB
+        connection.execute("PRAGMA temp_store = MEMORY")
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Checkpoint, close, and let another server in; again is harmless."""
+        self.connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing. IMMEDIATE: what cannot be written is refused before work is done.
+
+        SQLite's own errors pass: only the writer knows which of them (a full disk) may be waited out.
+        """
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self.connection
+            self.connection.execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:  # SQLite may have rolled back by itself, as after a full disk
+                self.connection.execute("ROLLBACK")
+            raise
+
+    # --- writing
+    def raise_incarnation(self, now: float) -> int:
+        """Count this start, durably whatever the durability; return the new incarnation."""
+        self.connection.execute("PRAGMA synchronous = FULL")
+        with self._transaction() as connection:
+            connection.execute(SQL["raise_incarnation"])
+            connection.execute(SQL["set_meta"], {"key": "started", "value": now})
+        if self._durability == "normal":
+            self.connection.execute("PRAGMA synchronous = NORMAL")
+        return self._meta("incarnation")
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Write a batch in one transaction; if any of it fails, none of it is there."""
+        if not changes:
+            return
+        try:
+            self._write(Batch(changes))
+        except UnicodeEncodeError:
+            # A lone surrogate (a file name that is not UTF-8, or a pilot's malice) has no UTF-8 form. It must
+            # not stop the results of everybody else.
+            self._write(Batch(clean(changes)))
+
+    def _write(self, batch: Batch) -> None:
+        with self._transaction() as connection:
+            connection.executemany(SQL["put_run"], batch.runs)
+            connection.executemany(SQL["add_array"], batch.arrays)
+            connection.executemany(SQL["put_task"], batch.tasks)
+            connection.executemany(SQL["put_pilot"], batch.pilots)
+            for change in batch.spans:
+                if isinstance(change, SpanDrop):
+                    self._drop_span(change)
+                else:
+                    connection.execute(SQL["add_span"], change)
+            if batch.events:
+                connection.executemany(SQL["add_event"], batch.events)
+                connection.execute(SQL["add_event_bytes"], {"bytes": batch.event_bytes})
+
+    def _drop_span(self, drop: SpanDrop) -> None:
+        """Take elements out of the spans they are in; what stands left and right of them stays."""
+        if drop.low >= drop.high:
+            return
+        for span in self._rows(SpanRow, "hit_spans", **drop._asdict()):
+            self.connection.execute(SQL["drop_span"], (span.run, span.low))
+            if span.low < drop.low:
+                self.connection.execute(SQL["add_span"], span._replace(high=drop.low))
+            if span.high > drop.high:
+                self.connection.execute(SQL["add_span"], span._replace(low=drop.high))
+
+    # --- what the engine asks for
+    def snapshot(self) -> Snapshot:
+        """Everything unfinished, for a starting engine; `settled` oldest first, `done` by run, state and element."""
+        runs = self._rows(RunRow, "open_runs")
+        settled = self.connection.execute(SQL["settled_tasks"], {"limit": SETTLED_KEPT}).fetchall()
+        return Snapshot(
+            incarnation=self._meta("incarnation"),
+            next_run=self._one("last_run") + 1,
+            next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
+            runs=runs,
+            arrays=[row for run in runs for row in self._rows(ArrayRow, "arrays_of_run", run=run.run)],
+            tasks=[row for run in runs for row in self._rows(TaskRow, "open_tasks", run=run.run)],
+            done=[piece for run in runs for piece in self._done(run.run)],
+            pilots=self._rows(PilotRow, "living_pilots"),
+            settled=settled[::-1],
+        )
+
+    def load_run(self, run: int) -> tuple[RunRow, list[ArrayRow], list[TaskRow], list[Done]] | None:
+        """One run as a snapshot would have it, whether finished or not."""
+        found = self._rows(RunRow, "get_run", run=run)
+        if not found:
+            return None
+        arrays = self._rows(ArrayRow, "arrays_of_run", run=run)
+        return found[0], arrays, self._rows(TaskRow, "open_tasks", run=run), self._done(run)
+
+    def failed_rows(self, run: int, element: int | None = None) -> tuple[list[TaskRow], list[tuple[int, int, str]]]:
+        """What of a run, or of one element, is final without success: rows, and low, high, state of spans."""
+        low, high = (0, _MAX_INT) if element is None else (element, element)
+        rows = self._rows(TaskRow, "failed_tasks", run=run, low=low, high=high)
+        if element is None:
+            spans = self._rows(SpanRow, "spans_of_run", run=run)
+        else:
+            spans = self._rows(SpanRow, "hit_spans", run=run, low=element, high=element + 1)
+            spans = [span._replace(low=element, high=element + 1) for span in spans]
+        return rows, [(span.low, span.high, span.state) for span in spans if span.state != "succeeded"]
+
+    def _done(self, run: int) -> list[Done]:
+        """The final elements of a run as the longest ranges of one state."""
+        pieces = [(span.state, span.low, span.high) for span in self._rows(SpanRow, "spans_of_run", run=run)]
+        low = high = 0
+        before = ""
+        for element, state in self.connection.execute(SQL["final_states"], {"run": run}):
+            if element != high or state != before:
+                if low < high:
+                    pieces.append((before, low, high))
+                low, before = element, state
+            high = element + 1
+        if low < high:
+            pieces.append((before, low, high))
+        merged: list[Done] = []
+        for state, low, high in sorted(pieces):
+            if merged and merged[-1][3] == state and merged[-1][2] >= low:
+                merged[-1] = (run, merged[-1][1], max(high, merged[-1][2]), state)
+            else:
+                merged.append((run, low, high, state))
+        return merged
+
+    def _rows(self, kind: type[RowT], query: str, **values: Any) -> list[RowT]:
+        return [kind._make(row) for row in self.connection.execute(SQL[query], values)]
+
+    def _one(self, query: str, **values: Any) -> int:
+        return int(self.connection.execute(SQL[query], values).fetchone()[0])
+
+    def _meta(self, key: str) -> int:
+        return self._one("get_meta", key=key)
+
+    # --- keeping house
+    def prune(self, before: float, max_bytes: int, *, after_run: int = 0, limit: int = PRUNE_SLICE) -> Pruned:
+        """Delete the oldest events that are older than a time or over a budget of bytes, `limit` of them at most.
+
+        Only a head of the journal goes, so that what is left has no gaps. It ends at the first event that is young
+        enough: one clock that was wrong for a minute must not make the events before it look old.
+        """
+        size = self._meta("event_bytes")
+        count, freed, last = 0, 0, self._meta("oldest_seq") - 1
+        rows = self.connection.execute(SQL["oldest_events"], {"limit": limit}).fetchall()
+        for seq, time, length in rows:
+            if time >= before and size - freed <= max_bytes:
+                break
+            count, freed, last = count + 1, freed + length + EVENT_BYTES, seq
+        if count:
+            with self._transaction() as connection:
+                connection.execute(SQL["drop_events"], {"seq": last})
+                connection.execute(SQL["set_meta"], {"key": "oldest_seq", "value": last + 1})
+                connection.execute(SQL["add_event_bytes"], {"bytes": -freed})
+        found = self.connection.execute(SQL["old_runs"], {"after": after_run, "before": before, "limit": limit})
+        runs = [run for (run,) in found]
+        more = count == limit or len(runs) == limit
+        return Pruned(count, freed, last + 1, more, runs)
+
+    @contextlib.contextmanager
+    def _beside(self) -> Iterator[sqlite3.Connection]:
+        """A connection for long reading that holds up no writing, so from any thread; in memory there is but one."""
+        if self.path == MEMORY:
+            yield self.connection
+        else:
+            with contextlib.closing(connect_readonly(self.path)) as connection:
+                yield connection
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the database as of now to a file, whole or not at all; writing may go on meanwhile."""
+        target = os.path.abspath(os.fspath(path))
+        if os.path.exists(target) and self.path != MEMORY and os.path.samefile(target, self.path):
+            raise Refused(f"{target} is the database itself", code="bad_backup", hint="name another file")
+        part = f"{target}.{os.getpid()}.part"
+        try:
+            make_private(part)
+            with explained(target):
+                # nolock: the name is ours alone, and the copy may well go to a network file system.
+                uri = f"{Path(part).as_uri()}?nolock=1"
+                with contextlib.closing(sqlite3.connect(uri, uri=True)) as copy, self._beside() as source:
+                    source.backup(copy)
+            os.replace(part, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+        folder = os.open(os.path.dirname(target), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, as far as a quick look tells; nothing: it is sound."""
+        with self._beside() as connection:
+            found = [str(line) for (line,) in connection.execute("PRAGMA quick_check(20)")]
+        return [] if found == ["ok"] else found

@@ -1,0 +1,128 @@
+"""The named SQL: each statement is used, explained, and agrees with the row types."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shoal.db
+from shoal.db.named import QUERIES, SQL, parse
+from shoal.db.sqlite import Database
+from shoal.engine.changes import ArrayRow, PilotRow, RunRow, SpanRow, TaskRow
+from shoal.model.event import Event
+from shoal.model.states import FINAL, TaskState
+
+FOLDER = Path(shoal.db.__file__).parent
+ROWS: dict[str, tuple[str, ...]] = {
+    "runs": RunRow._fields,
+    "arrays": ArrayRow._fields,
+    "tasks": TaskRow._fields,
+    "spans": SpanRow._fields,
+    "pilots": PilotRow._fields,
+    "events": tuple(Event.__dataclass_fields__),
+}
+WRITES = {
+    "runs": "put_run",
+    "arrays": "add_array",
+    "tasks": "put_task",
+    "spans": "add_span",
+    "pilots": "put_pilot",
+    "events": "add_event",
+}
+# These read a table from end to end: at a start, for counts, or because the table is small.
+WHOLE_TABLE = {"count_all", "living_pilots", "list_pilots"}
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with Database.open(":memory:") as database:
+        yield database
+
+
+def values(sql: str) -> dict[str, int] | tuple[int, ...]:
+    names = re.findall(r":(\w+)", sql)
+    return dict.fromkeys(names, 1) if names else (1,) * sql.count("?")
+
+
+def plan(database: Database, sql: str) -> list[str]:
+    return [row[3] for row in database.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values(sql))]
+
+
+def test_every_named_query_is_used() -> None:
+    used = {
+        vertex.value
+        for file in FOLDER.glob("*.py")
+        for vertex in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(vertex, ast.Constant) and isinstance(vertex.value, str)
+    }
+    assert set(QUERIES) - used == set()
+
+
+def test_there_is_no_sql_on_rows_outside_the_files() -> None:
+    pattern = re.compile(r"\b(SELECT .* FROM (?!sqlite_master)|INSERT INTO|DELETE FROM|UPDATE \w+ SET)\b")
+    texts = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.py")}
+    assert [name for name, text in texts.items() if pattern.search(text)] == []
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_query_is_one_statement_with_one_sentence(database: Database, name: str) -> None:
+    query = QUERIES[name]
+    assert re.fullmatch(r"[A-Z][^.]*\.", query.comment), "one sentence, with a full stop"
+    assert query.sql.count(";") == 1
+    assert query.sql.endswith(";")
+    plan(database, query.sql)  # it compiles
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_query_never_asks_the_clock_or_chance(name: str) -> None:
+    assert not re.search(r"current_|now'|datetime|strftime|julianday|unixepoch|random", SQL[name], re.I)
+
+
+@pytest.mark.parametrize("name", sorted(set(QUERIES) - WHOLE_TABLE))
+def test_query_goes_by_key_or_index_and_never_sorts(database: Database, name: str) -> None:
+    steps = plan(database, SQL[name])
+    scans = [step for step in steps if step.startswith("SCAN") and "INDEX" not in step]
+    assert [step for step in scans if step not in allowed_scans(name)] == []
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+def allowed_scans(name: str) -> list[str]:
+    """By row number from one end, up to the limit: that is an order, not a search."""
+    return ["SCAN events"] if name == "oldest_events" else []
+
+
+@pytest.mark.parametrize("table", sorted(ROWS))
+def test_columns_are_the_fields_of_the_row_type(database: Database, table: str) -> None:
+    columns = [row[1] for row in database.connection.execute(f"PRAGMA table_info({table})")]
+    assert tuple(columns) == ROWS[table]
+    written = re.search(r"INSERT INTO \w+ \(([^)]*)\)", SQL[WRITES[table]])
+    assert written is not None
+    assert tuple(re.findall(r"\w+", written[1])) == ROWS[table]
+
+
+@pytest.mark.parametrize(("table", "keys"), [("runs", 1), ("tasks", 2), ("pilots", 1)])
+def test_an_upsert_overwrites_every_column_but_the_key(table: str, keys: int) -> None:
+    changed = re.findall(r"(\w+) = excluded\.(\w+)", SQL[WRITES[table]])
+    assert tuple(before for before, _ in changed) == tuple(after for _, after in changed) == ROWS[table][keys:]
+
+
+def test_states_in_queries_are_the_states_of_the_model() -> None:
+    final = {state.value for state in FINAL}
+    wanted = {
+        "open_tasks": {state.value for state in TaskState} - final,
+        "final_states": final,
+        "settled_tasks": final,
+        "failed_tasks": final - {"succeeded"},
+    }
+    for name, states in wanted.items():
+        assert set(re.findall(r"'(\w+)'", SQL[name])) == states
+
+
+def test_a_file_is_read_into_names_comments_and_statements() -> None:
+    text = "-- About the file.\n\n-- name: one\n-- First.\nSELECT 1;\n\n-- name: two\n-- Second\n-- line.\nSELECT\n    2;\n"
+    found = [(query.name, query.comment, query.sql) for query in parse(text, "x.sql")]
+    assert found == [("one", "First.", "SELECT 1;"), ("two", "Second line.", "SELECT\n    2;")]
