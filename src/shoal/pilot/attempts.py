@@ -1,0 +1,296 @@
+"""Every attempt on this host, from Begin to Settle: stage in, hand to the guard, hear of the end, stage out, report.
+
+All methods but those given to the porter run on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Optional, Union
+
+from shoal.model.limits import MAX_STDERR_TAIL, MAX_TAIL
+from shoal.pilot import outcome, probe, streams, tree
+from shoal.pilot.carry import StageError
+from shoal.pilot.channel import Channel
+from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Started, Stop
+from shoal.pilot.porter import Porter
+from shoal.pilot.stage import Prepared, Stage
+from shoal.wire.messages import Lease, Registered, Report, Tail
+
+log = logging.getLogger(__name__)
+
+GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
+MAX_UNFIT = 3  # starts in a row that failed for the host's sake
+GUARD_GONE = "host_unfit: the guard process died"
+
+
+@dataclass
+class _Here:
+    """An attempt from its beginning until the server has settled it."""
+
+    lease: Lease
+    out: str
+    err: str
+    local: bool  # the streams are ours to send and delete
+    made: Optional[Prepared] = None
+    started: Optional[float] = None
+    guarded: bool = False  # the guard has it
+    stop: str = ""
+    reported: bool = False
+
+    @property
+    def slow(self) -> bool:
+        """Is there a directory to empty?"""
+        return self.made is not None and bool(self.made.own_dir)
+
+
+class Attempts:
+    """The attempts here and the line to the guard that runs them."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        guard_pid: int,
+        stage: Stage,
+        umask: int,
+        feed: Callable[[Event], None],
+        post: Callable[[Callable[[], None]], None],
+        unfit: Callable[[str], None],
+    ) -> None:
+        self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
+        self._stage, self._umask = stage, umask
+        self._feed, self._post, self._unfit = feed, post, unfit
+        self._work = stage.facts.work
+        self._porter = Porter()
+        self._here: dict[str, _Here] = {}
+        self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
+        self._log_dir = ""
+        self._grace = 10.0
+        self._kill_after = float("inf")
+        self._contact = 0.0
+        self._doubt: Optional[float] = None
+        self._unfit_starts = 0
+
+    def on_joined(self, told: Registered) -> None:
+        """Take what the server says on logs and times."""
+        self._grace, self._kill_after = told.grace, told.kill_after
+        mark = os.path.join(told.log_dir, told.log_mark)
+        self._log_dir = told.log_dir if told.log_mark and os.access(mark, os.R_OK) else ""
+
+    # --- the agent's actions
+    def begin(self, action: Begin) -> None:
+        """Stage an attempt in and start it."""
+        lease = action.lease
+        out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
+        here = self._here[lease.attempt] = _Here(lease, out, err, local=not self._log_dir)
+        unfit = probe.lost_fitness(self._work)
+        if unfit or self.guard_lost:
+            self._give_back(here, unfit or GUARD_GONE)
+        elif self._stage.is_slow(lease):
+            self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
+        else:
+            self._start(here, self._prepare(here, action.gpus))
+
+    def stop(self, action: Stop) -> None:
+        """End an attempt, wherever it stands."""
+        here = self._here.get(action.attempt)
+        if here is not None:
+            here.stop = action.why
+            log.info("stop attempt=%s why=%s", action.attempt, action.why)
+            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self._grace})
+
+    def settle(self, action: Settle) -> None:
+        """The server has decided on a report: nothing of the attempt stays here."""
+        here = self._here.pop(action.attempt, None)
+        if here is None:
+            return  # given back before it began
+        if here.local:
+            streams.remove(here.out)
+            streams.remove(here.err)
+        if here.made is not None:
+            work = partial(self._put_away, here.made, action.accepted)
+            self._porter.do(work) if here.slow else work()
+
+    def contact(self, action: Contact) -> None:
+        """Tell the guard since when there is no contact."""
+        self._contact, self._doubt = action.at, None
+        self.channel.send({"do": "contact", "at": action.at, "kill_after": self._kill_after})
+
+    # --- from lease to guard
+    def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
+        try:
+            return self._stage.prepare(here.lease, gpus)
+        except (StageError, OSError) as error:
+            return error
+        except ValueError as error:  # a name that no file can have
+            return StageError("stage_in", str(error))
+
+    def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
+        lease = here.lease
+        if isinstance(made, StageError):
+            self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
+            return
+        if isinstance(made, OSError):
+            self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
+            return
+        here.made = made
+        if here.stop:
+            self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
+            return
+        if self.guard_lost:
+            self._give_back(here, GUARD_GONE)
+            return
+        here.guarded = True
+        if lease.rerun == "exclusive":
+            self._exclusive.add(lease.attempt)
+        log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
+        self.channel.send(
+            {
+                "do": "start",
+                "attempt": lease.attempt,
+                "argv": made.argv,
+                "cwd": made.cwd,
+                "env": made.env,
+                "stdin": made.stdin,
+                "stdout": here.out,
+                "stderr": here.err,
+                "time": lease.time,
+                "memory": lease.room.memory,
+                "exclusive": lease.attempt in self._exclusive,
+                "grace": self._grace,
+                "umask": self._umask,
+            }
+        )
+
+    # --- from guard to report
+    def hear_guard(self) -> None:
+        """Take the guard's news."""
+        for news in self.channel.receive():
+            here = self._here.get(news["attempt"])
+            if here is None:
+                continue
+            if news["was"] == "started":
+                here.started = time.time()
+                self._unfit_starts = 0
+                self._feed(Started(here.lease.attempt))
+                continue
+            here.guarded = False
+            self._exclusive.discard(here.lease.attempt)
+            if news["was"] == "failed":
+                self._on_not_started(here, news)
+            else:
+                self._on_ended(here, outcome.judge(here.lease, news, here.started))
+        self.channel.flush()
+        if self.channel.closed:
+            self.lose_guard()
+
+    def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
+        report = outcome.not_started(here.lease, news)
+        if report.cause == "host_unfit":
+            self._unfit_starts += 1
+            if self._unfit_starts >= MAX_UNFIT:
+                self._unfit(f"host_unfit: {report.message}")
+        self._end(here, report)
+
+    def _on_ended(self, here: _Here, report: Report) -> None:
+        if here.slow:
+            self._porter.do(lambda: self._post(partial(self._end, here, self._collect(here, report))))
+        else:
+            self._end(here, self._collect(here, report))
+
+    def _collect(self, here: _Here, report: Report) -> Report:
+        assert here.made is not None
+        report = replace(report, new_files=self._stage.new_files(here.made))
+        try:
+            if report.outcome == "succeeded":
+                self._stage.collect(here.made)
+        except StageError as error:
+            report = replace(report, outcome="failed", cause=error.cause, message=str(error))
+        except ValueError as error:
+            report = replace(report, outcome="failed", cause="stage_out", message=str(error))
+        return report
+
+    def _give_back(self, here: _Here, why: str) -> None:
+        """The host, not the task, is at fault; it takes no more."""
+        # First the leaving: an end makes room, and nothing new may begin in it.
+        self._unfit(why)
+        self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
+
+    def _end(self, here: _Here, report: Report) -> None:
+        if here.reported:
+            return
+        here.reported, here.guarded = True, False
+        self._exclusive.discard(report.attempt)
+        report = replace(report, last_line=streams.last_line(here.out))
+        if report.outcome != "succeeded":
+            report = replace(report, stderr_tail=streams.tail(here.err, MAX_STDERR_TAIL))
+        log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
+        self._feed(Ended(report, tuple(self._tails(here))))
+
+    def _tails(self, here: _Here) -> list[Tail]:
+        if not here.local:
+            return []
+        texts = (("stdout", streams.tail(here.out, MAX_TAIL)), ("stderr", streams.tail(here.err, MAX_TAIL)))
+        return [Tail(here.lease.attempt, name, text) for name, text in texts if text]
+
+    def _put_away(self, made: Prepared, accepted: bool) -> None:
+        for wrong in self._stage.settle(made, accepted):
+            log.error("attempt=%s %s", made.lease.attempt, wrong)
+
+    # --- the guard's own life
+    def watch_deadline(self) -> Optional[float]:
+        """When to look whether the guard ended the exclusive tasks as it should; None where there is none."""
+        if self.guard_lost or not self._exclusive:
+            return None
+        due = (self._contact + self._kill_after if self._doubt is None else self._doubt) + GUARD_LATE
+        return due if due < float("inf") else None
+
+    def watch(self, now: float) -> None:
+        """Do without a guard that is too late."""
+        due = self.watch_deadline()
+        if due is None or now < due:
+            return
+        if self._doubt is None:
+            self._doubt = now  # perhaps the whole host slept, and the guard wakes as we do: once more
+        else:
+            log.error("guard does not act pid=%d", self.guard_pid)
+            self.lose_guard()
+
+    def lose_guard(self) -> None:
+        """Without a guard no task may live: end them all, give them back, leave."""
+        if self.guard_lost:
+            return
+        self.guard_lost = True
+        log.error("guard lost pid=%d attempts=%s", self.guard_pid, ",".join(self._here) or "none")
+        self.channel.close()
+        self._kill_guard()
+        tree.kill_children(5.0)
+        self._unfit(GUARD_GONE)
+        for here in [here for here in self._here.values() if here.guarded]:
+            self._give_back(here, GUARD_GONE)
+
+    def _kill_guard(self) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self.guard_pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the guard and whatever is left; wait for the porter."""
+        if not self.guard_lost:
+            self.channel.send({"do": "quit"})
+            end = tree.now() + 7.0
+            while not tree.is_zombie(self.guard_pid) and tree.now() < end:
+                time.sleep(0.005)
+            self._kill_guard()
+        tree.kill_children(5.0)
+        # What the server never accepted leaves no half-published outputs.
+        for here in self._here.values():
+            if here.made is not None:
+                self._porter.do(partial(self._put_away, here.made, False))
+        self._porter.finish(60.0)

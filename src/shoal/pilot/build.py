@@ -1,0 +1,83 @@
+"""Make pilot.pyz from a literal list of modules; the same source gives the same bytes on every machine.
+
+Runs on the server, not in the zip. Files are stored, not packed: what packing makes depends on the zlib at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+MODULES: tuple[str, ...] = (
+    "shoal",
+    "shoal.model",
+    "shoal.model.errors",
+    "shoal.model.ids",
+    "shoal.model.layout",
+    "shoal.model.limits",
+    "shoal.pilot",
+    "shoal.pilot.agent",
+    "shoal.pilot.attempts",
+    "shoal.pilot.carry",
+    "shoal.pilot.channel",
+    "shoal.pilot.guard",
+    "shoal.pilot.loop",
+    "shoal.pilot.main",
+    "shoal.pilot.moves",
+    "shoal.pilot.outcome",
+    "shoal.pilot.porter",
+    "shoal.pilot.probe",
+    "shoal.pilot.spawn",
+    "shoal.pilot.stage",
+    "shoal.pilot.streams",
+    "shoal.pilot.tree",
+    "shoal.pilot.uplink",
+    "shoal.wire",
+    "shoal.wire.codec",
+    "shoal.wire.messages",
+)
+_SOURCE = Path(__file__).resolve().parents[2]
+_FIRST_LINE = b"#!/usr/bin/env python3\n"
+_MAIN = b"""import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("this pilot needs Python 3.9 or newer, this is " + sys.version.split()[0])
+
+from shoal.pilot.main import main
+
+sys.exit(main())
+"""
+
+
+def _file_of(module: str) -> Path:
+    base = _SOURCE.joinpath(*module.split("."))
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+def build(path: Path) -> str:
+    """Write the zip to `path`, all of it or nothing; returns its SHA-256."""
+    files = {_file_of(module).relative_to(_SOURCE).as_posix(): _file_of(module).read_bytes() for module in MODULES}
+    files["__main__.py"] = _MAIN
+    packed = io.BytesIO()
+    packed.write(_FIRST_LINE)
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, files[name])
+    data = packed.getvalue()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.chmod(0o755)
+    part.replace(path)
+    return hashlib.sha256(data).hexdigest()
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

@@ -1,0 +1,220 @@
+"""The hands of `agent`: one place that performs its actions and tells it what happened.
+
+One thread owns the agent and every attempt; others (lanes, porter, signals) only put a function into the inbox
+and wake it. Time is CLOCK_BOOTTIME, which goes on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Optional, Protocol
+
+from shoal.pilot import outcome, probe, tree
+from shoal.pilot.agent import Agent
+from shoal.pilot.attempts import Attempts
+from shoal.pilot.channel import Channel
+from shoal.pilot.moves import (
+    Answered,
+    Begin,
+    Contact,
+    Event,
+    Finish,
+    Join,
+    Joined,
+    Leave,
+    Send,
+    Settle,
+    Stop,
+    Tick,
+)
+from shoal.pilot.stage import Stage
+from shoal.wire.messages import Exchange, Former, Register
+
+log = logging.getLogger(__name__)
+
+UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
+SPIN_GUARD = 0.02  # an agent that asks to be ticked at once, twice running, waits so long
+
+
+class Link(Protocol):
+    """What the loop needs of `uplink.Uplink`."""
+
+    beat: float
+    url: str
+
+    def register(self, message: Register) -> None: ...
+    def exchange(self, message: Exchange) -> None: ...
+
+
+class Loop:
+    """Performs the agent's actions until it finishes."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        channel: Channel,
+        guard_pid: int,
+        stage: Stage,
+        register: Callable[[Optional[Former]], Register],
+        say: Callable[[str], None],
+        umask: int = 0o077,
+        idle_end: Optional[float] = None,
+    ) -> None:
+        self.agent = agent
+        self.attempts = Attempts(channel, guard_pid, stage, umask, self._feed, self.post, self._become_unfit)
+        self.uplink: Optional[Link] = None  # set before `run`
+        self.why = ""
+        self._register, self._say, self._idle_end = register, say, idle_end
+        self._work = stage.facts.work
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._events: deque[Event] = deque()
+        self._performing = False
+        self._code: Optional[int] = None  # set: the loop is over
+        self._least_code = 0  # the agent ends cleanly, but something was wrong
+        self._joined_once = False
+        self._signals = 0
+        self._idle_since = tree.now()
+        self._wake_read, self.wake_fd = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self.wake_fd, False)
+        self._perform: dict[type, Callable[[Any], None]] = {
+            Join: self._join,
+            Send: self._send,
+            Begin: self.attempts.begin,
+            Stop: self.attempts.stop,
+            Settle: self.attempts.settle,
+            Contact: self.attempts.contact,
+            Finish: self._finish,
+        }
+
+    # --- from other threads and from signal handlers
+    def post(self, work: Callable[[], None]) -> None:
+        """Have the loop call `work`."""
+        self._inbox.append(work)
+        with contextlib.suppress(OSError):  # a full pipe wakes as well
+            os.write(self.wake_fd, b"x")
+
+    def deliver(self, event: Event) -> None:
+        """What the uplink brings."""
+        self.post(partial(self._on_uplink, event))
+
+    def interrupt(self, number: int, frame: object = None) -> None:
+        """A signal to end: the first finishes what runs, the second stops it."""
+        self.post(partial(self._on_signal, number))
+
+    # --- life
+    def run(self) -> int:
+        """Until the agent finishes; returns the exit code."""
+        self._feed(Tick())
+        guard = self.attempts.channel
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            selector.register(guard, selectors.EVENT_READ)
+            fruitless = False
+            while self._code is None:
+                due = self._deadline()
+                wait = None if due is None else max(SPIN_GUARD if fruitless else 0.0, due - tree.now())
+                ready = [key.fileobj for key, _ in selector.select(wait)]
+                fruitless = not ready
+                if self._wake_read in ready:
+                    os.read(self._wake_read, 4096)
+                if guard in ready and not self.attempts.guard_lost:
+                    self.attempts.hear_guard()
+                while self._inbox:
+                    self._inbox.popleft()()
+                if due is not None and tree.now() >= due:
+                    self._tick()
+                self._watch_guard(selector)
+        self.attempts.close()
+        return max(self._code, self._least_code)
+
+    def _watch_guard(self, selector: selectors.BaseSelector) -> None:
+        """Listen to the guard while there is one, and write when there is something to write."""
+        guard = self.attempts.channel
+        if not self.attempts.guard_lost:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            selector.modify(guard, both if guard.wants_write else selectors.EVENT_READ)
+        elif len(selector.get_map()) > 1:
+            selector.unregister(guard)
+
+    def _deadline(self) -> Optional[float]:
+        times = (self.agent.deadline(), self._idle_deadline(), self.attempts.watch_deadline())
+        known = [at for at in times if at is not None]
+        return min(known) if known else None
+
+    def _idle_deadline(self) -> Optional[float]:
+        if self._idle_end is None or self.agent.leaving:
+            return None
+        if self.agent.running or self.agent.waiting:
+            self._idle_since = tree.now()
+            return None
+        return self._idle_since + self._idle_end
+
+    def _tick(self) -> None:
+        idle, now = self._idle_deadline(), tree.now()
+        if idle is not None and now >= idle:
+            self._feed(Leave(f"idle for {self._idle_end:g} s"))
+        self.attempts.watch(now)
+        self._feed(Tick())
+
+    def _feed(self, event: Event) -> None:
+        """Tell the agent; do what it says, in order. What that brings about is told after it, not within."""
+        self._events.append(event)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._events and self._code is None:
+                for action in self.agent.handle(self._events.popleft(), tree.now()):
+                    self._perform[type(action)](action)
+        finally:
+            self._performing = False
+
+    # --- talking with the server
+    def _join(self, action: Join) -> None:
+        assert self.uplink is not None
+        self.uplink.register(self._register(action.former))
+
+    def _send(self, action: Send) -> None:
+        assert self.uplink is not None
+        self.uplink.exchange(action.exchange)
+
+    def _on_uplink(self, event: Event) -> None:
+        assert self.uplink is not None
+        if isinstance(event, Joined):
+            told, slots = event.registered, self.agent.room.cores
+            log.info("joined pilot=%s server=%s again=%s", told.pilot, self.uplink.url, self._joined_once)
+            if not self._joined_once:
+                plural = "s" if slots != 1 else ""
+                self._say(f"pilot {told.pilot} joined {self.uplink.url} with {slots} slot{plural}")
+            self._joined_once = True
+            self.uplink.beat = told.beat
+            self.attempts.on_joined(told)
+        elif isinstance(event, Answered):
+            self.uplink.beat = event.reply.hold
+            unfit = probe.lost_fitness(self._work)
+            if unfit:
+                self._become_unfit(unfit)
+        elif isinstance(event, Leave):
+            self._least_code = NO_SERVER
+        self._feed(event)
+
+    def _on_signal(self, number: int) -> None:
+        self._signals += 1
+        log.info("signal name=%s count=%d", outcome.signal_name(number), self._signals)
+        self._feed(Leave(f"{outcome.signal_name(number)} received", now=self._signals > 1))
+
+    def _become_unfit(self, why: str) -> None:
+        if self._least_code != UNFIT:
+            log.error("%s", why)
+            self._least_code = UNFIT
+            self._feed(Leave(why))
+
+    def _finish(self, action: Finish) -> None:
+        self._code, self.why = action.code, action.why

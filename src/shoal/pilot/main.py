@@ -1,0 +1,153 @@
+"""The pilot's front door: arguments, guard, environment check, work directory; then the loop."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import stat
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from shoal import __version__
+from shoal.pilot import guard, tree
+from shoal.pilot.channel import Channel
+
+if TYPE_CHECKING:
+    from shoal.pilot.uplink import Place
+
+# What the guard does not need is imported after it was forked (`_live`), so that it stays small.
+
+
+class NotOurs(Exception):
+    """A directory that is to be ours alone is not."""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The command line, checked; exits with 2 and a line of help if it is wrong."""
+    parser = argparse.ArgumentParser(prog="pilot.pyz", description="Take tasks from a Shoal server and run them here.")
+    parser.add_argument("--server-file", metavar="F", help="the server's server.json, with address and token")
+    parser.add_argument("--server", metavar="URL", help="http://127.0.0.1:PORT or unix:/PATH")
+    parser.add_argument("--token-file", metavar="F", help="a file that holds the token (with --server)")
+    parser.add_argument("--cores", type=int, metavar="N", help="offer so many cores (default: all we may use)")
+    parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
+    parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
+    parser.add_argument("--idle-end", type=float, metavar="S", help="end after S seconds without a task")
+    parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
+    parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
+    chosen = parser.parse_args(words)
+    if bool(chosen.server_file) == bool(chosen.server):
+        parser.error("give --server-file, or --server and --token-file")
+    if bool(chosen.server) != bool(chosen.token_file):
+        parser.error("--server and --token-file belong together")
+    if chosen.cores is not None and chosen.cores < 1:
+        parser.error("--cores is at least 1")
+    return chosen
+
+
+def main() -> int:
+    """Run a pilot; returns the exit code."""
+    chosen = parse(sys.argv[1:])
+    umask = os.umask(0o077)
+    tree.set_name("shoal-pilot")
+    tree.become_private()
+    channel, guard_pid = guard.launch()
+    tree.become_subreaper()
+    return _live(chosen, umask, channel, guard_pid)
+
+
+def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int) -> int:
+    import logging
+
+    from shoal.pilot import loop, probe, uplink
+    from shoal.pilot.carry import remove_tree
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if chosen.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    place = uplink.Place(
+        os.path.abspath(chosen.server_file) if chosen.server_file else "",
+        chosen.server or "",
+        os.path.abspath(chosen.token_file) if chosen.token_file else "",
+    )
+    work = ""
+    try:
+        try:
+            work = choose_work_dir(chosen.work_dir)
+            reasons = probe.check(work)
+        except NotOurs as error:
+            reasons = [str(error)]
+        if reasons:
+            for reason in reasons:
+                say(f"this host is unfit: {reason}")
+            uplink.tell_unfit(place, probe.describe(chosen.site, None, unfit=reasons))
+            return loop.UNFIT
+        channel.send({"do": "work", "path": work})
+        return _serve(chosen, umask, channel, guard_pid, place, work)
+    finally:
+        channel.send({"do": "quit"})
+        if work:
+            remove_tree(work)
+
+
+def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, place: Place, work: str) -> int:
+    import random
+    import signal
+    from dataclasses import replace
+
+    from shoal.pilot import loop, probe, uplink
+    from shoal.pilot.agent import Agent
+    from shoal.pilot.stage import Facts, Stage
+
+    try:
+        place.read()
+    except uplink.NoPlace as error:
+        say(f"no server yet: {error}")  # it may come; the agent's patience decides
+    room = probe.measure(work)
+    if chosen.cores is not None:
+        room = replace(room, cores=chosen.cores)
+    life = loop.Loop(
+        Agent(room, random.Random(secrets.randbits(64))),
+        channel,
+        guard_pid,
+        Stage(Facts(work, dict(os.environ), probe.devices(), umask)),
+        lambda former: probe.describe(chosen.site, room, former),
+        say,
+        umask,
+        chosen.idle_end,
+    )
+    up = life.uplink = uplink.Uplink(place, life.deliver)
+    signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, life.interrupt)
+    up.start()
+    code = life.run()
+    up.close()
+    say(f"pilot ended: {life.why}")
+    return code
+
+
+def say(text: str) -> None:
+    """One line for whoever started us, who may be gone."""
+    try:
+        print(text, flush=True)
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains at its end
+
+
+def choose_work_dir(base: Optional[str]) -> str:
+    """A name for a directory of our own; the folder for all of this user's pilots is made safe on the way."""
+    name = secrets.token_hex(6)
+    if base is not None:
+        return os.path.join(os.path.abspath(base), f"shoal-{name}")
+    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"shoal-{os.getuid()}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.lstat(folder)
+    except OSError:
+        return os.path.join(folder, name)  # the environment check says what is wrong with it
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise NotOurs(f"{folder} belongs to someone else or is open to others: remove it, or give --work-dir")
+    return os.path.join(folder, name)

@@ -1,0 +1,48 @@
+"""Threads for work on files that may take long, so that the loop goes on talking with the server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from queue import SimpleQueue
+from typing import Callable, Optional
+
+log = logging.getLogger(__name__)
+
+THREADS = 2
+
+
+class Porter:
+    """Does what it is given, in order of arrival, on few threads."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Take on a piece of work; it must deliver its own outcome."""
+        if not self._threads:
+            for number in range(THREADS):
+                thread = threading.Thread(target=self._run, name=f"porter-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        self._work.put(work)
+
+    def finish(self, patience: float) -> None:
+        """Wait until everything taken on is done, but not for ever."""
+        for _ in self._threads:
+            self._work.put(None)
+        end = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            if work is None:
+                return
+            try:
+                work()
+            except Exception:
+                log.exception("work on files failed")

@@ -1,0 +1,177 @@
+"""Processes as the kernel shows them: who descends from whom, how much memory they hold, how all of them end.
+
+Only children of the caller are ever signalled here. A child keeps its number until its parent waits for it,
+so none can be mistaken for a stranger; what a killed child leaves behind comes up to the caller, which is a
+subreaper, and is met on the next round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import Optional
+
+_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
+_MARK = b"SHOAL_ATTEMPT="
+
+
+def now() -> float:
+    """Seconds that go on while the machine sleeps [B0.2]."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _prctl(option: int, value: object) -> None:
+    try:
+        import ctypes
+    except ImportError:
+        return  # `probe.check` tells people
+    libc = ctypes.CDLL(None, use_errno=True)
+    argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(int(str(value)))
+    zero = ctypes.c_ulong(0)
+    libc.prctl(ctypes.c_int(option), argument, zero, zero, zero)
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children, not those of process 1."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def become_private() -> None:
+    """No other process of this user may trace us or read our memory and environment [S7]."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def set_name(name: str) -> None:
+    """What `ps` and `top` show."""
+    _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, zombies too."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += [int(word) for word in file.read().split()]
+        except FileNotFoundError:
+            if not _HAS_CHILDREN_FILES:
+                return _children_by_scan(pid)
+        except OSError:
+            continue
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    return [child for child in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(child) == pid]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/pid/stat from the third on; the second, a name, may hold anything."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    """The parent's number, 0 if there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def is_zombie(pid: int) -> bool:
+    """Has it ended, and only waits to be reaped (or is gone already)?"""
+    fields = _stat(pid)
+    return not fields or fields[0] in (b"Z", b"X")
+
+
+def descend(pid: int) -> list[int]:
+    """`pid` and everything below it, parents first."""
+    found, seen = [pid], {pid}
+    for one in found:
+        for child in children(one):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+    return found
+
+
+def resident(pids: Iterable[int]) -> int:
+    """Bytes resident, pages shared between the processes counted each time: an upper bound."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+            total += int(file.read().split()[1]) * _PAGE
+    return total
+
+
+def proportional(pids: Iterable[int]) -> Optional[int]:
+    """Bytes resident, each shared page divided by its users; None where the kernel does not tell."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                for line in file:
+                    if line.startswith(b"Pss:"):
+                        total += int(line.split()[1]) * 1024
+        except ProcessLookupError:
+            continue
+        except OSError:
+            if is_zombie(pid):
+                continue
+            return None
+    return total
+
+
+def mark(pid: int) -> str:
+    """The attempt that the environment of a process names, or nothing."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        for entry in file.read().split(b"\0"):
+            if entry.startswith(_MARK):
+                return os.fsdecode(entry[len(_MARK) :])
+    return ""
+
+
+def session(pid: int) -> int:
+    """The session of a process, 0 if it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal the process group that `pid` is in; only `pid` itself if that group is ours."""
+    with contextlib.suppress(OSError):
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, number)
+        else:
+            os.kill(pid, number)
+
+
+def kill_children(patience: float, spare: Iterable[int] = ()) -> bool:
+    """Kill and reap all our descendants; False if some were still there after `patience` seconds."""
+    end, spared = now() + patience, set(spare)
+    while True:
+        left = [pid for pid in children(os.getpid()) if pid not in spared]
+        for pid in left:
+            signal_group(pid, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not left:
+            return True
+        if now() > end:
+            return False
+        time.sleep(0.005)
