@@ -1,0 +1,39 @@
+"""Play false worlds from the command line: `python -m shoal.sim --seed 7`, or `--seeds 0-199`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from shoal.sim.faults import Tally
+from shoal.sim.ledger import Broken
+from shoal.sim.world import World
+
+
+def main() -> int:
+    """Play the worlds asked for; 1 if any broke a promise."""
+    parser = argparse.ArgumentParser(prog="shoal.sim", description="Play false worlds and check every promise.")
+    parser.add_argument("--seed", type=int, help="one world, with its story")
+    parser.add_argument("--seeds", default="0-19", help="a range of worlds, e.g. 0-199")
+    options = parser.parse_args()
+    low, _, high = options.seeds.partition("-")
+    seeds = [options.seed] if options.seed is not None else range(int(low), int(high or low) + 1)
+    tally, broken = Tally(), 0
+    for seed in seeds:
+        world = World(seed)
+        try:
+            digest = world.run()
+        except Broken as error:
+            broken += 1
+            print(error, file=sys.stderr)
+            continue
+        tally.update(world.tally)
+        if options.seed is not None:
+            print("\n".join(world.story))
+        print(f"seed {seed}: {world.steps} steps, {digest[:16]}")
+    print(f"{len(seeds)} worlds, {broken} broken, faults: {dict(sorted(tally.items()))}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What can go wrong in a false world, how often, and a count that it did: a run in which a fault never happened
+proves nothing about it [promises C rule 2]."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+
+KINDS = (
+    "lose_request",
+    "lose_reply",
+    "duplicate_request",
+    "duplicate_reply",
+    "delay",
+    "reorder",
+    "pilot_death",
+    "pilot_freeze",
+    "host_freeze",
+    "pilot_drain",
+    "server_crash_after_commit",
+    "server_crash_in_gap",
+    "client_retry",
+    "cancel",
+    "retry",
+    "task_failure",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How bad a world is; drawn from its seed."""
+
+    loss: float
+    duplicate: float
+    slow: float  # share of messages that take seconds
+    deaths: int
+    freezes: int
+    host_freezes: int
+    drains: int
+    crashes: int
+    cancels: int
+    retries: int
+    failing: float  # share of attempts that fail
+
+    @staticmethod
+    def draw(rng: Random) -> Plan:
+        """Some worlds are calm in one way and bad in another: mixed badness finds more than even badness."""
+
+        def some(most: int) -> int:
+            return rng.randint(0, most) if rng.random() < 0.7 else 0
+
+        return Plan(
+            loss=rng.choice([0.0, 0.02, 0.1, 0.25]),
+            duplicate=rng.choice([0.0, 0.05, 0.2]),
+            slow=rng.choice([0.0, 0.05, 0.2]),
+            deaths=some(3),
+            freezes=some(2),
+            host_freezes=some(2),
+            drains=some(2),
+            crashes=some(4),
+            cancels=some(3),
+            retries=some(4),
+            failing=rng.choice([0.0, 0.1, 0.3]),
+        )
+
+
+class Tally(Counter[str]):
+    """How often each fault kind happened."""
+
+    def note(self, kind: str) -> None:
+        """It happened."""
+        assert kind in KINDS, kind
+        self[kind] += 1
+
+    def missing(self) -> list[str]:
+        """Kinds that never happened."""
+        return [kind for kind in KINDS if not self[kind]]

@@ -1,0 +1,225 @@
+"""A host of a false world: the real agent, with hands that pretend to run payloads.
+
+The pilot may die (its guard then kills the payloads), freeze alone (payloads run on, the guard still ends
+exclusive ones), or freeze with its whole host (nothing moves, and the guard acts at once on thawing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from shoal.model.errors import ShoalError
+from shoal.model.ids import parse_attempt
+from shoal.pilot.agent import Agent
+from shoal.pilot.moves import (
+    Answered,
+    Begin,
+    Contact,
+    Disowned,
+    Ended,
+    Event,
+    Finish,
+    Join,
+    Joined,
+    Leave,
+    NoAnswer,
+    Outdated,
+    Send,
+    Settle,
+    Started,
+    Stop,
+    Tick,
+)
+from shoal.wire.messages import Exchange, Lease, Registered, Reply, Report, Room
+
+if TYPE_CHECKING:
+    from shoal.sim.world import World
+
+TIMEOUT = 30.0
+
+
+@dataclass
+class Payload:
+    """A pretended process."""
+
+    lease: Lease
+    ends: float
+    started: float
+    dead: bool = False
+
+
+class Host:
+    """One pilot process on its host."""
+
+    def __init__(self, world: World, number: int, room: Room) -> None:
+        self.world, self.number, self.room = world, number, room
+        self.rng = Random(f"{world.seed}/host{number}")
+        self.agent = Agent(room, self.rng)
+        self.alive = True
+        self.frozen = False  # the pilot process
+        self.host_frozen = False
+        self.payloads: dict[str, Payload] = {}
+        self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
+        self._later: list[Callable[[], None]] = []  # what a frozen host will do when it thaws
+        self._contact = world.clock.now
+        self._kill_after = world.timing.kill_after
+        self._tick_at: float | None = None
+        self.name = f"host{number}"
+        self.see(Tick())
+
+    # --- the agent and its hands
+    def see(self, event: Event) -> None:
+        """Something happened to the pilot."""
+        if not self.alive:
+            return
+        if self.frozen or self.host_frozen:
+            self._inbox.append(event)
+            return
+        for action in self.agent.handle(event, self.world.clock.now):
+            self._do(action)
+        self._set_tick()
+
+    def _do(self, action: object) -> None:
+        if isinstance(action, Join):
+            self.world.join(self, action)
+        elif isinstance(action, Send):
+            self.world.send(self, action.exchange)
+        elif isinstance(action, Begin):
+            self._begin(action.lease)
+        elif isinstance(action, Stop):
+            self._finish(action.attempt, "stopped", delay=self.rng.uniform(0.0, 2.0))
+        elif isinstance(action, Settle):
+            self.world.ledger.settled(action.attempt, action.accepted)
+        elif isinstance(action, Contact):
+            self._contact = max(self._contact, action.at)
+        elif isinstance(action, Finish):
+            self.alive = False
+            self.world.note(f"{self.name} ends: {action.why}")
+            self.world.left(self)
+
+    def _set_tick(self) -> None:
+        due = self.agent.deadline()
+        if due is None or (self._tick_at is not None and self.world.clock.now < self._tick_at <= due):
+            return
+        due = max(due, self.world.clock.now + 0.001)
+        self._tick_at = due
+        self.world.clock.at(due, lambda: self._tick(due))
+
+    def _tick(self, due: float) -> None:
+        if self._tick_at == due:
+            self._tick_at = None
+            self.see(Tick())
+
+    # --- payloads
+    def _begin(self, lease: Lease) -> None:
+        attempt = parse_attempt(lease.attempt)
+        duration, fails = self.world.script(attempt)
+        now = self.world.clock.now
+        self.payloads[lease.attempt] = Payload(lease, now + duration, now)
+        self.world.ledger.began(lease, self.name)
+        self.world.clock.after(0.002, lambda: self.see(Started(lease.attempt)))
+        self.world.clock.after(duration, lambda: self._finish(lease.attempt, "failed" if fails else "succeeded"))
+        if lease.rerun == "exclusive":
+            self._guard(lease.attempt)
+
+    def _guard(self, attempt: str) -> None:
+        """The guard process: looks again whenever the contact may have run out."""
+        payload = self.payloads.get(attempt)
+        if payload is None or payload.dead:
+            return
+        if self.host_frozen:
+            self._later.append(lambda: self._guard(attempt))
+            return
+        left = self._contact + self._kill_after - self.world.clock.now
+        if left <= 0:
+            self._finish(attempt, "contact")
+        else:
+            self.world.clock.after(left + 0.001, lambda: self._guard(attempt))
+
+    def _finish(self, attempt: str, how: str, delay: float = 0.0) -> None:
+        if delay:
+            self.world.clock.after(delay, lambda: self._finish(attempt, how))
+            return
+        payload = self.payloads.get(attempt)
+        if payload is None or payload.dead:
+            return
+        if self.host_frozen:
+            self._later.append(lambda: self._finish(attempt, how))
+            return
+        payload.dead = True
+        del self.payloads[attempt]
+        self.world.ledger.stopped(payload.lease, self.name, how == "succeeded")
+        started, length = payload.started, self.world.clock.now - payload.started
+        if how == "succeeded":
+            report = Report(attempt, "succeeded", exit_code=0, started=started, duration=length, last_line="ok")
+        elif how == "contact":
+            report = Report(
+                attempt, "returned", "pilot_lost", "killed without contact", started=started, duration=length
+            )
+        else:
+            code = 1 if how == "failed" else None
+            if how == "failed":
+                self.world.tally.note("task_failure")
+                self.world.ledger.failed(attempt)
+            report = Report(attempt, "failed", "task_error", how, exit_code=code, started=started, duration=length)
+        self.see(Ended(report))
+
+    # --- faults
+    def die(self) -> None:
+        """The pilot is killed; its guard kills the payloads within moments."""
+        self.alive = False
+        for attempt in list(self.payloads):
+            self._finish(attempt, "killed", delay=0.05)
+        self.world.left(self)
+
+    def freeze(self, whole_host: bool) -> None:
+        """Stop the pilot process, or everything on the host."""
+        self.frozen = not whole_host
+        self.host_frozen = whole_host
+        if whole_host:
+            self.world.ledger.frozen.add(self.name)
+
+    def thaw(self) -> None:
+        """Go on; the guard of a thawed host acts before the payload can."""
+        self.frozen = self.host_frozen = False
+        self.world.ledger.frozen.discard(self.name)
+        later, self._later = self._later, []
+        for attempt, payload in list(self.payloads.items()):
+            if payload.lease.rerun == "exclusive":
+                self._guard(attempt)
+        for do in later:
+            do()
+        inbox, self._inbox = self._inbox, []
+        for event in inbox:
+            self.see(event)
+        self.see(Tick())
+
+    def drain(self) -> None:
+        """A polite request to end."""
+        self.see(Leave("told to drain"))
+
+    # --- network outcomes
+    def joined(self, registered: Registered) -> None:
+        """The server took us in."""
+        self._kill_after = registered.kill_after
+        self.see(Joined(registered))
+
+    def answered(self, reply: Reply) -> None:
+        """A reply came."""
+        self.see(Answered(reply))
+
+    def unanswered(self, seq: int) -> None:
+        """None came."""
+        self.see(NoAnswer(seq))
+
+    def refused(self, exchange: Exchange, error: ShoalError) -> None:
+        """The server said no."""
+        if error.code == "re_enrol":
+            self.see(Disowned(exchange.seq))
+        elif error.code == "replay":
+            self.see(Outdated(exchange.seq))
+        else:
+            raise error  # the agent sent something the engine calls wrong: a defect

@@ -1,0 +1,140 @@
+"""The server of a false world: the real engine and the real database, with a group commit that takes time.
+
+A crash drops what is not committed. `crash` at a commit falls after the data is safe and before anybody hears of
+it; in the gap it falls while changes wait and answers that need not wait are already out (A7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from shoal.db.reader import Reader
+from shoal.db.sqlite import Database
+from shoal.engine.changes import Answer, Change, Outcome
+from shoal.engine.commands import Command, Talk, Tick
+from shoal.engine.engine import Engine
+from shoal.model.errors import ShoalError
+from shoal.model.timing import Timing
+from shoal.sim.clock import Clock
+from shoal.wire.messages import Reply
+
+Deliver = Callable[[Reply], None]
+
+
+class Hub:
+    """One server process, alive or not."""
+
+    def __init__(self, clock: Clock, rng: Random, timing: Timing, on_commit: Callable[[list[Change]], None]) -> None:
+        self.clock, self.rng, self.timing, self.on_commit = clock, rng, timing, on_commit
+        self.database = Database.open(":memory:")
+        self._reader = Reader.on(self.database)
+        self.engine: Engine | None = None
+        self.life = 0
+        self._pending: list[Change] = []
+        self._releases: list[Callable[[], None]] = []  # answers that wait for the next commit
+        self._waiting: dict[tuple[str, int], list[Deliver]] = {}
+        self._committing = False
+        self._tick_at: float | None = None
+        self.crash_at_commit = False
+
+    def start(self) -> None:
+        """Come up: raise the incarnation durably, restore, go on."""
+        self.life += 1
+        self.database.raise_incarnation(self.clock.now)
+        self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
+        self._perform(self.engine.started(self.clock.now))
+
+    def crash(self) -> None:
+        """Die at once."""
+        self.life += 1
+        self.engine = None
+        self._pending, self._releases, self._waiting = [], [], {}
+        self._committing = False
+        self._tick_at = None
+
+    @property
+    def uncommitted(self) -> int:
+        """Changes that a crash would lose now."""
+        return len(self._pending)
+
+    def ask(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
+        """A client's or a registering pilot's request; answered after the commit."""
+        assert self.engine is not None
+        try:
+            outcome = self.engine.handle(command, self.clock.now)
+        except ShoalError as error:
+            refuse(error)
+            return
+        self._perform(outcome)
+        self._release(lambda: answer(outcome.result), durable=True)
+
+    def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
+        """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
+        found = self._reader.find_key(owner, key)
+        loaded = self.database.load_run(found["run"]) if found is not None else None
+        return (loaded[0].run, loaded[0].total) if loaded is not None else None
+
+    def exchange(self, command: Talk, deliver: Deliver, refuse: Callable[[ShoalError], None]) -> None:
+        """A pilot's exchange; answered when the engine says so."""
+        assert self.engine is not None
+        key = (command.exchange.pilot, command.exchange.seq)
+        self._waiting.setdefault(key, []).append(deliver)
+        try:
+            outcome = self.engine.handle(command, self.clock.now)
+        except ShoalError as error:
+            self._waiting[key].remove(deliver)
+            refuse(error)
+            return
+        self._perform(outcome)
+
+    def _perform(self, outcome: Outcome) -> None:
+        self._pending += outcome.changes
+        for answer in outcome.answers:
+            self._release(lambda a=answer: self._hand_out(a), durable=answer.durable)  # type: ignore[misc]  # bound now
+        if self._pending and not self._committing:
+            self._committing = True
+            life = self.life
+            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self._commit(life))
+        self._set_tick()
+
+    def _release(self, do: Callable[[], None], durable: bool) -> None:
+        if durable and self._pending:
+            self._releases.append(do)
+        else:
+            do()
+
+    def _hand_out(self, answer: Answer) -> None:
+        for deliver in self._waiting.pop((answer.pilot, answer.seq), []):
+            deliver(answer.reply)
+
+    def _commit(self, life: int) -> None:
+        if life != self.life:
+            return
+        changes, self._pending = self._pending, []
+        releases, self._releases = self._releases, []
+        self._committing = False
+        self.database.apply(changes)
+        self.on_commit(changes)
+        if self.crash_at_commit:
+            self.crash_at_commit = False
+            self.crash()
+            return
+        for do in releases:
+            do()
+
+    def _set_tick(self) -> None:
+        assert self.engine is not None
+        due = self.engine.deadline()
+        if due is None or (self._tick_at is not None and self.clock.now < self._tick_at <= due):
+            return
+        self._tick_at = due
+        life = self.life
+        self.clock.at(due, lambda: self._tick(life, due))
+
+    def _tick(self, life: int, due: float) -> None:
+        if life != self.life or self.engine is None or self._tick_at != due:
+            return
+        self._tick_at = None
+        self._perform(self.engine.handle(Tick(), self.clock.now))

@@ -1,0 +1,171 @@
+"""The oracle of a false world: a second, independent account of what was promised and what happened.
+
+It is fed by committed events, by what clients were told and by what payloads did, never by the engine's own
+indexes, and complains at once: the message names the rule that was broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shoal.db.sqlite import Database
+from shoal.engine.changes import Change, SpanDrop, SpanRow, TaskRow
+from shoal.model.event import Event
+from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.states import FINAL
+from shoal.wire.messages import Lease
+
+_FINAL = {state.value for state in FINAL}
+
+
+class Broken(AssertionError):
+    """A promise was broken; the first words name it."""
+
+
+class Ledger:
+    """Promises and deeds."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
+        self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
+        self.cancelled: set[TaskId] = set()
+        self.started: Counter[TaskId] = Counter()
+        self.living: dict[TaskId, set[tuple[str, str]]] = {}
+        self.failures: Counter[TaskId] = Counter()
+        self.published: Counter[TaskId] = Counter()
+        self.reruns: dict[int, dict[int, str]] = {}  # run -> element -> its re-run class
+        self.parents: dict[int, dict[int, set[int]]] = {}  # run -> element -> parents' elements
+        self.last_seq = 0
+        self.expected: set[TaskId] = set()  # a person said retry
+        self.frozen: set[str] = set()  # hosts on which nothing moves
+        self.successes: set[str] = set()  # attempts whose payload ended well
+
+    # --- what became durable
+    def committed(self, changes: list[Change]) -> None:
+        """A transaction is safe."""
+        for change in changes:
+            if isinstance(change, TaskRow):
+                self._row(change)
+            elif isinstance(change, SpanRow):
+                for element in range(change.low, change.high):
+                    self._finish(TaskId(change.run, element), change.state, "")
+            elif isinstance(change, SpanDrop):
+                for element in range(change.low, change.high):
+                    self._reset(TaskId(change.run, element))
+            elif isinstance(change, Event):
+                self._event(change)
+
+    def _row(self, row: TaskRow) -> None:
+        task = TaskId(row.run, row.element)
+        if row.state in _FINAL:
+            self._finish(task, row.state, row.winner)
+        elif task in self.final:
+            self._reset(task)
+        if row.retries > self.failures[task]:
+            raise Broken(f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}")
+
+    def _finish(self, task: TaskId, state: str, winner: str) -> None:
+        before = self.final.get(task)
+        if before is not None and before != (state, winner):
+            raise Broken(f"recorded twice: {task} was {before}, now {(state, winner)}")
+        self.final[task] = (state, winner)
+
+    def _reset(self, task: TaskId) -> None:
+        before = self.final.pop(task, ("", ""))[0]
+        if before == "succeeded" or task not in self.expected:
+            raise Broken(f"terminal state overwritten: {task} was {before}")
+        self.expected.discard(task)
+        self.cancelled.discard(task)
+        self.started.pop(task, None)
+        self.published.pop(task, None)
+        self.failures.pop(task, None)
+
+    def _event(self, event: Event) -> None:
+        if event.seq <= self.last_seq:
+            raise Broken(f"journal out of order: {event.seq} after {self.last_seq}")
+        if event.seq != self.last_seq + 1:
+            raise Broken(f"journal has a gap: {event.seq} after {self.last_seq}")
+        self.last_seq = event.seq
+
+    # --- what clients were told
+    def told_accepted(self, run: int, tasks: int) -> None:
+        """A client got its 2xx."""
+        self.accepted[run] = tasks
+
+    def told_cancelled(self, targets: list[TaskId]) -> None:
+        """A client was told that these are cancelled, or final already."""
+        for task in targets:
+            if task not in self.final:
+                raise Broken(f"cancel acknowledged but not durable: {task}")
+            self.cancelled.add(task)
+
+    # --- what payloads did
+    def began(self, lease: Lease, host: str) -> None:
+        """A payload started."""
+        attempt = parse_attempt(lease.attempt)
+        task = attempt.task
+        living = self.living.setdefault(task, set())
+        if (host, lease.attempt) in living:
+            raise Broken(f"one attempt started twice: {attempt} on {host}")
+        living.add((host, lease.attempt))
+        self.started[task] += 1
+        if lease.rerun == "exclusive" and len({h for h, _ in living} - self.frozen) > 1:
+            raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
+        if lease.rerun == "never" and self.started[task] > 1:
+            raise Broken(f"never started twice: {task}")
+        for parent in self.parents.get(task.run, {}).get(task.element, ()):
+            if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":
+                raise Broken(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
+
+    def stopped(self, lease: Lease, host: str, well: bool) -> None:
+        """A payload ended."""
+        if well:
+            self.successes.add(lease.attempt)
+        self.living[parse_attempt(lease.attempt).task].discard((host, lease.attempt))
+
+    def failed(self, attempt: str) -> None:
+        """A payload ended badly by itself."""
+        self.failures[parse_attempt(attempt).task] += 1
+
+    def settled(self, attempt: str, accepted: bool) -> None:
+        """A pilot was told what became of its report; an accepted success may be published [contract 3]."""
+        if not accepted or attempt not in self.successes:
+            return  # only a success has something to publish
+        said: AttemptId = parse_attempt(attempt)
+        state, winner = self.final.get(said.task, ("", ""))
+        if state == "succeeded" and winner != f"{said.number}@{said.incarnation}":
+            raise Broken(f"two winners: {said} was accepted, the record says {winner}")
+        if state == "succeeded":
+            self.published[said.task] += 1
+            if self.published[said.task] > 1:
+                raise Broken(f"published twice: {said.task}")
+        else:
+            raise Broken(f"acknowledged before durable: {said}")
+
+    # --- after a crash, and at the end
+    def check_restart(self, database: Database) -> None:
+        """What was acknowledged is still there."""
+        snapshot = database.snapshot()
+        open_runs = {row.run: row.total for row in snapshot.runs}
+        for run, total in self.accepted.items():
+            if run in open_runs:
+                if open_runs[run] != total:
+                    raise Broken(f"accepted run changed: r{run} had {total}, has {open_runs[run]}")
+            elif database.load_run(run) is None:
+                raise Broken(f"accepted run lost: r{run}")
+
+    def check_end(self, counts: dict[int, dict[str, int]]) -> None:
+        """Everything accepted is final, once, and adds up."""
+        for run, total in self.accepted.items():
+            mine: Counter[str] = Counter(state for task, (state, _) in self.final.items() if task.run == run)
+            if sum(mine.values()) != total:
+                raise Broken(f"not all final: r{run} has {sum(mine.values())} of {total}")
+            theirs = {state: n for state, n in counts[run].items() if n and state in _FINAL}
+            if dict(mine) != theirs:
+                raise Broken(f"counts differ: r{run} is {dict(mine)}, recorded {theirs}")
+        for task, (state, _) in self.final.items():
+            if state == "lost" and self.reruns[task.run][task.element] != "never":
+                raise Broken(f"lost without rerun=never: {task}")
+        still = {str(task): sorted(names) for task, names in self.living.items() if names}
+        if still:
+            raise Broken(f"payloads left behind: {still}")

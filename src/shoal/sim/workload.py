@@ -1,0 +1,34 @@
+"""Work for false worlds: singles, arrays, chains, fans, every re-run class, retries, limits."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+
+def draw_submissions(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
+    """Some submissions and when they come."""
+    return [(rng.uniform(0.0, 300.0), _draw(rng)) for _ in range(rng.randint(2, 5))]
+
+
+def _draw(rng: Random) -> list[dict[str, Any]]:
+    kind = rng.choice(["array", "array", "mixed", "chain", "fan"])
+    base: dict[str, Any] = {"command": ["payload"], "retries": rng.choice([0, 0, 1, 3])}
+    if kind == "array":
+        limit = rng.choice(["", "%2"])
+        return [{**base, "array": f"1-{rng.randint(3, 25)}{limit}"}]
+    if kind == "mixed":
+        classes = [rng.choice(["safe", "exclusive", "never"]) for _ in range(rng.randint(2, 8))]
+        return [
+            {"command": ["payload"], "rerun": c, "cores": rng.choice([1, 1, 2]), "retries": 0 if c == "never" else 2}
+            for c in classes
+        ]
+    if kind == "chain":
+        names = [f"step{n}" for n in range(rng.randint(2, 5))]
+        return [{**base, "name": n, "after": names[at - 1 : at] if at else []} for at, n in enumerate(names)]
+    width = rng.randint(2, 6)
+    return [
+        {**base, "name": "split"},
+        {**base, "name": "work", "after": ["split"], "array": f"1-{width}"},
+        {**base, "name": "merge", "after": ["work"], "rerun": rng.choice(["safe", "exclusive"])},
+    ]

@@ -1,0 +1,392 @@
+"""A whole false world from one seed: a server, hosts, a network, clients and faults, checked after every step.
+
+World(seed).run()      raises Broken with the seed in its words, or returns the trace's hash
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from shoal.engine.changes import Change
+from shoal.engine.commands import Cancel, Enrol, Retry, Submit, Talk
+from shoal.model.errors import ShoalError
+from shoal.model.ids import AttemptId, TaskId, parse_run
+from shoal.model.timing import Timing
+from shoal.pilot.moves import Join
+from shoal.sim.clock import Clock
+from shoal.sim.faults import Plan, Tally
+from shoal.sim.host import TIMEOUT, Host
+from shoal.sim.hub import Hub
+from shoal.sim.ledger import Broken, Ledger
+from shoal.sim.workload import draw_submissions
+from shoal.wire import codec_fast
+from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Reply, Room
+from shoal.wire.task import parse_submission
+
+OWNER = "anna"
+STEPS = 200_000  # a world that needs more does not end
+CALM = 4_000.0  # seconds of faults before everything heals
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.rng = Random(f"{seed}/world")
+        self.plan = plan if plan is not None else Plan.draw(self.rng)
+        self.timing = Timing()
+        self.clock = Clock()
+        self.tally = Tally()
+        self.ledger = Ledger()
+        self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.hosts: list[Host] = []
+        self.healed = False
+        self.steps = 0
+        self._told: dict[str, str] = {}  # key -> run
+        self._unsent = 0  # submissions no client was told about yet
+        self._trace = hashlib.sha256()
+        self.story: list[str] = []
+
+    # --- the story
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        line = f"{self.clock.now:.3f} {text}"
+        self._trace.update(line.encode() + b"\n")
+        self.story.append(line)
+
+    def run(self) -> str:
+        """Play the world to its end; its trace's hash."""
+        try:
+            self._play()
+        except (Broken, ShoalError, AssertionError, KeyError) as error:
+            tail = "\n".join(self.story[-30:])
+            again = f"replay: python -m shoal.sim --seed {self.seed}"
+            raise Broken(f"{error!r} in seed {self.seed} at {self.clock.now:.3f}\n{tail}\n{again}") from error
+        return self._trace.hexdigest()
+
+    def _play(self) -> None:
+        self.hub.start()
+        for _ in range(self.rng.randint(2, 4)):
+            self._new_host()
+        for at, tables in draw_submissions(self.rng):
+            self._unsent += 1
+            self.clock.after(at, lambda t=tables, a=at: self._submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
+        self._set_faults()
+        self.clock.after(CALM, self._heal)
+        while self.clock.step():
+            self.steps += 1
+            self.check()
+            if self.steps > STEPS:
+                raise Broken(f"stuck: {self.steps} steps and no end")
+            if self.healed and self._over():
+                break
+        else:
+            raise Broken("stuck: nothing more will happen, but not everything is final")
+        self._check_end()
+
+    def check(self) -> None:
+        """`check_world`: every index re-derivable, every waiting thing has a reason; the ledger checks the rest."""
+        if self.hub.engine is not None:
+            wrong = self.hub.engine.check()
+            if wrong:
+                raise Broken(f"index: {wrong[0]}")
+
+    def _over(self) -> bool:
+        if self._unsent or self.hub.engine is None or self.hub.uncommitted:
+            return False
+        total = sum(self.ledger.accepted.values())
+        done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
+        return done >= total and not any(h.payloads for h in self.hosts)
+
+    def _check_end(self) -> None:
+        counts: dict[int, dict[str, int]] = {}
+        for run in self.ledger.accepted:
+            loaded = self.hub.database.load_run(run)
+            if loaded is None:
+                raise Broken(f"accepted run lost: r{run}")
+            counts[run] = json.loads(loaded[0].counts)
+        self.ledger.check_end(counts)
+
+    def _committed(self, changes: list[Change]) -> None:
+        self.note(f"commit {len(changes)}")
+        self.ledger.committed(changes)
+
+    # --- payloads
+    def script(self, attempt: AttemptId) -> tuple[float, bool]:
+        """How long an attempt takes and whether it fails: the same in every replay."""
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
+        length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
+        return length, rng.random() < self.plan.failing
+
+    # --- the network
+    def _way(self, kind: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Carry a message: it may be lost, doubled, slow; slow ones are overtaken."""
+        if self.healed:
+            self.clock.after(0.001, go)
+            return
+        if self.rng.random() < self.plan.loss:
+            self.tally.note(f"lose_{kind}")
+            self.clock.after(TIMEOUT, lost)
+            return
+        for copy in range(2 if self.rng.random() < self.plan.duplicate else 1):
+            delay = self.rng.uniform(0.001, 0.02)
+            if copy:
+                self.tally.note(f"duplicate_{kind}")
+            if self.rng.random() < self.plan.slow:
+                self.tally.note("delay")
+                delay = self.rng.uniform(0.5, 25.0)
+                self.tally.note("reorder")
+            self.clock.after(delay, go)
+
+    def join(self, host: Host, action: Join) -> None:
+        """A pilot registers."""
+        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former)
+        life = host.agent
+
+        def lost() -> None:
+            if host.agent is life:
+                host.unanswered(0)
+
+        def arrive() -> None:
+            if self.hub.engine is None:
+                self.clock.after(0.01, lost)
+                return
+            self.hub.ask(Enrol(register, OWNER, "local"), told, lambda error: lost())
+
+        def told(registered: Registered) -> None:
+            self.note(f"{host.name} joined as {registered.pilot}")
+            self._way("reply", lambda: host.joined(registered), lost)
+
+        self._way("request", arrive, lost)
+
+    def send(self, host: Host, exchange: Exchange) -> None:
+        """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
+        body = codec_fast.encode(exchange)
+
+        def lost() -> None:
+            host.unanswered(exchange.seq)
+
+        def arrive() -> None:
+            if self.hub.engine is None:
+                self.clock.after(0.01, lost)
+                return
+            life = self.hub.life
+            self.clock.after(TIMEOUT, lambda: lost() if self.hub.life != life else None)
+            self.hub.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
+
+        def back(reply: Reply) -> None:
+            text = codec_fast.encode(reply)
+            self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
+            self._way("reply", lambda: host.answered(codec_fast.decode(Reply, text)), lost)
+
+        def refuse(error: ShoalError) -> None:
+            self.note(f"{host.name} #{exchange.seq} refused {error.code}")
+            self._way("reply", lambda: host.refused(exchange, error), lost)
+
+        self._way("request", arrive, lost)
+
+    # --- clients
+    def _submit(self, tables: list[dict[str, Any]], key: str, tries: int = 0) -> None:
+        """A client submits with an idempotency key and asks again until it is answered [I4]."""
+        submission = parse_submission({"tasks": tables, "key": key, "cwd": "/"})
+        if tries:
+            self.tally.note("client_retry")
+
+        asked = [True]
+
+        def again() -> None:
+            if asked and key not in self._told:
+                asked.clear()  # whatever else goes wrong with this try, it is repeated once
+                self._submit(tables, key, tries + 1)
+
+        def told(result: dict[str, Any]) -> None:
+            def arrive() -> None:
+                if key in self._told:
+                    if self._told[key] != result["run"]:
+                        raise Broken(f"one key, two runs: {self._told[key]} and {result['run']}")
+                    return
+                self._told[key] = result["run"]
+                self._unsent -= 1
+                run = parse_run(result["run"])
+                self.ledger.told_accepted(run, result["tasks"])
+                self.note(f"accepted {result['run']}")
+
+            self._way("reply", arrive, again)
+
+        def ask() -> None:
+            if self.hub.engine is None:
+                self.clock.after(1.0, again)
+                return
+            # The server looks a key up in the database before it asks the engine, which knows open runs only.
+            found = self.hub.known_key(OWNER, key)
+            if found is not None:
+                told({"run": f"r{found[0]}", "tasks": found[1]})
+                return
+            life = self.hub.life
+            self.clock.after(TIMEOUT, lambda: again() if self.hub.life != life else None)
+            self.hub.ask(Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again())
+
+        self._way("request", ask, again)
+
+    def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
+        """Note which elements wait for which, for the ledger."""
+        first, spans = 1, {}
+        run = parse_run(result["run"])
+        for spec in submission.specs:
+            spans[spec.name] = range(first, first + spec.count)
+            self.ledger.reruns.setdefault(run, {}).update(dict.fromkeys(spans[spec.name], spec.rerun.value))
+            first += spec.count
+        self.ledger.parents[run] = {
+            element: {p for name in spec.after for p in spans[name]}
+            for spec in submission.specs
+            if spec.after
+            for element in spans[spec.name]
+        }
+        return result
+
+    def _cancel(self) -> None:
+        runs = list(self.ledger.accepted)
+        if not runs or self.hub.engine is None:
+            return
+        run = self.rng.choice(runs)
+        total = self.ledger.accepted[run]
+        one = TaskId(run, self.rng.randint(1, total))
+        whole = self.rng.random() < 0.3
+        self.tally.note("cancel")
+        self.note(f"cancel {f'r{run}' if whole else one}")
+        targets = [TaskId(run, e) for e in range(1, total + 1)] if whole else [one]
+        known = run in self.hub.engine.state.runs
+
+        def told(result: Any) -> None:
+            if known:
+                self.ledger.told_cancelled(targets)
+
+        self.hub.ask(Cancel((run if whole else one,)), told, _must_not)
+
+    def _retry(self) -> None:
+        if self.hub.engine is None or self.hub.uncommitted:
+            return
+        for run in self.ledger.accepted:
+            rows, spans = self.hub.database.failed_rows(run)
+            loaded = self.hub.database.load_run(run)
+            if (rows or spans) and loaded is not None:
+                self.tally.note("retry")
+                self.note(f"retry r{run}")
+                self.hub.engine.load(*loaded)
+                self.ledger.expected |= {TaskId(run, row.element) for row in rows}
+                self.ledger.expected |= {TaskId(run, e) for low, high, _ in spans for e in range(low, high)}
+                self.hub.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
+                return
+
+    # --- faults and healing
+    def _set_faults(self) -> None:
+        plan, rng = self.plan, self.rng
+        deeds: list[tuple[int, Callable[[], None]]] = [
+            (plan.deaths, self._kill),
+            (plan.freezes, lambda: self._freeze(False)),
+            (plan.host_freezes, lambda: self._freeze(True)),
+            (plan.drains, self._drain),
+            (plan.crashes, self._crash),
+            (plan.cancels, self._cancel),
+            (plan.retries, self._retry),
+        ]
+        for count, deed in deeds:
+            for _ in range(count):
+                self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
+
+    def _pick(self) -> Host | None:
+        able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
+        return self.rng.choice(able) if able else None
+
+    def _new_host(self) -> None:
+        room = Room(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
+        self.hosts.append(Host(self, len(self.hosts), room))
+
+    def left(self, host: Host) -> None:
+        """A pilot is no more; a new one comes after a while, on the same kind of host."""
+        self.clock.after(self.rng.uniform(1.0, 60.0), self._new_host)
+
+    def _kill(self) -> None:
+        host = self._pick()
+        if host is not None:
+            self.tally.note("pilot_death")
+            self.note(f"kill {host.name}")
+            host.die()
+
+    def _freeze(self, whole_host: bool) -> None:
+        host = self._pick()
+        if host is not None:
+            self.tally.note("host_freeze" if whole_host else "pilot_freeze")
+            self.note(f"freeze {host.name} {'host' if whole_host else 'pilot'}")
+            host.freeze(whole_host)
+            self.clock.after(self.rng.choice([5.0, 60.0, 300.0, 1500.0]), lambda: self._thaw(host))
+
+    def _thaw(self, host: Host) -> None:
+        if host.frozen or host.host_frozen:
+            self.note(f"thaw {host.name}")
+            host.thaw()
+
+    def _drain(self) -> None:
+        host = self._pick()
+        if host is not None:
+            self.tally.note("pilot_drain")
+            self.note(f"drain {host.name}")
+            host.drain()
+
+    def _crash(self) -> None:
+        """Crash at the next commit, or while changes wait for one."""
+        if self.rng.random() < 0.5:
+            self.hub.crash_at_commit = True
+            self.clock.after(30.0, self._see_crash)
+        else:
+            self._crash_in_gap(5_000)
+
+    def _crash_in_gap(self, tries: int) -> None:
+        if self.hub.engine is not None and self.hub.uncommitted:
+            self._crash_now("server_crash_in_gap")
+        elif tries and not self.healed:
+            self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))
+
+    def _see_crash(self) -> None:
+        if self.hub.engine is None and not self.hub.crash_at_commit:
+            self.tally.note("server_crash_after_commit")
+            self._restart_later()
+        self.hub.crash_at_commit = False
+
+    def _crash_now(self, kind: str) -> None:
+        self.tally.note(kind)
+        self.note(f"{kind} losing {self.hub.uncommitted}")
+        self.hub.crash()
+        self._restart_later()
+
+    def _restart_later(self) -> None:
+        self.clock.after(self.rng.choice([0.5, 5.0, 40.0, 400.0]), self._restart)
+
+    def _restart(self) -> None:
+        if self.hub.engine is None:
+            self.ledger.check_restart(self.hub.database)
+            self.hub.start()
+            self.note("server up")
+
+    def _heal(self) -> None:
+        """No more faults: from here everything must come to its end."""
+        self.note("heal")
+        self.healed = True
+        self.hub.crash_at_commit = False
+        self._restart()
+        for host in list(self.hosts):
+            self._thaw(host)
+
+
+def _may_conflict(error: ShoalError) -> None:
+    if error.code != "still_stopping":
+        raise error
+
+
+def _must_not(error: ShoalError) -> None:
+    raise error
