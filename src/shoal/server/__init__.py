@@ -1,0 +1,1 @@
+"""The central process: HTTP edge, group commit, loops. It decides nothing: the engine does."""

@@ -1,0 +1,7 @@
+"""`python -m shoal.server`."""
+
+import sys
+
+from shoal.server.main import main
+
+sys.exit(main())

@@ -1,0 +1,125 @@
+"""The embedded server's own pilot: started when there is work and nobody to do it, on this very machine.
+
+Its process outlives the server, so that a crash of the server harms no task; the pid is kept in the state
+directory, so that the next server can tell a living pilot from a dead one at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from pathlib import Path
+
+from shoal.engine.commands import Bury
+from shoal.model.layout import SERVER_FILE
+from shoal.server.service import Service
+
+log = logging.getLogger(__name__)
+PID_FILE, ZIP, PILOT_LOG = "pilot.pid", "pilot.pyz", "pilot.log"
+LOG_KEPT = 1024 * 1024
+PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that ended badly
+
+
+class LocalPilot:
+    """Keeps one pilot on this machine while there is work."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._dir: Path = service.state_dir
+        self._process: asyncio.subprocess.Process | None = None
+        self._failures = 0
+        self._next = 0.0
+        self._building: asyncio.Task[None] | None = asyncio.ensure_future(self._build())
+
+    async def _build(self) -> None:
+        """Make the zip by a process of its own: the server never imports the pilot."""
+        target = self._dir / ZIP
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "shoal.pilot.build", str(target),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, words = await process.communicate()
+        if process.returncode:
+            self.service.engine.state.trouble = (
+                f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
+            )
+
+    async def look(self) -> None:
+        """Called now and then: bury a dead pilot, start one if one is needed."""
+        if self._building is not None:
+            await self._building
+            self._building = None
+        self._bury()
+        if self._process is not None and self._process.returncode is not None:
+            self._ended(self._process.returncode)
+            self._process = None
+        state = self.service.engine.state
+        if (
+            self._process is None
+            and self.service.engine.busy
+            and not state.pilots
+            and self.service.clock() >= self._next
+        ):
+            await self._start()
+        if state.pilots:
+            state.trouble, self._failures = "", 0
+
+    def _bury(self) -> None:
+        """A pilot of ours whose process is gone need not be waited for: its guard has ended what it ran."""
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((self._dir / PID_FILE).read_text())
+            if not _is_pilot(pid):
+                for pilot in list(self.service.engine.state.pilots.values()):
+                    if pilot.tags.get("pid") == pid and pilot.host == os.uname().nodename:
+                        self.service.tell(Bury(pilot.name, f"its process {pid} is gone"))
+
+    def _ended(self, code: int) -> None:
+        if code == 0:
+            return
+        self._failures += 1
+        pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+        self._next = self.service.clock() + pause
+        self.service.engine.state.trouble = f"the pilot on this machine ended with code {code}: {self._last_words()}"
+        log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
+
+    def _last_words(self) -> str:
+        try:
+            text = (self._dir / PILOT_LOG).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return "it said nothing"
+        return " | ".join(line.strip() for line in text.splitlines()[-3:])[-500:] or "it said nothing"
+
+    async def _start(self) -> None:
+        path = self._dir / PILOT_LOG
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > LOG_KEPT:
+                path.replace(path.with_suffix(".log.old"))
+        words = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", str(self._dir / ZIP), "--server-file", str(self._dir / SERVER_FILE),
+                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
+            )  # fmt: skip
+        finally:
+            os.close(words)
+        (self._dir / PID_FILE).write_text(str(self._process.pid))
+        log.info("local pilot pid=%d", self._process.pid)
+
+    async def wait_gone(self, within: float) -> None:
+        """Give a draining pilot time to say good-bye."""
+        end = self.service.clock() + within
+        while self.service.engine.state.pilots and self.service.clock() < end:
+            await asyncio.sleep(0.05)
+
+
+def _is_pilot(pid: int) -> bool:
+    """Is this process there, and a pilot (not someone who got its number)?"""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return ZIP.encode() in words and status.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,163 @@
+"""The engine with its hands: commands in, answers out after the commit, exchanges that wait, news for followers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.db.reader import Reader
+from shoal.db.sqlite import Database
+from shoal.engine.changes import Answer, Outcome
+from shoal.engine.commands import Command, Talk
+from shoal.engine.engine import Engine
+from shoal.model.ids import parse_attempt
+from shoal.model.layout import LOGS, SUFFIX, log_name
+from shoal.model.limits import MAX_TAIL
+from shoal.model.timing import Timing
+from shoal.server.writer import Writer
+from shoal.wire.messages import Exchange, Reply
+
+T = TypeVar("T")
+
+
+class ServerClock:
+    """Wall time at the start plus time that never jumps and counts suspend: no step of the wall clock matters [I9]."""
+
+    def __init__(self) -> None:
+        self._wall, self._boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def __call__(self) -> float:
+        return self._wall + time.clock_gettime(time.CLOCK_BOOTTIME) - self._boot
+
+
+class Service:
+    """One server's living parts."""
+
+    def __init__(self, database: Database, state_dir: Path, timing: Timing, owner: str, mode: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.state_dir, self.timing, self.owner, self.mode = state_dir, timing, owner, mode
+        self.clock = ServerClock()
+        self.started = self.clock()
+        database.raise_incarnation(self.started)
+        self.engine = Engine(database.snapshot(), timing, random.SystemRandom(), self.started, str(state_dir))
+        self.writer = Writer(database, self.loop)
+        self.writer.on_commit = self._spread_news
+        self.reader = Reader(database.path)  # for short look-ups on the loop's thread
+        self._far_reader = Reader(database.path)  # for lists, on a thread of its own
+        self._far = ThreadPoolExecutor(1, "reader")
+        self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
+        self._news: asyncio.Event = asyncio.Event()
+        self.last_request = self.started
+        self.retrying = asyncio.Lock()  # one at a time: each reads rows and then acts on them
+        self.writer.start()
+        self._perform(self.engine.started(self.started))
+
+    # --- commands
+    async def command(self, command: Command) -> Any:
+        """Carry out a command; returns when it is durable."""
+        outcome = self.engine.handle(command, self.clock())
+        done: asyncio.Future[None] = self.loop.create_future()
+        self._perform(outcome, lambda: None if done.done() else done.set_result(None))
+        await done
+        return outcome.result
+
+    def tell(self, command: Command) -> Any:
+        """Carry out a command nobody waits for."""
+        outcome = self.engine.handle(command, self.clock())
+        self._perform(outcome)
+        return outcome.result
+
+    async def exchange(self, exchange: Exchange) -> Reply:
+        """A pilot's exchange: answered when the engine has news or its time is over."""
+        key = (exchange.pilot, exchange.seq)
+        answer: asyncio.Future[Reply] = self.loop.create_future()
+        self._waiting.setdefault(key, []).append(answer)
+        try:
+            self.tell(Talk(exchange))
+            return await answer
+        finally:
+            left = self._waiting.get(key)
+            if left is not None and answer in left:
+                left.remove(answer)
+                if not left:
+                    del self._waiting[key]
+
+    def _perform(self, outcome: Outcome, then: Callable[[], None] | None = None) -> None:
+        """Changes to the writer first; answers that need not be durable go at once, the others after the commit."""
+        durable = [answer for answer in outcome.answers if answer.durable]
+
+        def after() -> None:
+            for answer in durable:
+                self._hand_out(answer)
+            if then is not None:
+                then()
+
+        if outcome.changes or durable or then is not None:
+            self.writer.put(outcome.changes, after if durable or then is not None else None)
+        for answer in outcome.answers:
+            if not answer.durable:
+                self._hand_out(answer)
+
+    def _hand_out(self, answer: Answer) -> None:
+        for waiter in self._waiting.pop((answer.pilot, answer.seq), []):
+            if not waiter.done():
+                waiter.set_result(answer.reply)
+
+    def keep_tails(self, exchange: Exchange) -> None:
+        """Write the streams of a pilot that cannot reach our log directory itself."""
+        for tail in exchange.tails:
+            attempt = parse_attempt(tail.attempt)
+            if tail.stream in SUFFIX and len(tail.text) <= MAX_TAIL:
+                path = self.state_dir / LOGS / log_name(attempt.run, attempt.element, attempt.number, tail.stream)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.write_text(tail.text, encoding="utf-8", errors="replace")
+
+    # --- reading
+    async def look(self, question: Callable[[Reader], T]) -> T:
+        """Ask the database something that may take a while, on the reader's thread."""
+        return await self.loop.run_in_executor(self._far, question, self._far_reader)
+
+    def _spread_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def news(self, within: float) -> None:
+        """Wait until something was committed, or the time is over."""
+        try:
+            await asyncio.wait_for(self._news.wait(), within)
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        """Write what is left and let go of the database."""
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                waiter.cancel()
+        # Readers first: the writer's last checkpoint needs the log to itself.
+        self._far.shutdown()
+        self.reader.close()
+        self._far_reader.close()
+        await self.writer.stop()
+
+    def facts(self) -> dict[str, Any]:
+        """What `shoal server status` shows."""
+        state = self.engine.state
+        return {
+            "mode": self.mode,
+            "pid": os.getpid(),
+            "incarnation": state.incarnation,
+            "since": self.started,
+            "state_dir": str(self.state_dir),
+            "open_runs": sum(1 for run in state.runs.values() if run.finished is None),
+            "pilots": len(state.pilots),
+            "slots": sum(p.room.cores for p in state.pilots.values()),
+            "live": sum(len(p.live) for p in state.pilots.values()),
+            "commits": self.writer.commits,
+            "trouble": self.writer.trouble or state.trouble,
+        }

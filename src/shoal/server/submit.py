@@ -1,0 +1,161 @@
+"""Submitting at the edge: idempotency keys, the submitter's environment, and what `--resume` need not run again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.db.reader import Reader
+from shoal.engine.changes import TaskRow
+from shoal.engine.commands import Submit
+from shoal.engine.runs import again
+from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.ids import run_text
+from shoal.model.layout import environment_name
+from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
+from shoal.model.spec import Spec, Submission
+from shoal.server.service import Service
+from shoal.wire.task import canonical, parse_spec, parse_submission
+
+Reused = tuple[tuple[int, TaskRow], ...]
+
+
+async def submit(service: Service, body: Any) -> dict[str, Any]:
+    """Accept a run; the answer comes after the commit."""
+    if not isinstance(body, Mapping):
+        raise BadInput("expected an object", code="want_object")
+    said = dict(body)
+    environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
+    submission = parse_submission(said)
+    if service.writer.trouble:
+        raise Refused(service.writer.trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
+    signature = sign(submission)
+    reused: Reused = ()
+    reruns: list[dict[str, Any]] = []
+    if resume is not None:
+        reused, reruns = await service.look(
+            lambda reader: earlier(reader, service.owner, submission, signature, resume)
+        )
+    # From here to the engine nothing is awaited: a key is either in the database or in the engine's memory.
+    if submission.key:
+        found = service.reader.find_key(service.owner, submission.key)
+        if found is not None:
+            total = (service.reader.run(found["run"]) or {"total": 0})["total"]
+            return {**again(found["run"], total, found["digest"], digest), "reruns": []}
+    number = service.engine.state.next_run
+    path = service.state_dir / environment_name(number)
+    if environment is not None:
+        _keep(path, environment)
+    try:
+        answer = await service.command(Submit(submission, service.owner, digest, signature, reused))
+    except BadInput:
+        path.unlink(missing_ok=True)
+        raise
+    if answer["run"] != run_text(number):
+        path.unlink(missing_ok=True)  # the key was known: that run has its own
+    return {**answer, "reruns": reruns}
+
+
+def _environment(value: Any) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or len(value) > MAX_ENV_ITEMS:
+        raise BadInput(f"expected at most {MAX_ENV_ITEMS} names with texts", code="wrong_type", field="environment")
+    for name, text in value.items():
+        if not isinstance(text, str) or "\0" in text or "\0" in name or "=" in name or not name:
+            raise BadInput(f"{echo(name)!r} is not a variable", code="bad_env_name", field="environment")
+    if sum(len(k) + len(v) for k, v in value.items()) > MAX_ENV_BYTES:
+        raise BadInput(f"longer than {MAX_ENV_BYTES} bytes", code="too_long", field="environment")
+    return {name: text for name, text in value.items() if not name.startswith("SHOAL_")}
+
+
+def _resume(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    good = isinstance(value, dict) and set(value) <= {"newest", "file"}
+    newest = value.get("newest") if good else None
+    if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
+        raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
+    return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
+
+
+def _keep(path: Path, environment: dict[str, str]) -> None:
+    """Write the environment where only its owner reads it, and onto the disk: a pilot reads it without asking us."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(environment, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sign(submission: Submission) -> str:
+    """What makes two submissions the same work but for their parameters: `--resume` looks for it."""
+    parts = [
+        [list(s.command), s.shell, s.cwd, s.env, s.stdin, list(s.inputs), list(s.outputs)] for s in submission.specs
+    ]
+    return hashlib.sha256(canonical([submission.cwd, parts]).encode()).hexdigest()
+
+
+def earlier(
+    reader: Reader, owner: str, submission: Submission, signature: str, resume: dict[str, Any]
+) -> tuple[Reused, list[dict[str, Any]]]:
+    """Results of earlier runs for elements of this one, and why the others run (again)."""
+    good: dict[str, TaskRow] = {}
+    bad: dict[str, str] = {}
+    for run in reader.earlier(owner, signature):
+        arrays = _arrays(reader, run)
+        for element, row in reader.succeeded(run):
+            good.setdefault(_element_key(arrays, element), row)
+        for page in _pages(reader, run, ["failed", "cancelled", "lost"]):
+            for task in page:
+                bad.setdefault(_element_key(arrays, task["element"]), f"{task['state']} in {run_text(run)}")
+    newest, changed = resume["newest"], f"{resume['file'] or 'an input'} changed since they ran"
+    reused: list[tuple[int, TaskRow]] = []
+    why: dict[str, int] = {}
+    first = 1
+    for position, spec in enumerate(submission.specs):
+        for offset in range(spec.count):
+            key = _key(position, spec, offset)
+            found = good.get(key)
+            if found is not None and (newest is None or (found.started or found.ended or 0.0) >= newest):
+                reused.append((first + offset, found))
+            else:
+                reason = changed if found is not None else bad.get(key, "not run before")
+                why[reason] = why.get(reason, 0) + 1
+        first += spec.count
+    return tuple(reused), [{"count": n, "why": reason} for reason, n in why.items()]
+
+
+def _arrays(reader: Reader, run: int) -> list[tuple[int, int, Spec]]:
+    found = reader.run(run)
+    rows = found["arrays"] if found is not None else []
+    parsed = []
+    for position, row in enumerate(rows):
+        task = row["task"] if isinstance(row["task"], dict) else json.loads(row["task"])
+        parsed.append((row["first"], position, parse_spec(task)))
+    return parsed
+
+
+def _pages(reader: Reader, run: int, states: list[str]) -> Any:
+    after = 0
+    while page := reader.tasks(run, after=after, states=states):
+        yield page
+        after = page[-1]["element"]
+
+
+def _element_key(arrays: list[tuple[int, int, Spec]], element: int) -> str:
+    first, position, spec = max((a for a in arrays if a[0] <= element), key=lambda a: a[0])
+    return _key(position, spec, element - first)
+
+
+def _key(position: int, spec: Spec, offset: int) -> str:
+    return canonical([position, spec.sweep.at(offset) if spec.sweep is not None else {}])
