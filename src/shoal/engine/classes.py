@@ -58,7 +58,7 @@ class TaskClass:
 
 def has_ready(array: Array) -> bool:
     """Could an element of this array be leased now?"""
-    return bool(array.todo) and not array.unmet and not array.throttled
+    return bool(array.todo) and array.run.accepted and not array.unmet and not array.throttled
 
 
 class Queue:

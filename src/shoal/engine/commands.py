@@ -22,6 +22,14 @@ class Submit:
 
 
 @dataclass(frozen=True)
+class Accept:
+    """A submission is durable: its tasks may be handed out. Before that nobody may see them, for a crash would
+    give their numbers to other work."""
+
+    run: int
+
+
+@dataclass(frozen=True)
 class Cancel:
     """Cancel runs (by number) or single tasks."""
 
@@ -75,4 +83,4 @@ class Tick:
     """Time passed."""
 
 
-Command = Submit | Cancel | Retry | Enrol | Talk | Drain | Bury | Tick
+Command = Submit | Accept | Cancel | Retry | Enrol | Talk | Drain | Bury | Tick

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.engine import pilots, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
-from shoal.engine.commands import Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
+from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
@@ -25,6 +25,7 @@ class Engine:
         self.state: State = restore(snapshot, timing, rng, now, state_dir)
         self._rules: dict[type, Callable[[Any], Any]] = {
             Submit: lambda c: runs.submit(self.state, c),
+            Accept: lambda c: runs.accept(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: runs.retry(self.state, c),
             Enrol: lambda c: pilots.enrol(self.state, c),

@@ -119,6 +119,7 @@ class Run:
     finals: dict[str, int] = field(default_factory=dict)  # state -> tasks
     total: int = 0
     finished: float | None = None
+    accepted: bool = True  # False while its submission is on its way to the disk
     firsts: list[int] = field(default_factory=list)
 
     def array_of(self, element: int) -> Array | None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from shoal.engine.changes import SpanDrop, SpanRow
-from shoal.engine.commands import Cancel, Retry, Submit
+from shoal.engine.commands import Accept, Cancel, Retry, Submit
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict, NotFound
@@ -17,14 +17,14 @@ from shoal.wire.messages import Order
 
 
 def submit(state: State, command: Submit) -> dict[str, Any]:
-    """Accept a run whole: number it, lay out its arrays, offer what is ready."""
+    """Take a run in whole: number it and lay out its arrays; `accept` offers them once they are durable."""
     submission, key = command.submission, (command.owner, command.submission.key)
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
     run = Run(
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
-        submission.key, command.digest, json.dumps(submission.labels), command.signature,
+        submission.key, command.digest, json.dumps(submission.labels), command.signature, accepted=False,
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run
@@ -42,10 +42,18 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         _take_over(state, run, command)
     for array in run.arrays:
         meet(array)
-        state.queue.offer(array)
     close_if_done(state, run)
     state.write_run(run)
     return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
+
+
+def accept(state: State, command: Accept) -> None:
+    """The submission is durable: offer what is ready."""
+    run = state.runs.get(command.run)
+    if run is not None and not run.accepted:
+        run.accepted = True
+        for array in run.arrays:
+            state.queue.offer(array)
 
 
 def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
@@ -259,6 +267,8 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         else:
             advance(task, TaskState.READY)
         state.settled.pop(task.id, None)
+        for attempt in [a for a in state.dying if a.task == task.id]:
+            del state.dying[attempt]  # its hold has ended: it counts as dead
         state.write_task(task)
     count = len(rows) + sum(high - low for low, high, _ in spans)
     if count:

@@ -45,7 +45,7 @@ def _parents(array: Array) -> Reason:
 
 def _ready(state: State, array: Array) -> Reason:
     run, spec = array.run, array.spec
-    shut = closed(state)
+    shut = closed(state) if run.accepted else "its submission is on its way to the disk"
     if shut:
         return Reason(shut, "nothing to do, it goes on by itself")
     if array.throttled:

@@ -59,11 +59,18 @@ class Service:
         self._perform(self.engine.started(self.started))
 
     # --- commands
-    async def command(self, command: Command) -> Any:
-        """Carry out a command; returns when it is durable."""
+    async def command(self, command: Command, then: Callable[[Any], None] | None = None) -> Any:
+        """Carry out a command; returns when it is durable. `then` follows also if the caller has gone away."""
         outcome = self.engine.handle(command, self.clock())
         done: asyncio.Future[None] = self.loop.create_future()
-        self._perform(outcome, lambda: None if done.done() else done.set_result(None))
+
+        def after() -> None:
+            if then is not None:
+                then(outcome.result)
+            if not done.done():
+                done.set_result(None)
+
+        self._perform(outcome, after)
         await done
         return outcome.result
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
-from shoal.engine.commands import Submit
+from shoal.engine.commands import Accept, Submit
 from shoal.engine.runs import again
 from shoal.model.errors import BadInput, Refused, echo
-from shoal.model.ids import run_text
+from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.spec import Spec, Submission
@@ -53,7 +53,10 @@ async def submit(service: Service, body: Any) -> dict[str, Any]:
     if environment is not None:
         _keep(path, environment)
     try:
-        answer = await service.command(Submit(submission, service.owner, digest, signature, reused))
+        answer = await service.command(
+            Submit(submission, service.owner, digest, signature, reused),
+            lambda result: service.tell(Accept(parse_run(result["run"]))),
+        )
     except BadInput:
         path.unlink(missing_ok=True)
         raise

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, Outcome
+from shoal.engine.changes import Answer, Change, Outcome, TaskRow
 from shoal.engine.commands import Command, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.model.errors import ShoalError
@@ -38,6 +38,7 @@ class Hub:
         self._committing = False
         self._tick_at: float | None = None
         self.crash_at_commit = False
+        self.touched = False  # has the engine done anything since someone last looked?
 
     def start(self) -> None:
         """Come up: raise the incarnation durably, restore, go on."""
@@ -59,6 +60,11 @@ class Hub:
         """Changes that a crash would lose now."""
         return len(self._pending)
 
+    @property
+    def uncommitted_leases(self) -> int:
+        """Leases among them that are already out."""
+        return sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
+
     def ask(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
         """A client's or a registering pilot's request; answered after the commit."""
         assert self.engine is not None
@@ -69,6 +75,11 @@ class Hub:
             return
         self._perform(outcome)
         self._release(lambda: answer(outcome.result), durable=True)
+
+    def tell(self, command: Command) -> None:
+        """Something nobody waits for."""
+        assert self.engine is not None
+        self._perform(self.engine.handle(command, self.clock.now))
 
     def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
         """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
@@ -90,6 +101,7 @@ class Hub:
         self._perform(outcome)
 
     def _perform(self, outcome: Outcome) -> None:
+        self.touched = True
         self._pending += outcome.changes
         for answer in outcome.answers:
             self._release(lambda a=answer: self._hand_out(a), durable=answer.durable)  # type: ignore[misc]  # bound now

@@ -1,0 +1,70 @@
+"""A real server process for a bench, on a database in a directory that is printed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.client.client import Client
+from shoal.model.layout import SERVER_FILE
+
+
+@dataclass
+class Serving:
+    """A running server."""
+
+    state: Path
+    process: subprocess.Popen[bytes]
+    url: str
+    token: str
+
+    @property
+    def client(self) -> Client:
+        """A client of it."""
+        return Client(self.url, self.token)
+
+    def rss_mb(self) -> float:
+        """Resident memory now."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("no VmRSS")
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[Serving]:
+    """Start a server, give it, end it."""
+    place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
+    home = place / "shoal"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal.server", "--embedded", "--linger", "3600", "--no-pilot", "--state", str(home), *options],
+        stderr=(place / "log").open("wb"),
+    )
+    try:
+        end = time.monotonic() + 20
+        while not (home / SERVER_FILE).exists():
+            if time.monotonic() > end or process.poll() is not None:
+                raise RuntimeError((place / "log").read_text())
+            time.sleep(0.01)
+        told = json.loads((home / SERVER_FILE).read_text())
+        yield Serving(home, process, told["url"], told["token"])
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def line(name: str, value: float, unit: str, note: str = "") -> None:
+    """One result, as a line of JSON."""
+    row: dict[str, Any] = {"name": name, "value": round(value, 4), "unit": unit, "note": note}
+    print(json.dumps(row), flush=True)
