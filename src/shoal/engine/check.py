@@ -18,6 +18,8 @@ def check(state: State) -> list[str]:
         for array in run.arrays:
             wrong += _array(state, array)
         done = sum(len(array.done) for array in run.arrays)
+        if run.live != sum(array.live for array in run.arrays):
+            wrong.append(f"r{run.number}: live tasks do not add up")
         if done != run.settled:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
         if (run.finished is not None) != (run.settled == run.total):

@@ -69,7 +69,7 @@ def grant(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int
         AttemptId(array.run.number, element, task.number, state.incarnation), pilot.name, state.now, reply_seq=reply_seq
     )
     array.todo.remove(element)
-    array.live += 1
+    array.count_live(1)
     attach(state, array, attempt, pilot)
     advance(task, TaskState.LEASED)
     state.write_task(task, pilot=pilot, leased=state.now)

@@ -35,9 +35,9 @@ def enrol(state: State, command: Enrol) -> Registered:
     _check_tags(said.tags)
     if not 1 <= said.room.cores <= 65_536 or min(said.room.memory, said.room.disk, said.room.gpus) < 0:
         raise BadInput("that is no host", code="range", field="room", hint="cores from 1 to 65536, nothing below 0")
-    name = f"p{state.rng.getrandbits(16):04x}"
+    name = f"p{state.rng.getrandbits(24):06x}"
     while name in state.pilots:
-        name = f"p{state.rng.getrandbits(32):08x}"
+        name = f"p{state.rng.getrandbits(24):06x}"
     secret = f"{state.rng.getrandbits(256):064x}"
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
@@ -224,7 +224,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     task.number = max(task.number, attempt.number)
     if not task.live:
         array.todo.remove(task.element)
-        array.live += 1
+        array.count_live(1)
         advance(task, TaskState.LEASED)
     attach(state, array, live, pilot)
     state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="living copy")

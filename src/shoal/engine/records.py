@@ -81,6 +81,11 @@ class Array:
         """Do its elements wait for parents?"""
         return bool(self.unmet)
 
+    def count_live(self, by: int) -> None:
+        """A task got its first live attempt, or lost its last."""
+        self.live += by
+        self.run.live += by
+
     @property
     def complete(self) -> bool:
         """Has every element succeeded?"""
@@ -118,6 +123,7 @@ class Run:
     arrays: list[Array] = field(default_factory=list)
     finals: dict[str, int] = field(default_factory=dict)  # state -> tasks
     total: int = 0
+    live: int = 0  # tasks with a live attempt
     finished: float | None = None
     accepted: bool = True  # False while its submission is on its way to the disk
     firsts: list[int] = field(default_factory=list)

@@ -118,4 +118,4 @@ def _task(state: State, row: TaskRow) -> None:
         task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
     if task.live:
         array.todo.remove(row.element)
-        array.live += 1
+        array.count_live(1)

@@ -256,8 +256,9 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     for low, high, before in spans:
         _reopen(run, low, high, before)
         state.change(SpanDrop(run.number, low, high))
+    by_name = {array.spec.name: array.first for array in run.arrays if array.spec.name}
     for array in run.arrays:
-        array.unmet = {_by_name(run, name).first for name in array.spec.after}
+        array.unmet = {by_name[name] for name in array.spec.after}
         meet(array)
     for row in rows:
         array = _array(run, row.element)
@@ -278,10 +279,6 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
         state.write_run(run)
     return {"tasks": count}
-
-
-def _by_name(run: Run, name: str) -> Array:
-    return next(array for array in run.arrays if array.spec.name == name)
 
 
 def _reopen(run: Run, low: int, high: int, before: str) -> None:

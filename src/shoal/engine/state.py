@@ -73,9 +73,8 @@ class State:
     def write_run(self, run: Run) -> None:
         """Have a run's row written, with how far it is."""
         counts = dict(run.finals)
-        live = sum(array.live for array in run.arrays) if len(run.arrays) <= 64 else run_live(run)
-        if live:
-            counts["live"] = live
+        if run.live:
+            counts["live"] = run.live
         self.change(
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
@@ -143,7 +142,7 @@ class State:
         """The task has no live attempt and shall run again."""
         array = task.array
         advance(task, TaskState.READY)
-        array.live -= 1
+        array.count_live(-1)
         array.todo.add(task.element)
         self.queue.offer(array)
         self.write_task(task)
@@ -156,7 +155,7 @@ class State:
         if element in array.todo:
             array.todo.remove(element)
         else:
-            array.live -= 1
+            array.count_live(-1)
             self.queue.offer(array)  # a throttled array may go on
         advance(task, to)
         del array.tasks[element]
@@ -187,8 +186,3 @@ class State:
     def all_slots(self) -> int:
         """Cores of all pilots that take tasks."""
         return sum(p.room.cores for p in self.pilots.values() if not p.draining)
-
-
-def run_live(run: Run) -> int:
-    """Tasks of a run with a live attempt; for runs of many arrays only those with tasks in memory are looked at."""
-    return sum(array.live for array in run.arrays if array.tasks)

@@ -108,9 +108,8 @@ def why_run(state: State, run: Run) -> list[Reason]:
     if run.finished is not None:
         return [Reason("nothing waits: every task is final")]
     reasons: list[Reason] = []
-    live = sum(array.live for array in run.arrays)
-    if live:
-        reasons.append(Reason(f"{live} tasks are with pilots"))
+    if run.live:
+        reasons.append(Reason(f"{run.live} tasks are with pilots"))
     seen: set[str] = set()
     for array in run.arrays:
         if not array.todo:

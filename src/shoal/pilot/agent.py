@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Optional
 
-from shoal.model.limits import MAX_IN_FLIGHT, MAX_REPORTS
+from shoal.model.limits import MAX_BODY, MAX_IN_FLIGHT, MAX_REPORTS
 from shoal.pilot.moves import (
     Action,
     Answered,
@@ -100,6 +100,7 @@ class Agent:
         self._lazy_at: Optional[float] = None
         self._beat = 10.0
         self._stop_all = False
+        self._news_at = 0.0
         self._former: Optional[Former] = None
         self._farewell = False  # the server knows that we leave and hold nothing
 
@@ -110,6 +111,8 @@ class Agent:
             return []
         if self._contact is None:
             self._contact = now
+        if isinstance(event, (Ended, Leave)):
+            self._news_at = now
         actions: list[Action] = []
         if isinstance(event, Joined):
             self._on_joined(event, now)
@@ -141,13 +144,13 @@ class Agent:
         if self.ended:
             return None
         times = [flight.again_at for flight in self._flights.values() if flight.again_at is not None]
-        if self.registered is None and not self._joining:
-            times.append(self._join_at)
+        if self.registered is None:
+            times += [] if self._joining else [self._join_at]
         elif self._lazy_at is not None and not times and len(self._flights) < MAX_IN_FLIGHT:
             times.append(self._lazy_at)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or not (self.reports or self._tails))
-            times.append(self._contact + (2 * self._beat if hurried else self._patience()) + 0.01)
+            times.append(self._since() + (2 * self._beat if hurried else self._patience()) + 0.01)
         return min(times) if times else None
 
     # --- events
@@ -203,6 +206,7 @@ class Agent:
             return  # about a session we already left
         for flight in self._flights.values():
             self._tails.extend(flight.exchange.tails)
+            self._tags = {**flight.exchange.tags, **self._tags}
         self._flights.clear()
         self._joining = False
         self._join_at = now
@@ -250,6 +254,8 @@ class Agent:
             self._seen.popitem(last=False)
         if self.leaving:
             self._give_back(lease, self.leaving)
+        elif lease.room.cores > self.room.cores or lease.room.gpus > self.room.gpus:
+            self._give_back(lease, "it is larger than this pilot")
         else:
             self.waiting.append(lease)
 
@@ -259,7 +265,7 @@ class Agent:
 
     def _obey(self, order: Order, actions: list[Action]) -> None:
         if order.kind == "drain":
-            self._on_leave(Leave(order.why), actions)
+            self._on_leave(Leave(order.why or "told to drain"), actions)
         elif order.kind == "cancel":
             run = self.running.get(order.attempt)
             if run is not None and not run.stopping:
@@ -316,7 +322,7 @@ class Agent:
     def _exchange(self, now: float) -> Exchange:
         assert self.registered is not None
         riding = {r.attempt for flight in self._flights.values() for r in flight.exchange.reports}
-        fresh = [report for attempt, report in self.reports.items() if attempt not in riding][:MAX_REPORTS]
+        fresh = self._fresh(riding)
         held = [Held(lease.attempt, "leased") for lease in self.waiting]
         held += [Held(a, "running" if run.started else "leased") for a, run in self.running.items()]
         held += [Held(attempt, "done") for attempt in self.reports]
@@ -331,8 +337,20 @@ class Agent:
         self._flights[self._seq] = _Flight(exchange, now)
         return exchange
 
+    def _fresh(self, riding: set[str]) -> list[Report]:
+        """Reports that ride on no exchange yet, as many as fit into one message."""
+        fresh: list[Report] = []
+        bytes_ = 0
+        for attempt, report in self.reports.items():
+            if attempt not in riding:
+                bytes_ += 500 + len(report.last_line) + len(report.stderr_tail) + sum(map(len, report.new_files))
+                if fresh and (len(fresh) >= MAX_REPORTS or bytes_ > MAX_BODY // 8):
+                    break
+                fresh.append(report)
+        return fresh
+
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
-        silent = now - (self._contact if self._contact is not None else now)
+        silent = now - self._since()
         if self.leaving and not (self.running or self.waiting):
             away = silent > 2 * self._beat
             if not (self.reports or self._tails) and (self._farewell or self.registered is None or away):
@@ -341,6 +359,10 @@ class Agent:
                 self._end(actions, 4, f"{self.leaving}; {len(self.reports)} reports could not be delivered")
         if not self.ended and not self.running and silent > self._patience():
             self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
+
+    def _since(self) -> float:
+        """From when silence counts: the last contact, or the latest thing that still has to be said."""
+        return max(self._contact or 0.0, self._news_at)
 
     def _patience(self) -> float:
         """How long to go on without contact [contract 5]."""

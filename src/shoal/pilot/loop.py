@@ -120,13 +120,15 @@ class Loop:
             while self._code is None:
                 due = self._deadline()
                 wait = None if due is None else max(SPIN_GUARD if fruitless else 0.0, due - tree.now())
+                if self._inbox:
+                    wait = 0.0
                 ready = [key.fileobj for key, _ in selector.select(wait)]
                 fruitless = not ready
                 if self._wake_read in ready:
                     os.read(self._wake_read, 4096)
                 if guard in ready and not self.attempts.guard_lost:
                     self.attempts.hear_guard()
-                while self._inbox:
+                for _ in range(len(self._inbox)):  # what these bring waits a turn, so the guard is heard too
                     self._inbox.popleft()()
                 if due is not None and tree.now() >= due:
                     self._tick()

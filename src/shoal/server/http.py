@@ -10,11 +10,14 @@ from typing import Any
 from aiohttp import web
 
 from shoal.db.reader import Gone
+from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.engine.commands import Cancel, Drain, Enrol, Retry
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, echo
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import LOG_MARK, LOGS, log_name
 from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_SPECS
+from shoal.model.quantities import parse_duration, parse_size
+from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.server.submit import submit
 from shoal.wire import codec, codec_fast
@@ -83,6 +86,7 @@ def make_app(service: Service, token: str, stop: Callable[[], None]) -> web.Appl
     app.add_routes(
         [
             web.get("/v1/health", edge.health),
+            web.post("/v1/prune", edge.prune),
             web.get("/v1/server", edge.server),
             web.post("/v1/server/stop", edge.stop),
             web.post("/v1/runs", edge.submit),
@@ -158,6 +162,12 @@ class Edge:
         self._stop()
         return answer({"stopping": True})
 
+    async def prune(self, request: web.Request) -> web.Response:
+        """Delete old events and logs now."""
+        body = await self._body(request)
+        age = parse_duration(body.get("older_than", KEEP_SECONDS), "older_than")
+        return answer(await prune(self.service, age, parse_size(body.get("keep", KEEP_BYTES), "keep")))
+
     # --- runs and tasks
     async def submit(self, request: web.Request) -> web.Response:
         """Accept a run."""
@@ -172,6 +182,8 @@ class Edge:
         found = await self.service.look(
             lambda r: r.runs(limit=limit, before=before, state=state, name=query.get("name"), owner=query.get("owner"))
         )
+        for row in found:
+            self._overlay(row)
         return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
 
     async def run(self, request: web.Request) -> web.Response:
@@ -182,7 +194,26 @@ class Edge:
         found = await self.service.look(lambda r: {**(r.run(number) or {}), "spans": r.spans(number)})
         if "run" not in found:
             raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-        return found
+        return self._overlay(found)
+
+    def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
+        """How many of a run's tasks are with pilots now: the row is written only when a task ends."""
+        run = self.service.engine.state.runs.get(row["run"])
+        if run is not None:
+            row["counts"]["live"] = run.live
+        return row
+
+    async def _total(self, number: int) -> int:
+        """How many tasks a run has; without its arrays, which may be ten thousand."""
+        found = await self.service.look(lambda r: r.runs(limit=1, before=number + 1))
+        if not found or found[0]["run"] != number:
+            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+        return int(found[0]["total"])
+
+    async def _check_task(self, task: TaskId) -> None:
+        total = await self._total(task.run)
+        if task.element > total:
+            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {total} tasks")
 
     async def tasks(self, request: web.Request) -> web.Response:
         """Rows of a run's tasks, a page at a time."""
@@ -190,12 +221,8 @@ class Edge:
         limit = _number(request, "limit", MAX_PAGE, 1, MAX_PAGE)
         after = _number(request, "after", 0, 0, 10**18)
         states = request.query["state"].split(",") if "state" in request.query else None
-        found = await self.service.look(
-            lambda r: (r.run(number), r.tasks(number, after=after, limit=limit, states=states))
-        )
-        if found[0] is None:
-            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-        rows = found[1]
+        await self._total(number)
+        rows = await self.service.look(lambda r: r.tasks(number, after=after, limit=limit, states=states))
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
 
     async def task(self, request: web.Request) -> web.Response:
@@ -221,9 +248,7 @@ class Edge:
         stream = request.query.get("stream", "stdout")
         if stream not in ("stdout", "stderr"):
             raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
-        run = await self._run(task.run)
-        if task.element > run["total"]:
-            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {run['total']} tasks")
+        await self._check_task(task)
         row = await self.service.look(lambda r: r.task(*task))
         if row is not None and row["reused"]:
             task = parse_task(row["reused"])
@@ -245,7 +270,7 @@ class Edge:
                 return answer({"target": text, "state": row["state"], "reasons": [{"text": row["reason"], "fix": ""}]})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
-            await self._run(target if isinstance(target, int) else target.run)
+            await self._total(target if isinstance(target, int) else target.run)
         state, reasons = self.service.engine.why(target, self.service.clock())
         return answer({"target": text, "state": state, "reasons": reasons})
 
@@ -279,11 +304,7 @@ class Edge:
             )
         targets = [parse_target(text) for text in said]
         for target in targets:
-            run = await self._run(target if isinstance(target, int) else target.run)
-            if not isinstance(target, int) and target.element > run["total"]:
-                raise NotFound(
-                    f"there is no task {target}", code="unknown_task", hint=f"the run has {run['total']} tasks"
-                )
+            await (self._total(target) if isinstance(target, int) else self._check_task(target))
         return targets
 
     async def events(self, request: web.Request) -> web.Response:
@@ -295,8 +316,9 @@ class Edge:
         kinds = request.query["kind"].split(",") if "kind" in request.query else None
         end = self.service.clock() + wait
         while True:
-            found, last = await self.service.look(
-                lambda r: (r.events(after=after, limit=limit, run=run, kinds=kinds), r.last_seq())
+            # The end first: an event committed between the two questions must not be stepped over.
+            last, found = await self.service.look(
+                lambda r: (r.last_seq(), r.events(after=after, limit=limit, run=run, kinds=kinds))
             )
             left = end - self.service.clock()
             if found or left <= 0:
@@ -316,6 +338,8 @@ class Edge:
             row["suspect"] = pilot.suspect if pilot is not None else False
             row["seen"] = pilot.seen if pilot is not None else row["ended"]
             row["state"] = str(pilot.state) if pilot is not None else row["state"]
+            for secret in ("session", "former", "identity"):
+                del row[secret]
         return answer({"pilots": rows})
 
     async def enrol(self, request: web.Request) -> web.Response:

@@ -26,7 +26,8 @@ PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that e
 class LocalPilot:
     """Keeps one pilot on this machine while there is work."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, umask: int) -> None:
+        self._umask = umask  # the user's own: tasks make files as by hand
         self.service = service
         self._dir: Path = service.state_dir
         self._process: asyncio.subprocess.Process | None = None
@@ -101,7 +102,7 @@ class LocalPilot:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", str(self._dir / ZIP), "--server-file", str(self._dir / SERVER_FILE),
-                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
+                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/", umask=self._umask,
             )  # fmt: skip
         finally:
             os.close(words)

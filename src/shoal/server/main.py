@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -19,20 +18,20 @@ from typing import Any
 
 from aiohttp import web
 
+from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
 from shoal.model.errors import Refused, ShoalError
-from shoal.model.ids import run_text
-from shoal.model.layout import DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, environment_name
+from shoal.model.layout import DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
 from shoal.model.timing import Timing
 from shoal.server.http import make_app
 from shoal.server.local import LocalPilot
+from shoal.server.retention import prune
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
 TICK = 0.2
 LINGER = 60.0  # an embedded server ends so long after its last work
-KEEP_DAYS, KEEP_BYTES = 30.0, 2 << 30
 PRUNE_EVERY = 3600.0
 PORT = 8443
 
@@ -57,15 +56,15 @@ def main() -> int:
     chosen = parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    os.umask(0o077)
+    umask = os.umask(0o077)
     try:
-        return asyncio.run(serve(chosen))
+        return asyncio.run(serve(chosen, umask))
     except ShoalError as error:
         print(f"shoal server: {error.line}", file=sys.stderr)
         return 3
 
 
-async def serve(chosen: argparse.Namespace) -> int:
+async def serve(chosen: argparse.Namespace, umask: int) -> int:
     """Open, serve, close."""
     state_dir = Path(chosen.state).absolute()
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +87,7 @@ async def serve(chosen: argparse.Namespace) -> int:
         address = {"url": f"http://127.0.0.1:{port}", "token": token, "pid": os.getpid()}
         _write_private(state_dir / SERVER_FILE, json.dumps(address))
         log.info("listening url=%s incarnation=%d", address["url"], service.engine.state.incarnation)
-        await _live(service, chosen, ended)
+        await _live(service, chosen, ended, umask)
     finally:
         _forget_address(state_dir)
         await runner.cleanup()
@@ -96,13 +95,13 @@ async def serve(chosen: argparse.Namespace) -> int:
     return 0
 
 
-async def _live(service: Service, chosen: argparse.Namespace, ended: asyncio.Event) -> None:
+async def _live(service: Service, chosen: argparse.Namespace, ended: asyncio.Event, umask: int) -> None:
     """The loops, until the end is asked for."""
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
-    pilot = LocalPilot(service) if keep else None
+    pilot = LocalPilot(service, umask) if keep else None
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
-        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service))),
+        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES))),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
@@ -141,28 +140,6 @@ async def _end_when_idle(service: Service, linger: float, ended: asyncio.Event) 
         elif service.clock() - service.last_request > linger:
             log.info("no work for %.0f s, ending", linger)
             ended.set()
-
-
-async def prune(service: Service, days: float = KEEP_DAYS, most: int = KEEP_BYTES) -> dict[str, int]:
-    """Retention: old events, then logs and environments of runs that ended before the time [contract 7]."""
-    before, events, runs, after = service.clock() - days * 86_400, 0, 0, 0
-    while True:
-        slice_ = await service.writer.ask(lambda db, a=after: db.prune(before, most, after_run=a))  # type: ignore[misc]
-        events += slice_.events
-        for run in slice_.runs:
-            if run not in service.engine.state.runs:
-                runs += await asyncio.to_thread(_drop_files, service.state_dir, run)
-        if not slice_.more and not slice_.runs:
-            return {"events": events, "logs": runs}
-        after = slice_.runs[-1] if slice_.runs else after
-
-
-def _drop_files(state_dir: Path, run: int) -> int:
-    folder = state_dir / LOGS / run_text(run)
-    had = folder.exists()
-    shutil.rmtree(folder, ignore_errors=True)
-    (state_dir / environment_name(run)).unlink(missing_ok=True)
-    return int(had)
 
 
 # --- address and token

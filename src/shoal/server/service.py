@@ -166,5 +166,6 @@ class Service:
             "slots": sum(p.room.cores for p in state.pilots.values()),
             "live": sum(len(p.live) for p in state.pilots.values()),
             "commits": self.writer.commits,
+            "last_seq": state.next_seq - 1,
             "trouble": self.writer.trouble or state.trouble,
         }

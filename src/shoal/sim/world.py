@@ -10,12 +10,11 @@ import json
 from collections.abc import Callable
 from random import Random
 from sqlite3 import IntegrityError
-from typing import Any
 
 from shoal.engine.changes import Change
-from shoal.engine.commands import Accept, Cancel, Enrol, Retry, Submit, Talk
+from shoal.engine.commands import Enrol, Talk
 from shoal.model.errors import ShoalError
-from shoal.model.ids import AttemptId, TaskId, parse_run
+from shoal.model.ids import AttemptId
 from shoal.model.timing import Timing
 from shoal.pilot.moves import Join
 from shoal.sim.clock import Clock
@@ -23,12 +22,11 @@ from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import TIMEOUT, Host
 from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken, Ledger
+from shoal.sim.people import OWNER, People
 from shoal.sim.workload import draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Reply, Room
-from shoal.wire.task import parse_submission
 
-OWNER = "anna"
 STEPS = 200_000  # a world that needs more does not end
 CALM = 3_000.0  # seconds of faults before everything heals
 
@@ -48,8 +46,7 @@ class World:
         self.hosts: list[Host] = []
         self.healed = False
         self.steps, self._most = 0, steps
-        self._told: dict[str, str] = {}  # key -> run
-        self._unsent = 0  # submissions no client was told about yet
+        self.people = People(self)
         self._trace = hashlib.sha256()
         self.story: list[str] = []
 
@@ -75,8 +72,8 @@ class World:
         for _ in range(self.rng.randint(2, 4)):
             self._new_host()
         for at, tables in draw_submissions(self.rng):
-            self._unsent += 1
-            self.clock.after(at, lambda t=tables, a=at: self._submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
+            self.people.unsent += 1
+            self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
         self.clock.after(CALM, self._heal)
         while self.clock.step():
@@ -99,7 +96,7 @@ class World:
                 raise Broken(f"index: {wrong[0]}")
 
     def _over(self) -> bool:
-        if self._unsent or self.hub.engine is None or self.hub.uncommitted:
+        if self.people.unsent or self.hub.engine is None or self.hub.uncommitted:
             return False
         total = sum(self.ledger.accepted.values())
         done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
@@ -126,7 +123,7 @@ class World:
         return length, rng.random() < self.plan.failing
 
     # --- the network
-    def _way(self, kind: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
+    def carry(self, kind: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
         """Carry a message: it may be lost, doubled, slow; slow ones are overtaken."""
         if self.healed:
             self.clock.after(0.001, go)
@@ -162,9 +159,9 @@ class World:
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
-            self._way("reply", lambda: host.joined(registered), lost)
+            self.carry("reply", lambda: host.joined(registered), lost)
 
-        self._way("request", arrive, lost)
+        self.carry("request", arrive, lost)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
@@ -184,113 +181,13 @@ class World:
         def back(reply: Reply) -> None:
             text = codec_fast.encode(reply)
             self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
-            self._way("reply", lambda: host.answered(codec_fast.decode(Reply, text)), lost)
+            self.carry("reply", lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
         def refuse(error: ShoalError) -> None:
             self.note(f"{host.name} #{exchange.seq} refused {error.code}")
-            self._way("reply", lambda: host.refused(exchange, error), lost)
+            self.carry("reply", lambda: host.refused(exchange, error), lost)
 
-        self._way("request", arrive, lost)
-
-    # --- clients
-    def _submit(self, tables: list[dict[str, Any]], key: str, tries: int = 0) -> None:
-        """A client submits with an idempotency key and asks again until it is answered [I4]."""
-        submission = parse_submission({"tasks": tables, "key": key, "cwd": "/"})
-        if tries:
-            self.tally.note("client_retry")
-
-        asked = [True]
-
-        def again() -> None:
-            if asked and key not in self._told:
-                asked.clear()  # whatever else goes wrong with this try, it is repeated once
-                self._submit(tables, key, tries + 1)
-
-        def told(result: dict[str, Any]) -> None:
-            self.hub.tell(Accept(parse_run(result["run"])))
-
-            def arrive() -> None:
-                if key in self._told:
-                    if self._told[key] != result["run"]:
-                        raise Broken(f"one key, two runs: {self._told[key]} and {result['run']}")
-                    return
-                self._told[key] = result["run"]
-                self._unsent -= 1
-                run = parse_run(result["run"])
-                self.ledger.told_accepted(run, result["tasks"])
-                self.note(f"accepted {result['run']}")
-
-            self._way("reply", arrive, again)
-
-        def ask() -> None:
-            if self.hub.engine is None:
-                self.clock.after(1.0, again)
-                return
-            # The server looks a key up in the database before it asks the engine, which knows open runs only.
-            found = self.hub.known_key(OWNER, key)
-            if found is not None:
-                told({"run": f"r{found[0]}", "tasks": found[1]})
-                return
-            life = self.hub.life
-            self.clock.after(TIMEOUT, lambda: again() if self.hub.life != life else None)
-            self.hub.ask(Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again())
-
-        self._way("request", ask, again)
-
-    def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
-        """Note which elements wait for which, for the ledger."""
-        first, spans = 1, {}
-        run = parse_run(result["run"])
-        for spec in submission.specs:
-            spans[spec.name] = range(first, first + spec.count)
-            self.ledger.reruns.setdefault(run, {}).update(dict.fromkeys(spans[spec.name], spec.rerun.value))
-            first += spec.count
-        self.ledger.parents[run] = {
-            element: {p for name in spec.after for p in spans[name]}
-            for spec in submission.specs
-            if spec.after
-            for element in spans[spec.name]
-        }
-        return result
-
-    def _cancel(self) -> None:
-        runs = list(self.ledger.accepted)
-        if not runs or self.hub.engine is None:
-            return
-        run = self.rng.choice(runs)
-        total = self.ledger.accepted[run]
-        one = TaskId(run, self.rng.randint(1, total))
-        whole = self.rng.random() < 0.3
-        self.tally.note("cancel")
-        self.note(f"cancel {f'r{run}' if whole else one}")
-        targets = [TaskId(run, e) for e in range(1, total + 1)] if whole else [one]
-        known = run in self.hub.engine.state.runs
-
-        def told(result: Any) -> None:
-            if known:
-                self.ledger.told_cancelled(targets)
-            if self.rng.random() < 0.5:  # people change their minds while the copies are still dying
-                self.clock.after(self.rng.uniform(0.05, 3.0), lambda: self._retry(run))
-
-        self.hub.ask(Cancel((run if whole else one,)), told, _must_not)
-
-    def _retry(self, only: int | None = None) -> None:
-        if self.hub.engine is None or self.healed:
-            return
-        if self.hub.uncommitted:
-            self.clock.after(0.02, lambda: self._retry(only))  # the server reads after a flush, too
-            return
-        for run in [only] if only is not None else list(self.ledger.accepted):
-            rows, spans = self.hub.database.failed_rows(run)
-            loaded = self.hub.database.load_run(run)
-            if (rows or spans) and loaded is not None:
-                self.tally.note("retry")
-                self.note(f"retry r{run}")
-                self.hub.engine.load(*loaded)
-                self.ledger.expected |= {TaskId(run, row.element) for row in rows}
-                self.ledger.expected |= {TaskId(run, e) for low, high, _ in spans for e in range(low, high)}
-                self.hub.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
-                return
+        self.carry("request", arrive, lost)
 
     # --- faults and healing
     def _set_faults(self) -> None:
@@ -301,8 +198,8 @@ class World:
             (plan.host_freezes, lambda: self._freeze(True)),
             (plan.drains, self._drain),
             (plan.crashes, self._crash),
-            (plan.cancels, self._cancel),
-            (plan.retries, self._retry),
+            (plan.cancels, self.people.cancel),
+            (plan.retries, self.people.retry),
         ]
         for count, deed in deeds:
             for _ in range(count):
@@ -392,12 +289,3 @@ class World:
         self._restart()
         for host in list(self.hosts):
             self._thaw(host)
-
-
-def _may_conflict(error: ShoalError) -> None:
-    if error.code != "still_stopping":
-        raise error
-
-
-def _must_not(error: ShoalError) -> None:
-    raise error

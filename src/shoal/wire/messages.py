@@ -63,7 +63,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt the pilot has: `leased` (not started) or `running`."""
+    """An attempt the pilot has: `leased` (not started), `running`, or `done` (its report is not acknowledged)."""
 
     attempt: str
     stage: str

@@ -1,0 +1,158 @@
+"""From what a person typed or wrote to the submission that is sent: words, options, task files. Nothing is sent here."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.client.config import echo_path, explain_toml
+from shoal.model.errors import BadInput, ShoalError, echo
+from shoal.model.limits import MAX_BULK_BODY
+from shoal.model.spec import OWN, Submission
+from shoal.model.sweep import sweep_of
+from shoal.wire.task import parse_submission
+
+# Options of a single spec; in a task file they stand in its tables instead.
+SPEC_OPTIONS = (
+    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority"),
+    *("env", "cwd", "stdin", "inputs", "outputs", "shell"),
+)
+
+_OF_PARAMS = ("bad_array", "bad_param")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A submission ready to be checked against this machine: its document, and the same read and checked."""
+
+    document: dict[str, Any]
+    submission: Submission
+    origin: str = ""  # the task file, if it came from one
+
+
+def draft_command(words: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
+    """The submission of a command on the command line, for the parameters in `axes`."""
+    task: dict[str, Any] = {}
+    if options["shell"]:
+        task["shell"] = " ".join(words)
+    else:
+        task["command"] = list(words)
+    if axes:
+        sweep_of(axes)  # says which word is wrong, which the table could not
+        task["params"] = dict(word.split("=", 1) for word in axes)
+    for name in ("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"):
+        if options.get(name) is not None:
+            task[name] = options[name]
+    if options["cwd"] is not None:
+        task["cwd"] = options["cwd"] if options["cwd"] == OWN else os.path.abspath(options["cwd"])
+    if options["env"]:
+        task["env"] = split_pairs("--env", options["env"])
+    for name in ("inputs", "outputs"):
+        if options[name]:
+            task[name] = list(options[name])
+    document = _with_run_options({"tasks": [task]}, options)
+    return Draft(document, parse_submission(document))
+
+
+def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
+    """The submission that a task file holds; wrong parts are told with file and line."""
+    given = [option for option in SPEC_OPTIONS if options.get(option) not in (None, (), False)]
+    if given:
+        option = {"inputs": "input", "outputs": "output"}.get(given[0], given[0])
+        raise click.UsageError(f"--{option} does not go with a task file (write it in the tables of {echo_path(name)})")
+    text = _read(name)
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        line, words = explain_toml(error, text) if isinstance(error, ValueError) else (0, "nested too deeply")
+        where = f"{echo_path(name)}:{line}" if line else echo_path(name)
+        raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
+    document = _with_run_options(found, options)
+    try:
+        submission = parse_submission(document)
+    except ShoalError as error:
+        line_number = find_line(text, error)
+        where = f"{echo_path(name)}:{line_number}" if line_number else echo_path(name)
+        line_text = type(error)(error.message, code=error.code, field=error.field).line
+        raise type(error)(f"{where}: {line_text}", code=error.code, hint=error.hint) from None
+    return Draft(document, submission, name)
+
+
+def _read(name: str) -> str:
+    path = Path(name)
+    try:
+        if not path.is_file() and path.exists():
+            raise BadInput(
+                f"{echo_path(name)} is not a regular file", code="not_regular_file", hint="name a .toml file"
+            )
+        with path.open("rb") as file:
+            data = file.read(MAX_BULK_BODY + 1)
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {echo_path(name)}: {error.strerror}", code="no_such_file",
+            hint="name an existing task file, or put -- before a command: shoal run -- COMMAND",
+        ) from None  # fmt: skip
+    if len(data) > MAX_BULK_BODY:
+        raise BadInput(f"{echo_path(name)} is too large", code="too_large", hint=f"at most {MAX_BULK_BODY} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{echo_path(name)} is not UTF-8 at byte {error.start}", code="bad_utf8", hint="save it as UTF-8"
+        ) from None
+
+
+def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the whole run over what a file says; the directory is where we are."""
+    whole = dict(document)
+    for name in ("name", "max_fail", "seed", "key"):
+        if options.get(name) is not None:
+            whole[name] = options[name]
+    if options["label"]:
+        labels = whole.get("labels", {})
+        whole["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
+    base = whole.get("cwd", "")
+    whole["cwd"] = os.path.abspath(base) if isinstance(base, str) else base
+    return whole
+
+
+def split_pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` words as a table."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option} {echo(word)!r} is not a pair (write {option} NAME=VALUE)")
+        found[name] = value
+    return found
+
+
+def find_line(text: str, error: ShoalError) -> int:
+    """The line of a task file that an error speaks of; 0 if it cannot be told."""
+    found = re.match(r"(?:tasks\[(\d+)\](?: \(.*\))?\.?)?([A-Za-z_]*)", error.field)
+    place, field = (found[1], found[2]) if found else (None, "")
+    if error.code == "unknown_field":
+        quoted = re.search(r"unknown field '([^']*)'", error.message)
+        field = quoted[1] if quoted else field
+    lines = text.splitlines()
+    heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*tasks\s*\]\]", line)]
+    inside = place is not None or (len(heads) == 1 and field not in ("name", "labels", "max_fail", "seed", "key"))
+    number = int(place or 0)
+    if inside and number >= len(heads):
+        return 0
+    low = heads[number] if inside else 0
+    high = heads[number + 1] if inside and number + 1 < len(heads) else len(lines)
+    # A parameter's name is a key inside `params`; a key of the run may stand before all tables.
+    for wanted, start in ((field, low), ("params" if error.code in _OF_PARAMS else "", low), (field, 0)):
+        key = re.compile(rf"""\s*(?:\[\s*tasks\s*\.\s*)?["']?{re.escape(wanted)}["']?\s*[=.\]]""")
+        for at in range(start, high if wanted else 0):
+            if key.match(lines[at]):
+                return at + 1
+    return low + 1 if inside else 0

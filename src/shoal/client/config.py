@@ -1,0 +1,191 @@
+"""Which server to talk to, and with which token [contract 1]:
+
+`--server URL` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` > the embedded server.
+A wrong configuration is refused with file, line and fix; it is never half-used [promises E77].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.client.client import check_url
+from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.layout import SERVER_FILE
+from shoal.model.limits import MAX_ECHO
+from shoal.wire.task import did_you_mean
+
+# Key -> what it says. docs/reference prints them from here.
+KEYS: dict[str, str] = {
+    "server": "address of the server, e.g. http://127.0.0.1:8443 or unix:/path/to/socket; `embedded` for none",
+    "token_file": "file with the server's token, or the server's own server.json; mode 0600",
+}
+LOCAL_FILE = "shoal.toml"
+EMBEDDED = "embedded"
+MAX_CONFIG = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to go: `url` is None for the embedded server; `origin` says who chose."""
+
+    url: str | None = None
+    token: str = ""
+    origin: str = "default"
+
+
+def state_home(env: Mapping[str, str] | None = None) -> Path:
+    """`$XDG_STATE_HOME/shoal`: where the embedded server's state, and by default an own server's, rests."""
+    env = os.environ if env is None else env
+    base = env.get("XDG_STATE_HOME", "")
+    # The XDG rule: a relative path is invalid and ignored.
+    return (Path(base) if base.startswith("/") else _home(env) / ".local" / "state") / "shoal"
+
+
+def own_state(env: Mapping[str, str] | None = None) -> Path:
+    """Where `shoal server start` keeps its state unless told otherwise."""
+    return state_home(env) / "server"
+
+
+def config_files(env: Mapping[str, str] | None = None) -> list[Path]:
+    """The files that may configure, nearest first."""
+    env = os.environ if env is None else env
+    base = env.get("XDG_CONFIG_HOME", "")
+    home = Path(base) if base.startswith("/") else _home(env) / ".config"
+    return [Path(LOCAL_FILE), home / "shoal" / "config.toml"]
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    return Path(env.get("HOME") or os.path.expanduser("~"))
+
+
+def find_target(option: str | None = None, env: Mapping[str, str] | None = None) -> Target:
+    """The server that the option, the environment or a file names; the embedded one if none does."""
+    env = os.environ if env is None else env
+    settings = [(file, read_config(file)) for file in config_files(env)]
+    named = [("--server", option), ("$SHOAL_SERVER", env.get("SHOAL_SERVER"))]
+    for origin, url in named:
+        if url:
+            return _target(url, origin, settings, env)
+    for file, found in settings:
+        if found.get("server"):
+            return _target(found["server"], str(file), settings, env)
+    return Target()
+
+
+def _target(url: str, origin: str, settings: list[tuple[Path, dict[str, str]]], env: Mapping[str, str]) -> Target:
+    if url == EMBEDDED:
+        return Target(None, "", origin)
+    url = check_url(url)
+    return Target(url, _find_token(url, settings, env), origin)
+
+
+def _find_token(url: str, settings: list[tuple[Path, dict[str, str]]], env: Mapping[str, str]) -> str:
+    if env.get("SHOAL_TOKEN"):
+        return env["SHOAL_TOKEN"]
+    for file, found in settings:
+        # A token is for the server named beside it; alone in its file it is for any.
+        if found.get("token_file") and found.get("server", url).rstrip("/") == url:
+            return read_token(file.parent / Path(found["token_file"]).expanduser())
+    for place in (own_state(env), state_home(env)):
+        # A server of ours on this machine: its token lies beside its address.
+        told = read_server_file(place)
+        if told is not None and told.get("url") == url:
+            return str(told.get("token", ""))
+    return ""
+
+
+def read_server_file(state: Path) -> dict[str, Any] | None:
+    """What a running server says of itself in its state directory: `url`, `token`, `pid`; None if it does not."""
+    try:
+        told = json.loads((state / SERVER_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    fits = isinstance(told, dict) and isinstance(told.get("url"), str) and isinstance(told.get("pid"), int)
+    return told if fits else None
+
+
+def read_token(file: Path) -> str:
+    """The token in a file; refused if others can read it [promises S12]."""
+    try:
+        mode = file.stat().st_mode
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"cannot read {echo_path(file)}: {_reason(error)}", code="bad_config", field="token_file",
+            hint="name a file that holds the token",
+        ) from None  # fmt: skip
+    if not stat.S_ISREG(mode) or mode & 0o077:
+        raise Refused(
+            f"{echo_path(file)} can be read by others", code="open_secret", field="token_file",
+            hint=f"chmod 600 {echo_path(file)}",
+        )  # fmt: skip
+    if text.startswith("{"):
+        try:
+            text = str(json.loads(text)["token"])
+        except (ValueError, KeyError, TypeError):
+            text = ""
+    if not text:
+        raise BadInput(f"{echo_path(file)} holds no token", code="bad_config", field="token_file")
+    return text
+
+
+def read_config(file: Path) -> dict[str, str]:
+    """The settings in a file; none if there is no such file."""
+    try:
+        data = file.read_bytes()[: MAX_CONFIG + 1]
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(file, 0, f"cannot be read: {_reason(error)}", "make it a readable UTF-8 text file") from None
+    if len(data) > MAX_CONFIG:
+        raise _wrong(file, 0, "is too large to be a configuration", f"at most {MAX_CONFIG} bytes")
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line, words = explain_toml(error, text)
+        raise _wrong(file, line, f"is not TOML: {words}", 'write key = "text"') from None
+    for key, value in found.items():
+        line_number = line_of(text, key)
+        if key not in KEYS:
+            raise _wrong(file, line_number, f"unknown key {echo(key)!r}", did_you_mean(key, list(KEYS)))
+        if not isinstance(value, str):
+            raise _wrong(file, line_number, f"{key} must be a text", f'write {key} = "..."')
+    return found
+
+
+def explain_toml(error: Exception, text: str) -> tuple[int, str]:
+    """The line that is not TOML, and what is wrong with it."""
+    found = re.search(r" \(at (?:line (\d+)|end of document)[^)]*\)$", str(error))
+    if found is None:
+        return 0, echo(str(error))
+    return int(found[1] or len(text.splitlines())), echo(str(error)[: found.start()])
+
+
+def line_of(text: str, key: str) -> int:
+    """The line a top-level key or table stands on; 0 if it cannot be told."""
+    pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)
+
+
+def echo_path(path: str | Path) -> str:
+    """A path in an error: short, control characters escaped, and cut at its beginning, for its end is what it names."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(path))
+    return text if len(text) <= MAX_ECHO else "…" + text[1 - MAX_ECHO :]
+
+
+def _wrong(file: Path, line: int, what: str, fix: str) -> BadInput:
+    where = f"{echo_path(file)}:{line}" if line else echo_path(file)
+    return BadInput(f"{where}: {what}", code="bad_config", hint=fix)
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or "?" if isinstance(error, OSError) else "not UTF-8"

@@ -1,0 +1,207 @@
+"""The embedded server: one per user, its own process, started when first needed [contract 1]. Never imported here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shoal.client.client import Client
+from shoal.client.config import echo_path, read_server_file, state_home
+from shoal.model.errors import Refused, Unreachable
+from shoal.model.layout import DATABASE, SERVER_LOG, START_LOCK
+
+START_WITHIN = 15.0
+LOG_LINES = 3
+MAX_LOG = 16 * 1024 * 1024  # then the log is begun anew, the last one kept beside it
+# SQLite's locks cannot be trusted on these, so the database must not be there. The same list is in db/place.py,
+# which the client does not see; a test holds the two together.
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "fhgfs", "sshfs", "ceph"),
+        *("ceph-fuse", "9p", "afs", "glusterfs", "panfs", "pvfs2", "orangefs", "wekafs", "ncpfs", "coda"),
+        *("moosefs", "mfs", "juicefs", "rclone", "s3fs"),
+    )
+)
+
+Say = Callable[[str], None]
+_started: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not complain of a child still running
+
+
+def state_dir(say: Say | None = None) -> Path:
+    """Where the embedded server's state rests: local disk always; `say` hears once if that is not the usual place."""
+    usual = state_home()
+    kind = file_system(usual)
+    if kind.removeprefix("fuse.") not in NETWORK_FILE_SYSTEMS:
+        return usual
+    other = Path(f"/var/tmp/shoal-{os.getuid()}")
+    if other.is_symlink():  # anybody may write there, so anybody may have laid it
+        raise Refused(f"{other} is a symbolic link", code="bad_state_dir", hint="remove it")
+    if say is not None and not (other / DATABASE).exists():
+        say(f"{usual} is on a network file system ({kind}), so Shoal keeps its state in {other}")
+    return other
+
+
+def file_system(path: Path, mounts: str = "/proc/self/mounts") -> str:
+    """The kind of file system a path is (or would be) on; empty if this system does not tell."""
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    place = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines:
+        parts = line.split(" ")
+        if len(parts) < 3:
+            continue
+        point = parts[1].encode().decode("unicode_escape")  # blanks are written \040
+        below = place == point or place.startswith(point.rstrip("/") + "/")
+        if below and len(point) >= len(best):  # of two mounts on one point the later counts
+            best, kind = point, parts[2]
+    return kind
+
+
+def make_private(path: Path) -> Path:
+    """The directory, made 0700 if need be; refused if it is another user's or open to others."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError as error:
+        raise Refused(
+            f"cannot make the state directory {echo_path(path)}: {error.strerror}", code="bad_state_dir",
+            hint="set XDG_STATE_HOME to a directory you can write to",
+        ) from None  # fmt: skip
+    if found.st_uid != os.getuid():
+        raise Refused(
+            f"the state directory {echo_path(path)} belongs to another user", code="bad_state_dir",
+            hint="set XDG_STATE_HOME to a directory of your own",
+        )  # fmt: skip
+    if found.st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def running(state: Path) -> Client | None:
+    """A client of the server that runs on this state directory, if one does and answers."""
+    told = read_server_file(state)
+    if told is None or not is_alive(told["pid"]):
+        return None
+    client = Client(told["url"], str(told.get("token", "")))
+    # Its first moments after binding, or a machine under load: ask twice before calling it dead.
+    return client if client.health() or client.health(timeout=5.0) else None
+
+
+def is_alive(pid: int) -> bool:
+    """Is there such a process (one that is not a zombie)?"""
+    if pid <= 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def connect(say: Say | None = None, state: Path | None = None) -> Client:
+    """A client of the embedded server, started if it does not run."""
+    place = make_private(state if state is not None else state_dir(say))
+    client = running(place)
+    if client is not None:
+        return client
+    return start(place, ["--embedded", "--state", str(place)])
+
+
+def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Client:
+    """Start a server on a state directory as a process of its own and wait until it answers."""
+    with _only_one_starts(state):
+        client = running(state)  # another command may have started it while we waited for the lock
+        if client is not None:
+            return client
+        before = log_size(state)
+        process = spawn(state, arguments)
+        _started.append(process)
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            told = read_server_file(state)
+            if told is not None and told["pid"] == process.pid:
+                client = Client(told["url"], str(told.get("token", "")))
+                if client.health():
+                    return client
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        code = process.poll()
+        if code is None:
+            process.kill()
+            process.wait()
+    raise start_failure(state, code, within, before)
+
+
+def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    """The server's process: own session, no terminal, words into its log."""
+    log = state / SERVER_LOG
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > MAX_LOG:
+            log.replace(log.with_suffix(".log.old"))
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "shoal.server", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            cwd="/",  # so that it holds no directory of the user's
+        )
+    finally:
+        os.close(descriptor)
+
+
+def log_size(state: Path) -> int:
+    """How long the server's log is."""
+    try:
+        return (state / SERVER_LOG).stat().st_size
+    except OSError:
+        return 0
+
+
+def start_failure(state: Path, code: int | None, within: float, before: int = 0) -> Refused | Unreachable:
+    """Why the server did not start, in one line: the end of what it logged since `before`, and where the rest is."""
+    log = state / SERVER_LOG
+    size = log_size(state)
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, size - 8192, before if before <= size else 0))
+            lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    tail = " | ".join(shorten(line) for line in lines[-LOG_LINES:]) or "it said nothing"
+    if code is None:
+        return Unreachable(f"the server did not answer within {within:.0f} s: {tail}", hint=f"its log: {log}")
+    return Refused(f"the server did not start: {tail}", code="start_refused", hint=f"its log: {log}")
+
+
+def shorten(line: str) -> str:
+    """A line of a log, fit for one line of a terminal."""
+    return "".join(c if c.isprintable() else " " for c in line)[:200]
+
+
+@contextlib.contextmanager
+def _only_one_starts(state: Path) -> Iterator[None]:
+    """Two commands at once start one server, not two. The kernel frees the lock however we end."""
+    descriptor = os.open(state / START_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,183 @@
+"""Reading without a server: the database file and the log files of a state directory, in the server's own shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shoal.db.place import explained
+from shoal.db.reader import Gone, Reader
+from shoal.model.errors import NotFound, Refused, echo
+from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
+from shoal.model.layout import DATABASE, LOGS, log_name
+from shoal.model.limits import MAX_PAGE
+from shoal.model.states import PilotState, TaskState
+from shoal.report.source import Json, named, waits_for
+from shoal.wire.task import parse_spec
+
+_SECRETS = ("session", "former", "identity")  # of a pilot; nothing a listing should show
+
+
+def engine_why(state: Path, target: str) -> Json:
+    """Why something waits, without a server: the engine restored from the database says it in its own words."""
+    from random import Random
+
+    from shoal.db.sqlite import Database
+    from shoal.engine.engine import Engine
+    from shoal.model.timing import Timing
+
+    with Database.open(state / DATABASE) as database:
+        engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
+    engine.state.unheard.clear()  # nobody is being waited for: there is no server to wait
+    where, reasons = engine.why(target if is_pilot(target) else parse_target(target), time.time())
+    asleep = {
+        "text": "no server is running, so nothing new is handed out",
+        "fix": "any work starts it again: `shoal wait RUN`, `shoal run ...`, or `shoal server start`",
+    }
+    return {"target": target, "state": where, "reasons": [asleep, *(asdict(reason) for reason in reasons)]}
+
+
+class FileSource:
+    """A state directory whose server does not run, or need not be asked."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._reader = Reader(state / DATABASE)
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def runs(self, state: str = "", name: str = "", limit: int = 50, before: str = "") -> Json:
+        """Runs, newest first."""
+        with self._explained():
+            found = self._reader.runs(
+                limit=limit, before=parse_run(before) if before else None,
+                state=state or None, name=name or None,  # type: ignore[arg-type]  # the reader refuses other words
+            )  # fmt: skip
+        rows = [named(row) for row in found]
+        return {"runs": rows, "next": rows[-1]["run"] if len(rows) == min(limit, MAX_PAGE) else None}
+
+    def run(self, run: str) -> Json:
+        """One run with its arrays and spans."""
+        number = parse_run(run)
+        with self._explained():
+            found = self._reader.run(number)
+            if found is None:
+                raise no_run(run)
+            return {**found, "run": run, "spans": self._reader.spans(number)}
+
+    def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = ()) -> Json:
+        """A page of rows."""
+        number = parse_run(run)
+        with self._explained():
+            rows = self._reader.tasks(number, after=after, limit=limit, states=states or None)
+        return {"tasks": rows, "next": rows[-1]["element"] if len(rows) == min(limit, MAX_PAGE) else None}
+
+    def rows(self, run: str, states: Sequence[str] = ()) -> Iterator[Json]:
+        """All rows, in element order."""
+        after: int | None = 0
+        while after is not None:
+            page = self.tasks(run, after, states=states)
+            yield from page["tasks"]
+            after = page["next"]
+
+    def task(self, task: str) -> Json:
+        """One task with its events."""
+        found = parse_task(task)
+        info = self.run(run_text(found.run))
+        array = next((a for a in info["arrays"] if a["first"] <= found.element < a["first"] + a["count"]), None)
+        if array is None:
+            raise no_task(task, info["total"])
+        with self._explained():
+            row = self._reader.task(found.run, found.element)
+            events = self._reader.history(found.run, found.element)
+        span = next((s for s in info["spans"] if s["low"] <= found.element < s["high"]), None)
+        told = row or span
+        state = told["state"] if told is not None else self._state_of(info, array)
+        return {"run": info, "array": array, "task": row, "span": span, "state": state, "events": events}
+
+    def _state_of(self, info: Json, array: Json) -> str:
+        return "waiting" if waits_for(self, info)(parse_spec(array["task"])) else "ready"
+
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
+        """A stream, from the file it rests in."""
+        found = parse_task(task)
+        with self._explained():
+            row = self._reader.task(found.run, found.element)
+        if row is None:
+            self.task(task)  # says if there is no such task
+            raise NotFound(f"{task} has not started yet", code="no_log", hint=f"see `shoal why {task}`")
+        if row["reused"]:
+            return self.logs(row["reused"], stream)
+        path = self._state / LOGS / log_name(found.run, found.element, attempt or row["attempt"], stream)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return b""  # empty streams leave no file
+        except OSError as error:
+            raise Refused(f"cannot read {echo(str(path))}: {error.strerror}", code="unreadable") from None
+
+    def events(self, run: str = "") -> Iterator[Json]:
+        """The journal from its beginning (or what is kept of it) to now."""
+        number, after = parse_run(run) if run else None, 0
+        while True:
+            try:
+                with self._explained():
+                    page = self._reader.events(after=after, run=number)
+            except Gone as gone:
+                after = gone.oldest - 1
+                continue
+            if not page:
+                return
+            yield from page
+            after = page[-1]["seq"]
+
+    def pilots(self, state: str = "") -> Json:
+        """The pilots; without a server nobody knows whether the living ones live."""
+        with self._explained():
+            found = self._reader.pilots(state=state or None)
+        return {"pilots": [{k: v for k, v in row.items() if k not in _SECRETS} for row in found]}
+
+    def why(self, target: str) -> Json:
+        """Why a run, task or pilot is where it is; what is final needs no engine to tell."""
+        if is_pilot(target):
+            with self._explained():
+                pilot = self._reader.pilot(target)
+            if pilot is None:
+                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
+            if pilot["state"] == PilotState.GONE.value:
+                return _final(target, pilot["state"], pilot["reason"])
+        elif isinstance(parse_target(target), TaskId):
+            found = self.task(target)
+            row = found["task"] or found["span"] or {}
+            if TaskState(found["state"]).final:
+                return _final(target, found["state"], row.get("message") or row.get("cause") or "")
+        else:
+            run = self.run(target)
+            if run["finished"] is not None:
+                counts = ", ".join(f"{count} {state}" for state, count in run["counts"].items() if count)
+                return _final(target, "finished", f"all its tasks are final: {counts}")
+        return engine_why(self._state, target)
+
+    def _explained(self) -> Any:
+        return explained(str(self._state / DATABASE))
+
+
+def _final(target: str, state: str, text: str) -> Json:
+    return {"target": target, "state": state, "reasons": [{"text": text, "fix": ""}] if text else []}
+
+
+def no_run(run: str) -> NotFound:
+    """There is no such run."""
+    return NotFound(f"there is no run {echo(run)}", code="unknown_run", hint="see `shoal ps`")
+
+
+def no_task(task: str, total: int) -> NotFound:
+    """There is no such task in its run."""
+    return NotFound(f"there is no task {echo(task)}", code="unknown_task", hint=f"the run has tasks 1 to {total}")

@@ -1,0 +1,284 @@
+"""What happened in a run, in plain sentences: counts, rate, durations, failures by cause, losses and rescues.
+
+A `Tally` takes events one by one and stays small, whatever the run's size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.model.quantities import show_duration
+from shoal.report.source import Json, Source
+
+SAMPLE = 10_000  # durations kept for the median; beyond that a fair sample
+MAX_GROUPS = 100
+MAX_NAMES = 1_000
+_FINAL = ("succeeded", "failed", "cancelled", "lost")
+# What a person should try next, by cause.
+NEXT: dict[str, str] = {
+    "task_error": "shoal logs {task} --stderr",
+    "over_time": "submit it again with --resume and a longer --time",
+    "out_of_memory": "submit it again with --resume and more --memory",
+    "signal": "shoal logs {task} --stderr",
+    "stage_in": "shoal show {task}",
+    "stage_out": "shoal show {task}",
+    "output_missing": "shoal show {task}",
+    "host_unfit": "shoal pilots",
+    "pilot_lost": "shoal retry {run}",
+    "poison": "shoal show {task}",
+    "cancelled": "shoal retry {run}",
+    "dependency_failed": "shoal why {task}",
+}
+
+
+@dataclass
+class Failure:
+    """Tasks that ended for one reason: how many, and one of them."""
+
+    cause: str
+    what: str
+    count: int = 0
+    example: str = ""
+    message: str = ""
+    tail: str = ""
+
+
+@dataclass
+class Tally:
+    """What a run's events add up to."""
+
+    run: str = ""
+    states: Counter[str] = field(default_factory=Counter)
+    failures: dict[tuple[str, str], Failure] = field(default_factory=dict)
+    retried: Counter[str] = field(default_factory=Counter)
+    hosts: Counter[str] = field(default_factory=Counter)
+    lost_pilots: dict[str, int] = field(default_factory=dict)
+    adopted: int = 0
+    refused: int = 0
+    returned: int = 0
+    reused: int = 0
+    reused_from: list[str] = field(default_factory=list)
+    reset: int = 0
+    first: Failure | None = None  # the first failure, with its tail
+    finished: bool = False
+    _sample: list[float] = field(default_factory=list)
+    _seen: int = 0
+    _rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Add one event."""
+        kind, data = event["kind"], event.get("data") or {}
+        if kind == "task_finished":
+            self._finish(task_of(event), data)
+        elif kind == "tasks_cancelled":
+            self._close(event, data)
+        elif kind == "task_retried":
+            self.retried[str(data.get("cause", "task_error"))] += 1
+        elif kind == "task_lost_pilot":
+            pilot = str(event.get("pilot") or "?")
+            if pilot in self.lost_pilots or len(self.lost_pilots) < MAX_NAMES:
+                self.lost_pilots[pilot] = self.lost_pilots.get(pilot, 0) + 1
+        elif kind == "task_adopted":
+            self.adopted += 1
+        elif kind == "report_refused":
+            self.refused += 1
+        elif kind == "task_returned":
+            self.returned += 1
+        elif kind == "tasks_reused":
+            self.reused += int(data.get("count", 0))
+            self.states["succeeded"] += int(data.get("count", 0))
+            self.reused_from = [str(origin) for origin in data.get("origins", [])]
+        elif kind in ("run_reopened", "tasks_reset"):
+            self._reset(int(data.get("tasks", 0)))
+        elif kind == "run_finished":
+            self.finished = True
+
+    def add_row(self, task: str, row: Mapping[str, Any]) -> None:
+        """Add a finished task by its row, where the events are not at hand."""
+        self._finish(task, row)
+
+    def _finish(self, task: str, data: Mapping[str, Any]) -> None:
+        state = str(data.get("state", ""))
+        self.states[state] += 1
+        if data.get("host") and (data["host"] in self.hosts or len(self.hosts) < MAX_NAMES):
+            self.hosts[str(data["host"])] += 1
+        if state == "succeeded" and isinstance(data.get("duration"), (int, float)):
+            self._learn(float(data["duration"]))
+        elif state in ("failed", "lost"):
+            self._fail(task, data, 1)
+
+    def _close(self, event: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+        """Tasks that were cancelled, or failed for their parents, in bulk and without starting."""
+        count = int(data.get("count", 0))
+        state = str(data.get("state", "cancelled"))
+        self.states[state] += count
+        if state == "failed" and count:
+            ranges = data.get("ranges") or [[0, 0]]
+            self._fail(f"{run_of(event)}.{ranges[0][0]}", data, count)
+
+    def _fail(self, task: str, data: Mapping[str, Any], count: int) -> None:
+        failure = Failure(
+            str(data.get("cause") or "task_error"), what_of(data), count, task,
+            str(data.get("message") or data.get("why") or ""), str(data.get("stderr_tail") or ""),
+        )  # fmt: skip
+        if self.first is None:
+            self.first = failure
+        known = self.failures.get((failure.cause, failure.what))
+        if known is not None:
+            known.count += count
+        elif len(self.failures) < MAX_GROUPS:
+            self.failures[failure.cause, failure.what] = Failure(**vars(failure))
+
+    def _reset(self, tasks: int) -> None:
+        """A person said retry: what had failed counts no more."""
+        self.reset += tasks
+        self.finished = False
+        self.failures.clear()
+        for state in ("failed", "cancelled", "lost"):
+            self.states[state] = 0
+
+    def _learn(self, duration: float) -> None:
+        self._seen += 1
+        if len(self._sample) < SAMPLE:
+            self._sample.append(duration)
+        elif (at := self._rng.randrange(self._seen)) < SAMPLE:
+            self._sample[at] = duration
+
+    def quantile(self, share: float) -> float | None:
+        """The duration that this share of successful tasks stays within."""
+        if not self._sample:
+            return None
+        ordered = sorted(self._sample)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def happened(self) -> list[str]:
+        """What was out of the ordinary, one plain sentence each; empty if nothing was."""
+        told: list[str] = []
+        if self.reused:
+            origin = f" from {', '.join(self.reused_from[:3])}" if self.reused_from else ""
+            told.append(f"{_tasks(self.reused)} not run again: the results were taken over{origin}.")
+        if self.retried:
+            causes = ", ".join(f"{cause} {count}" for cause, count in self.retried.most_common())
+            told.append(f"{_many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
+        if self.lost_pilots:
+            names = ", ".join(sorted(self.lost_pilots)[:5])
+            count = sum(self.lost_pilots.values())
+            told.append(
+                f"{_many(len(self.lost_pilots), 'pilot')} went silent or ended ({names}) with {_tasks(count)};"
+                " such tasks run elsewhere and burn no retry."
+            )
+        if self.adopted:
+            told.append(
+                f"{_many(self.adopted, 'result or copy', 'results or copies')} of an attempt given up was kept."
+            )
+        if self.returned:
+            told.append(f"{_many(self.returned, 'attempt')} given back by a pilot and handed out again.")
+        if self.refused:
+            told.append(f"{_many(self.refused, 'report')} came too late and did not count: each result stands once.")
+        if self.states["cancelled"]:
+            told.append(f"{_tasks(self.states['cancelled'])} cancelled.")
+        if self.reset:
+            told.append(f"{_tasks(self.reset)} made ready again by `shoal retry`.")
+        return told
+
+
+def _many(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _tasks(count: int) -> str:
+    return f"{count:,} task" if count == 1 else f"{count:,} tasks"
+
+
+def run_of(event: Mapping[str, Any]) -> str:
+    """The run an event speaks of, as people write it."""
+    run = event.get("run")
+    return run if isinstance(run, str) else f"r{run}"
+
+
+def task_of(event: Mapping[str, Any]) -> str:
+    """The task an event speaks of, as people write it."""
+    task = event.get("task")
+    return task if isinstance(task, str) else f"{run_of(event)}.{task}"
+
+
+def what_of(data: Mapping[str, Any]) -> str:
+    """What a failed task ended with, in two words."""
+    if data.get("signal"):
+        return f"signal {data['signal']}"
+    if data.get("exit_code"):
+        return f"exit code {data['exit_code']}"
+    return ""
+
+
+def tally_run(source: Source, run: str, info: Mapping[str, Any], most: int = 20_000) -> Tally:
+    """The tally of a run as it stands: from its journal if that is short, else from rows of what failed."""
+    tally = Tally(run)
+    if info["total"] <= most:
+        for event in source.events(run):
+            tally.take(event)
+        if sum(tally.states.values()) == sum(info["counts"].get(state, 0) for state in _FINAL):
+            return tally
+        tally = Tally(run)  # the journal's beginning is pruned: the rows still tell the most
+    for row in _first_rows(source, run, ("failed", "lost"), 1_000):
+        tally.add_row(f"{run}.{row['element']}", row)
+    for row in _first_rows(source, run, ("succeeded",), 1_000):
+        tally.add_row(f"{run}.{row['element']}", row)
+    for span in info["spans"]:
+        tally.take({"kind": "tasks_cancelled", "run": run, "data": span_data(span)})
+    tally.states = Counter({state: info["counts"].get(state, 0) for state in _FINAL})
+    return tally
+
+
+def _first_rows(source: Source, run: str, states: tuple[str, ...], most: int) -> Iterable[Json]:
+    rows: list[Json] = source.tasks(run, 0, most, states)["tasks"]
+    return rows
+
+
+def span_data(span: Mapping[str, Any]) -> Json:
+    """A span as the event that made it told it."""
+    count = span["high"] - span["low"]
+    return {**span, "count": count, "ranges": [[span["low"], span["high"] - 1]], "why": span.get("message", "")}
+
+
+def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> list[str]:
+    """The end of a run in a few lines: counts, times, failures by cause with what to type next."""
+    counts, total, run = info["counts"], info["total"], str(info["run"])
+    parts = [f"{counts[state]:,} {state}" for state in _FINAL if counts.get(state)]
+    left = total - sum(counts.get(state, 0) for state in _FINAL)
+    if left:
+        parts.append(f"{left:,} not finished")
+    line = f"{run}{' ' + info['name'] if info['name'] else ''}: {total:,} task{'s' * (total != 1)}: {', '.join(parts)}"
+    if wall is not None:
+        line += f" in {show_duration(wall)}"
+        ran = counts.get("succeeded", 0) - tally.reused
+        if ran > 1 and wall > 0:
+            line += f" ({rate_text(ran / wall)})"
+    lines = [line]
+    median, slow = tally.quantile(0.5), tally.quantile(0.95)
+    if median is not None and slow is not None and total > 1:
+        hosts = f" on {_many(len(tally.hosts), 'host')}" if tally.hosts else ""
+        lines.append(f"  a task took {show_duration(median)} (median), {show_duration(slow)} (95 %){hosts}")
+    for failure in sorted(tally.failures.values(), key=lambda f: -f.count):
+        lines.append(failure_line(run, failure))
+    return lines
+
+
+def failure_line(run: str, failure: Failure) -> str:
+    """One group of failures: how many, why, one example, and what to type next."""
+    what = f" ({failure.what})" if failure.what else ""
+    said = f": {failure.message}" if failure.message and not failure.what else ""
+    todo = NEXT.get(failure.cause, "shoal show {task}").format(task=failure.example, run=run)
+    return f"  {failure.count:,} {failure.cause}{what}, e.g. {failure.example}{said}  ->  {todo}"
+
+
+def rate_text(rate: float) -> str:
+    """Tasks per second, minute or hour: whichever gives a number a person can read."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if rate * seconds >= 1 or unit == "h":
+            return f"{rate * seconds:,.1f}/{unit}"
+    return ""

@@ -1,0 +1,29 @@
+"""Retention while the server runs: the database in slices on the writer's thread, files beside it on another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from shoal.db.retention import drop_logs, runs_over
+from shoal.server.service import Service
+
+
+async def prune(service: Service, older_than: float, budget: int) -> dict[str, int]:
+    """Delete events and logs older than so many seconds, then the oldest ones over the budget."""
+    before, events, freed, after_run, more = service.clock() - older_than, 0, 0, 0, True
+    while more:
+        done: Any = await service.writer.ask(lambda db, a=after_run: db.prune(before, budget, after_run=a))  # type: ignore[misc]  # bound now
+        events, more = events + done.events, done.more
+        for run in done.runs:
+            freed += await _drop(service, run)
+            after_run = run
+    for run in await service.look(lambda reader: runs_over(reader, service.state_dir, budget)):
+        freed += await _drop(service, run)
+    return {"events": events, "log_bytes": freed}
+
+
+async def _drop(service: Service, run: int) -> int:
+    if run in service.engine.state.runs:
+        return 0  # just finished, or reopened
+    return await asyncio.to_thread(drop_logs, service.state_dir, run)

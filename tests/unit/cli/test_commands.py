@@ -1,0 +1,237 @@
+"""Commands as they are typed, on a fake source and a fake client: output, JSON, and what is sent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import COMMANDS, cli, invoke
+from shoal.cli.session import Session
+from shoal.model.errors import Unreachable
+from tests.unit.cli.fake_client import FakeClient
+from tests.unit.report.fake_source import FakeSource, run_info, task_row
+
+SWEEP = {"name": "sim", "command": ["./sim", "{x}"], "params": {"x": "1..3"}}
+PILOT = {
+    "pilot": "p3f9c", "state": "busy", "reason": "", "owner": "me", "site": "local", "host": "laptop", "cores": 4,
+    "memory": 1 << 30, "disk": 0, "gpus": 0, "version": "0.1.0", "tags": {"os": "linux"}, "joined": 100.0, "ended": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSource:
+    """A finished sweep with a hostile name, one failure and JSON results."""
+    info = run_info(
+        [SWEEP], name="evil\x1b[31m", counts={"succeeded": 2, "failed": 1}, finished=110.0, labels={"k": "v"}
+    )
+    rows = [
+        task_row(1, last_line='{"pi": 3.1}'),
+        task_row(2, last_line="\x1b]0;x\x07[red]hi"),
+        task_row(3, state="failed", cause="task_error", exit_code=2, message="exit code 2"),
+    ]
+    events = [
+        {
+            "seq": 1,
+            "time": 100.0,
+            "kind": "task_finished",
+            "run": 1,
+            "task": 3,
+            "attempt": 1,
+            "pilot": "p3f9c",
+            "data": {"state": "failed", "cause": "task_error"},
+        }
+    ]
+    logs = {("r1.1", "stdout"): b"hello\n", ("r1.1", "stderr"): b"oops\n"}
+    found = FakeSource(info, rows, events, logs, [PILOT], [{"text": "it failed", "fix": "shoal retry r1"}])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Session, "source", lambda self: found)
+    monkeypatch.setattr(Session, "bulk_source", lambda self: found)
+    return found
+
+
+@pytest.fixture
+def client(source: FakeSource, monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    found = FakeClient(source)
+    monkeypatch.setattr(Session, "client", lambda self: found)
+    monkeypatch.setattr(Session, "client_for", lambda self, what: found)
+    return found
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = invoke(words)
+    seen = capsys.readouterr()
+    return status, seen.out, seen.err
+
+
+def test_ps_lists_runs_with_hostile_names_escaped(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "ps")
+    assert status == 0
+    assert "\x1b[31m" not in out
+    assert "evil\\x1b[31m" in out
+    assert "failed" in out
+
+
+def test_ps_of_a_run_shows_what_failed(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "ps", "r1")
+    assert "r1.3" in out
+    assert "r1.1" not in out
+    _, out, _ = run(capsys, "ps", "r1", "--state", "succeeded")
+    assert "r1.1" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ps",), ("ps", "r1"), ("show", "r1"), ("show", "r1.1"), ("show", "p3f9c"), ("why", "r1"), ("pilots",)],
+)
+def test_every_listing_has_json_as_one_document(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    status, out, err = run(capsys, *words, "--json")
+    assert (status, err) == (0, "")
+    assert isinstance(json.loads(out), dict)
+    assert out.count("\n") == 1
+    assert "\x1b" not in out
+
+
+def test_show_tells_run_task_and_pilot(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "show", "r1")
+    for part in ("./sim", "x=1..3", "/data", "k=v", "r1.1 .. 3"):
+        assert part in out
+    _, out, _ = run(capsys, "show", "r1.3")
+    for part in ("./sim 3", "x=3", "task_error: exit code 2", "laptop", "task finished #1 on p3f9c"):
+        assert part in out
+    _, out, _ = run(capsys, "show", "p3f9c")
+    for part in ("busy", "4 cores", "1.0G", "os=linux"):
+        assert part in out
+
+
+def test_why_gives_reasons_and_fixes(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "why", "r1.1")
+    assert out == "r1.1 is ready:\n  it failed\n    -> shoal retry r1\n"
+
+
+def test_logs_go_out_byte_for_byte(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "logs", "r1.1")[1] == "hello\n"
+    assert run(capsys, "logs", "r1.1", "--stderr", "--attempt", "2")[1] == "oops\n"
+    assert source.asked[-1] == ("logs", "r1.1", "stderr", 2)
+
+
+def test_results_as_table_csv_and_json_lines(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "results", "r1")
+    assert len(out.splitlines()) == 4
+    assert "\x1b]0" not in out
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "results", "r1", "--csv")[1])))
+    assert [row["x"] for row in rows] == ["1", "2", "3"]
+    assert (rows[0]["pi"], rows[0]["result"]) == ("3.1", '{"pi": 3.1}')
+    assert rows[2]["state"] == "failed"
+    lines = run(capsys, "results", "r1", "--json", "--limit", "2")[1].splitlines()
+    assert [json.loads(line)["result"] for line in lines] == [{"pi": 3.1}, "\x1b]0;x\x07[red]hi"]
+
+
+def test_pilots_are_listed(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "pilots")
+    assert "p3f9c" in out
+    source.all_pilots = [{**PILOT, "state": "gone"}]
+    assert "no pilots" in run(capsys, "pilots")[1]
+    assert "gone" in run(capsys, "pilots", "--all")[1]
+
+
+def test_cancel_and_retry_say_what_they_did(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "cancel", "r1", "r1.2")[1] == "2 tasks cancelled\n"
+    assert run(capsys, "retry", "r1")[1] == "2 tasks ready again: shoal wait r1\n"
+    assert json.loads(run(capsys, "retry", "r1", "--json")[1]) == {"tasks": 2}
+
+
+def test_submit_sends_the_task_with_its_environment_and_a_key(
+    client: FakeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_TOKEN", "secret")
+    status, out, _ = run(capsys, "submit", "x=1..3", "--name", "n", "--", "sh", "-c", "echo {x}")
+    assert (status, out) == (0, "r1\n")
+    sent = client.submitted[0]
+    assert sent["tasks"] == [{"command": ["sh", "-c", "echo {x}"], "params": {"x": "1..3"}}]
+    assert sent["key"].startswith("auto-")
+    assert "PATH" in sent["environment"]
+    assert "secret" not in json.dumps(sent)
+    assert "resume" not in sent
+
+
+def test_resume_tells_what_is_skipped_and_why_the_rest_runs(
+    client: FakeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer |= {"reused": 2, "reruns": [{"count": 1, "why": "failed in r1"}]}
+    _, _, err = run(capsys, "submit", "x=1..3", "--resume", "--", "echo", "{x}")
+    assert client.submitted[0]["resume"] == {"newest": 0.0, "file": ""}
+    assert err == (
+        "shoal: 2 of 3 tasks are not run again: an earlier equal run has their results\nshoal: 1 run again: failed in r1\n"
+    )
+
+
+def test_a_server_that_ends_during_submit_is_started_again_and_the_key_stays(
+    client: FakeClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Any] = []
+
+    def submit(submission: dict[str, Any]) -> dict[str, Any]:
+        tries.append(submission["key"])
+        if len(tries) == 1:
+            raise Unreachable("it ended")
+        return client.answer
+
+    monkeypatch.setattr(client, "submit", submit)
+    assert run(capsys, "submit", "--", "echo")[0] == 0
+    assert len(tries) == 2
+    assert tries[0] == tries[1]
+
+
+def test_dry_run_shows_what_would_be_and_sends_nothing(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "sweep", "submit"):
+        axes = [] if command == "run" else ["x=1..5"]
+        word = "5" if axes else "1"
+        status, out, _ = run(capsys, command, "--dry-run", *axes, "--memory", "1G", "--", "echo", "a b")
+        assert status == 0
+        assert out.startswith(f"{word} task")
+        assert "echo 'a b'" in out
+        assert "1.0G memory" in out
+    document = json.loads(run(capsys, "run", "--dry-run", "--json", "--", "echo", "x")[1])
+    assert (document["tasks"], document["specs"][0]["commands"]) == (1, ["echo x"])
+    assert client.submitted == []
+
+
+def test_every_command_explains_itself_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        status, out, _ = run(capsys, name, "--help")
+        assert status == 0
+        assert f"shoal {name}" in out.replace("Usage: shoal", "")
+    status, out, _ = run(capsys, "--help")
+    assert all(name in out for name in COMMANDS)
+
+
+def test_without_a_command_a_newcomer_sees_three(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys)
+    assert status == 0
+    for command in ("shoal run", "shoal sweep", "shoal results"):
+        assert command in out
+
+
+def test_a_defect_is_one_line_and_no_traceback(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "runs", lambda *a: 1 / 0)
+    status, out, err = run(capsys, "ps")
+    assert (status, out) == (70, "")
+    assert err.startswith("shoal: internal error: ZeroDivisionError")
+    assert err.count("\n") == 1
+    monkeypatch.setenv("SHOAL_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        invoke(["ps"])
+
+
+def test_commands_are_loaded_only_when_used() -> None:
+    assert set(COMMANDS) == set(cli.list_commands(None))  # type: ignore[arg-type]  # the context is not looked at

@@ -1,0 +1,147 @@
+"""The embedded server's state directory and start, with a stand-in for its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.client import embedded
+from shoal.client.client import Client
+from shoal.db import place
+from shoal.model.errors import Refused, Unreachable
+
+MOUNTS = """\
+proc /proc proc rw 0 0
+/dev/sda1 / ext4 rw 0 0
+box:/u /users nfs4 rw 0 0
+/dev/sdb /users/ann/local\\040disk xfs rw 0 0
+sshfs#x /mnt fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/x", "ext4"), ("/users/ann/.local", "nfs4"), ("/users/ann/local disk/x", "xfs"), ("/usersx", "ext4"),
+        ("/mnt", "fuse.sshfs"),
+    ],
+)  # fmt: skip
+def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS, encoding="utf-8")
+    assert embedded.file_system(Path(path), str(mounts)) == kind
+
+
+def test_a_system_that_does_not_tell_is_trusted(tmp_path: Path) -> None:
+    assert embedded.file_system(Path("/x"), str(tmp_path / "none")) == ""
+
+
+def test_client_and_database_agree_on_what_a_network_file_system_is() -> None:
+    assert embedded.NETWORK_FILE_SYSTEMS == place.NETWORK
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
+def test_state_on_a_network_file_system_moves_to_local_disk_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(embedded, "file_system", lambda path: kind)
+    said: list[str] = []
+    assert embedded.state_dir(said.append) == Path(f"/var/tmp/shoal-{os.getuid()}")
+    assert kind in said[0]
+
+
+def test_the_state_directory_is_made_private(tmp_path: Path) -> None:
+    made = embedded.make_private(tmp_path / "a" / "b")
+    assert made.stat().st_mode & 0o777 == 0o700
+    made.chmod(0o755)
+    assert embedded.make_private(made).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(Refused, match="XDG_STATE_HOME"):
+        embedded.make_private(tmp_path / "file" / "shoal")
+
+
+def test_a_dead_or_reused_pid_is_not_a_running_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert not embedded.is_alive(child.pid)
+    assert not embedded.is_alive(0)
+    assert embedded.is_alive(os.getpid())
+    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:9", "token": "t", "pid": os.getpid()}))
+    monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: False)
+    assert embedded.running(tmp_path) is None  # somebody else has the number now
+
+
+def test_a_broken_server_file_counts_as_none(tmp_path: Path) -> None:
+    for text in ("", "{}", "[]", '{"url": 1, "pid": 2}', '{"url": "x", "pid": "2"}'):
+        (tmp_path / "server.json").write_text(text, encoding="utf-8")
+        assert embedded.running(tmp_path) is None
+
+
+class FakeProcess:
+    """A server's process that ends with a code, or lives on."""
+
+    def __init__(self, code: int | None) -> None:
+        self.pid, self.code, self.killed = os.getpid(), code, False
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self) -> int:
+        return -9
+
+
+def fake_spawn(monkeypatch: pytest.MonkeyPatch, code: int | None, log: str = "", url: str = "") -> list[FakeProcess]:
+    spawned: list[FakeProcess] = []
+
+    def spawn(state: Path, arguments: list[str]) -> FakeProcess:
+        with (state / "server.log").open("a", encoding="utf-8") as file:
+            file.write(log)
+        process = FakeProcess(code)
+        if url:
+            (state / "server.json").write_text(json.dumps({"url": url, "token": "t", "pid": process.pid}))
+        spawned.append(process)
+        return process
+
+    monkeypatch.setattr(embedded, "spawn", spawn)
+    return spawned
+
+
+def test_a_server_that_answers_is_used_and_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawned = fake_spawn(monkeypatch, None, url="http://127.0.0.1:9")
+    monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: True)
+    assert embedded.connect(state=tmp_path).url == "http://127.0.0.1:9"
+    assert embedded.connect(state=tmp_path).url == "http://127.0.0.1:9"
+    assert len(spawned) == 1
+
+
+def test_a_refused_start_tells_the_end_of_its_own_log_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server.log").write_text("an old complaint\n", encoding="utf-8")
+    fake_spawn(monkeypatch, 3, log="\x1b[31mstarting\nthe database is locked\n\n")
+    with pytest.raises(Refused) as caught:
+        embedded.start(tmp_path, [])
+    line = caught.value.line
+    assert "the database is locked" in line
+    assert "old complaint" not in line
+    assert str(tmp_path / "server.log") in line
+    assert line.isprintable()
+
+
+def test_a_server_that_never_answers_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawned = fake_spawn(monkeypatch, None)
+    with pytest.raises(Unreachable, match="it said nothing"):
+        embedded.start(tmp_path, [], within=0.05)
+    assert spawned[0].killed

@@ -1,0 +1,238 @@
+"""The guard as its own process, without a pilot: orders in, news out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.pilot import tree
+from shoal.pilot.channel import Channel
+
+BE_GUARD = "import socket, sys; from shoal.pilot import guard; guard._be_guard(socket.socket(fileno=int(sys.argv[1])))"
+
+
+class Line:
+    """A guard process and the pilot's end of the line to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ours, theirs = socket.socketpair()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BE_GUARD, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+        theirs.close()
+        self.channel = Channel(ours)
+        self._news: list[dict[str, Any]] = []
+
+    def send(self, do: str, **more: Any) -> None:
+        self.channel.send({"do": do, **more})
+
+    def start(self, name: str, *argv: str, **more: Any) -> None:
+        order: dict[str, Any] = {
+            "attempt": name, "argv": list(argv), "cwd": str(self.folder), "stdin": None, "umask": 0o022,
+            "env": {"PATH": os.environ["PATH"], "SHOAL_ATTEMPT": name}, "time": None, "memory": 0, "exclusive": False,
+            "stdout": str(self.folder / f"{name}.out"), "stderr": str(self.folder / f"{name}.err"), "grace": 5.0,
+        }  # fmt: skip
+        self.send("start", **{**order, **more})
+
+    def hear(self, was: str, name: str, seconds: float = 10.0) -> dict[str, Any]:
+        """The next news of this kind on this attempt."""
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.channel, selectors.EVENT_READ)
+            while True:
+                for news in self._news:
+                    if (news["was"], news["attempt"]) == (was, name):
+                        self._news.remove(news)
+                        return news
+                assert time.monotonic() < end and not self.channel.closed, (was, name, self._news)
+                self.channel.flush()
+                selector.select(0.02 if self.channel.wants_write else 0.5)
+                self._news += self.channel.receive()
+
+    def run(self, *argv: str, **more: Any) -> dict[str, Any]:
+        self.start("a", *argv, **more)
+        return self.hear("ended", "a")
+
+    def text(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+    def children(self) -> list[int]:
+        return tree.children(self.process.pid)
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    line = Line(tmp_path)
+    yield line
+    line.channel.close()
+    try:
+        assert line.process.wait(10) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            line.process.kill()
+        line.process.wait()
+
+
+def until_file(path: Path) -> None:
+    end = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_command_is_started_and_its_end_told(line: Line) -> None:
+    line.start("a", "sh", "-c", "echo out; echo err >&2; pwd; exit 5")
+    assert line.hear("started", "a")["pid"] > 0
+    news = line.hear("ended", "a")
+    assert (news["exit_code"], news["signal"], news["why"]) == (5, None, "")
+    assert news["duration"] > 0 and news["max_rss"] > 0 and news["cpu"] >= 0
+    assert line.text("a.out") == f"out\n{line.folder}\n"
+    assert line.text("a.err") == "err\n"
+
+
+def test_a_task_sees_nothing_of_the_guard(line: Line) -> None:
+    see = "import os, signal, resource; print(sorted(os.listdir('/proc/self/fd')), os.getsid(0) == os.getpid())\n"
+    see += "print([signal.getsignal(n) == signal.SIG_DFL for n in (1, 3, 13, 15, 17)], resource.getrlimit(4)[0])\n"
+    see += "old = os.umask(0); print(oct(old), signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    line.run(sys.executable, "-S", "-c", see)
+    files, signals, rest = line.text("a.out").splitlines()
+    assert files.startswith("['0', '1', '2', '3'] True")  # 3 is the listing itself
+    # Python itself ignores SIGPIPE; the others must be as by hand.
+    assert signals == "[True, True, False, True, True] 0"
+    assert rest == "0o22 set()"
+
+
+def test_a_signal_is_told_and_empty_streams_leave_no_file(line: Line) -> None:
+    news = line.run("sh", "-c", "kill -SEGV $$")
+    assert (news["exit_code"], news["signal"]) == (None, signal.SIGSEGV)
+    assert list(line.folder.iterdir()) == []
+
+
+def test_stdin_comes_from_a_file_or_is_empty(line: Line) -> None:
+    (line.folder / "in").write_text("hello")
+    line.run("cat", stdin=str(line.folder / "in"))
+    assert line.text("a.out") == "hello"
+    assert line.run("cat")["exit_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "cause", "code", "words"),
+    [
+        (["no-such-thing"], "task_error", 127, "command not found: no-such-thing"),
+        (["./plain"], "task_error", 126, "not executable"),
+        (["./script"], "task_error", 126, "neither a program nor a script"),
+        (["./lost"], "task_error", 127, "interpreter"),
+        (["nul\0"], "task_error", 126, "null byte"),
+        (["true", "x" * 3_000_000], "task_error", 126, "Argument list too long"),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_the_tasks_error(
+    line: Line, argv: list[str], cause: str, code: int, words: str
+) -> None:
+    (line.folder / "plain").touch()
+    (line.folder / "script").write_text("echo x")
+    (line.folder / "lost").write_text("#!/no/such/sh\n")
+    for name in ("script", "lost"):
+        (line.folder / name).chmod(0o755)
+    line.start("a", *argv)
+    news = line.hear("failed", "a")
+    assert (news["cause"], news["exit_code"]) == (cause, code)
+    assert words in news["message"]
+    assert words in line.text("a.err")
+
+
+def test_a_missing_directory_is_named(line: Line) -> None:
+    line.start("a", "true", cwd="/no/such/place")
+    news = line.hear("failed", "a")
+    assert news["cause"] == "task_error" and "/no/such/place" in news["message"]
+
+
+def test_streams_that_cannot_be_written_are_the_hosts_fault(line: Line) -> None:
+    line.start("a", "true", stdout="/proc/nowhere/out")
+    assert line.hear("failed", "a")["cause"] == "host_unfit"
+
+
+def test_a_stopped_task_gets_sigterm_once_and_its_grace(line: Line) -> None:
+    line.start("a", "sh", "-c", "trap 'echo got >> got' TERM; touch ready; while :; do sleep 0.02; done")
+    until_file(line.folder / "ready")
+    line.send("stop", attempt="a", grace=0.4)
+    news = line.hear("ended", "a")
+    assert (news["signal"], news["why"]) == (signal.SIGKILL, "stopped")
+    assert line.text("got") == "got\n"
+
+
+def test_a_time_limit_is_kept(line: Line) -> None:
+    news = line.run("sleep", "60", time=0.2)
+    assert (news["signal"], news["why"]) == (signal.SIGTERM, "time")
+    assert 0.2 <= news["duration"] < 5
+
+
+def test_an_exclusive_task_ends_without_contact_others_go_on(line: Line) -> None:
+    line.send("contact", at=tree.now(), kill_after=0.3)
+    line.start("a", "sleep", "60", exclusive=True)
+    line.start("b", "sleep", "60")
+    news = line.hear("ended", "a")
+    assert (news["signal"], news["why"]) == (signal.SIGKILL, "contact")
+    line.send("stop", attempt="b", grace=5.0)
+    assert line.hear("ended", "b")["why"] == "stopped"
+
+
+def test_contact_keeps_an_exclusive_task_alive(line: Line) -> None:
+    line.send("contact", at=tree.now(), kill_after=0.3)
+    line.start("a", "sleep", "0.6", exclusive=True)
+    line.send("contact", at=tree.now() + 10, kill_after=0.3)
+    assert line.hear("ended", "a")["exit_code"] == 0
+
+
+def test_orphans_of_one_task_end_with_it_and_those_of_another_stay(line: Line) -> None:
+    line.start(
+        "b", "sh", "-c", "(setsid sleep 61 & echo $! > b.pid); touch ready; while ! test -e go; do sleep 0.02; done"
+    )
+    until_file(line.folder / "ready")
+    line.run("sh", "-c", "(setsid sleep 60 & echo $! > a.pid)")
+    assert not os.path.exists(f"/proc/{line.text('a.pid').strip()}")
+    assert os.path.exists(f"/proc/{line.text('b.pid').strip()}")
+    (line.folder / "go").touch()
+    line.hear("ended", "b")
+    assert line.children() == []
+
+
+def test_an_orphan_that_hides_whose_it_is_ends_when_all_it_may_belong_to_have_ended(line: Line) -> None:
+    line.start("b", "sh", "-c", "touch ready; while ! test -e go; do sleep 0.02; done")
+    until_file(line.folder / "ready")
+    line.run("sh", "-c", "env -i setsid sleep 60 & echo $! > a.pid; sleep 0.3")
+    assert os.path.exists(f"/proc/{line.text('a.pid').strip()}")
+    (line.folder / "go").touch()
+    line.hear("ended", "b")
+    assert line.children() == []
+
+
+def test_when_the_pilot_hangs_up_everything_ends_and_its_directory_goes(line: Line) -> None:
+    work = line.folder / "work"
+    work.mkdir()
+    line.send("work", path=str(work))
+    line.start("a", "sh", "-c", "trap '' TERM; (setsid sleep 60 & echo $! > pid); touch ready; sleep 60")
+    until_file(line.folder / "ready")
+    line.channel.close()
+    assert line.process.wait(5) == 0
+    assert not os.path.exists(f"/proc/{line.text('pid').strip()}")
+    assert not work.exists()
+
+
+def test_signals_meant_for_the_pilot_do_not_end_the_guard(line: Line) -> None:
+    line.run("true")  # it is up
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        line.process.send_signal(number)
+    assert line.run("true")["exit_code"] == 0

@@ -1,0 +1,228 @@
+"""The loop and its attempts against a guard and an uplink that only note what they are told."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.pilot.agent import Agent
+from shoal.pilot.channel import Channel
+from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
+from shoal.pilot.moves import Answered, Event, Joined, Leave
+from shoal.pilot.stage import Facts, Stage
+from shoal.wire.messages import Exchange, Former, Lease, Order, Register, Registered, Reply, Room, Verdict
+
+REGISTERED = Registered(
+    "p0001", "s", 1, beat=1.0, lease=10.0, hold=1.0, kill_after=60.0, grace=3.0, idle_end=30.0, spool_end=60.0
+)
+NOBODY = 2**22 + 1  # no process has this number
+
+
+class Told(Channel):
+    """The loop's end of the line; the script plays the guard as soon as something is said."""
+
+    def __init__(self, sock: socket.socket, script: Script) -> None:
+        super().__init__(sock)
+        self._script = script
+
+    def send(self, message: dict[str, Any]) -> None:
+        super().send(message)
+        self._script.loop.post(self._script.play_guard)
+
+
+class Script:
+    """Plays server and guard: each hook is called inside the loop and may answer at once."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.work = root / "home", root / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        (root / "env.json").write_text(json.dumps({"PATH": "/bin"}))
+        self.env_file = str(root / "env.json")
+        self.beat, self.url = 10.0, "http://127.0.0.1:1"
+        self.sent: list[Exchange] = []
+        self.replies: list[Reply] = []
+        self.orders: list[dict[str, Any]] = []
+        self.lines: list[str] = []
+        self.barred: set[str] = set()  # attempts whose start fails
+        self.ends: dict[str, dict[str, Any]] = {}  # attempt -> how the guard says it went
+        ours, theirs = socket.socketpair()
+        self.guard = Channel(theirs)
+        self.parked: int | None = None
+        stage = Stage(Facts(str(self.work), {"PATH": "/bin"}))
+        agent = Agent(Room(2), random.Random(1))
+        self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append)
+        self.loop.uplink = self
+
+    def describe(self, former: Former | None) -> Register:
+        return Register(1, "0", "h", "i", Room(2), former=former)
+
+    def register(self, message: Register) -> None:
+        self.loop.deliver(Joined(REGISTERED))
+
+    def exchange(self, message: Exchange) -> None:
+        """Answer what brings news; park the rest until a newer one comes, as a server does."""
+        self.sent.append(message)
+        parked, self.parked = self.parked, None
+        if parked is not None:
+            self.loop.deliver(Answered(Reply(parked, 1, hold=1.0)))
+        verdicts = [Verdict(report.attempt, "recorded") for report in message.reports]
+        if self.replies:
+            reply = self.replies.pop(0)
+            self.loop.deliver(Answered(Reply(message.seq, 1, reply.leases, reply.orders, verdicts, hold=1.0)))
+        elif message.reports or (message.leaving and not message.held):
+            self.loop.deliver(Answered(Reply(message.seq, 1, verdicts=verdicts, hold=1.0)))
+        else:
+            self.parked = message.seq
+            if not message.held:
+                self.deliver_leave(Leave("the script is over"))
+
+    def deliver_leave(self, event: Event) -> None:
+        self.loop.post(lambda: self.loop._feed(event))
+
+    def play_guard(self) -> None:
+        for order in self.guard.receive():
+            self.orders.append(order)
+            if order["do"] == "start":
+                if order["attempt"] not in self.barred:
+                    self.guard.send({"was": "started", "attempt": order["attempt"], "pid": 1})
+                end = {"exit_code": 0, "signal": None, "why": "", "duration": 1.0, "cpu": 1.0, "max_rss": 1}
+                news = self.ends.get(order["attempt"], {"was": "ended", **end})
+                if news:
+                    self.guard.send({**end, "attempt": order["attempt"], **news})
+            if order["do"] == "stop":
+                self.guard.send(
+                    {"was": "ended", "attempt": order["attempt"], "exit_code": None, "signal": 15, "why": "stopped",
+                     "duration": 1.0, "cpu": 1.0, "max_rss": 1}
+                )  # fmt: skip
+
+    def lease(self, element: int, **more: Any) -> Lease:
+        base = {"command": ["x"], "cwd": str(self.home), "env_file": self.env_file}
+        return Lease(f"r1.{element}#1@1", Room(1), more.pop("rerun", "safe"), **{**base, **more})
+
+    def run(self, *replies: Reply) -> int:
+        self.replies = list(replies)
+        code = self.loop.run()
+        self.play_guard()
+        return code
+
+    def outcomes(self) -> dict[str, tuple[str, str]]:
+        return {r.attempt: (r.outcome, r.cause) for exchange in self.sent for r in exchange.reports}
+
+    def done(self, *kinds: str) -> list[dict[str, Any]]:
+        return [order for order in self.orders if order["do"] in kinds]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Script]:
+    script = Script(tmp_path)
+    yield script
+    script.guard.close()
+    script.loop.attempts.channel.close()
+
+
+def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:
+    lease = script.lease(1, env={"A": "b"}, time=9.0, rerun="exclusive")
+    assert script.run(Reply(0, 1, [lease])) == 0
+    assert script.lines == ["pilot p0001 joined http://127.0.0.1:1 with 2 slots"]
+    assert [order["do"] for order in script.orders if order["do"] != "contact"] == ["start", "quit"]
+    (start,) = script.done("start")
+    assert (start["argv"], start["cwd"], start["time"], start["exclusive"]) == (["x"], str(script.home), 9.0, True)
+    assert (start["grace"], start["memory"], start["env"]["A"]) == (3.0, 0, "b")
+    first = script.done("contact", "start")[0]
+    assert (first["do"], first["kill_after"]) == ("contact", 60.0)
+    assert script.outcomes() == {"r1.1#1@1": ("succeeded", "")}
+    assert script.loop.why == "the script is over"
+    assert list(script.work.rglob("*.out")) == []
+
+
+def test_a_cancelled_attempt_is_stopped_with_the_servers_grace(script: Script) -> None:
+    lease = script.lease(1)
+    script.ends[lease.attempt] = {}
+    script.run(Reply(0, 1, [lease]), Reply(0, 1, orders=[Order("cancel", lease.attempt, "enough")]))
+    (stop,) = script.done("stop")
+    assert (stop["attempt"], stop["grace"]) == (lease.attempt, 3.0)
+    assert script.outcomes() == {lease.attempt: ("cancelled", "cancelled")}
+
+
+def test_an_attempt_that_cannot_be_staged_never_reaches_the_guard(script: Script) -> None:
+    lease = script.lease(1, own=True, inputs=["gone"])
+    script.run(Reply(0, 1, [lease]), Reply(0, 1))
+    assert script.done("start") == []
+    assert script.outcomes() == {lease.attempt: ("failed", "stage_in")}
+
+
+def test_starts_that_fail_for_the_hosts_sake_end_the_pilot(script: Script) -> None:
+    leases = [script.lease(element) for element in range(1, 6)]
+    for lease in leases:
+        script.barred.add(lease.attempt)
+        script.ends[lease.attempt] = {"was": "failed", "cause": "host_unfit", "message": "no memory"}
+    assert script.run(Reply(0, 1, leases)) == UNFIT
+    assert {outcome for outcome, _ in script.outcomes().values()} == {"returned"}
+    assert len(script.outcomes()) == 5
+    assert 3 <= len(script.done("start")) <= 4
+
+
+def test_a_vanished_work_directory_ends_the_pilot_and_starts_nothing(script: Script) -> None:
+    script.work.rmdir()
+    assert script.run(Reply(0, 1, [script.lease(1)])) == UNFIT
+    assert script.done("start") == []
+    assert script.outcomes() == {"r1.1#1@1": ("returned", "")}
+
+
+def test_without_its_guard_the_pilot_gives_back_and_leaves(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.pilot.tree.kill_children", lambda patience: True)
+    leases = [script.lease(element) for element in (1, 2, 3)]
+    for lease in leases:
+        script.ends[lease.attempt] = {}
+    exchange = script.exchange
+
+    def hang_up(message: Exchange) -> None:
+        exchange(message)
+        if any(held.stage == "running" for held in message.held):
+            script.loop.post(script.guard.close)
+
+    script.exchange = hang_up  # type: ignore[method-assign]
+    script.replies = [Reply(0, 1, leases)]
+    assert script.loop.run() == UNFIT
+    assert script.outcomes() == {
+        "r1.1#1@1": ("returned", "host_unfit"),
+        "r1.2#1@1": ("returned", "host_unfit"),
+        "r1.3#1@1": ("returned", ""),
+    }
+
+
+def test_a_server_that_refuses_us_ends_with_another_code(script: Script) -> None:
+    script.exchange = lambda message: script.loop.deliver(Leave("refused"))  # type: ignore[method-assign]
+    script.register = lambda message: script.loop.deliver(Leave("refused"))  # type: ignore[method-assign]
+    assert script.loop.run() == NO_SERVER
+    assert script.loop.why == "refused"
+
+
+def test_an_idle_pilot_leaves_when_told_to(script: Script) -> None:
+    script.loop._idle_end = 0.05
+    script.deliver_leave = lambda event: None  # type: ignore[method-assign]
+    assert script.loop.run() == 0
+    assert script.loop.why == "idle for 0.05 s"
+
+
+def test_two_signals_stop_what_runs(script: Script) -> None:
+    lease = script.lease(1)
+    script.ends[lease.attempt] = {}
+    exchange = script.exchange
+
+    def interrupt(message: Exchange) -> None:
+        exchange(message)
+        if any(held.stage == "running" for held in message.held):
+            script.loop.interrupt(15)
+
+    script.exchange = interrupt  # type: ignore[method-assign]
+    script.run(Reply(0, 1, [lease]))
+    assert len(script.done("stop")) == 1
+    assert script.outcomes() == {lease.attempt: ("returned", "cancelled")}

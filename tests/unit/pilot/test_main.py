@@ -1,0 +1,48 @@
+"""Arguments and the work directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.pilot import main
+
+
+def test_a_server_is_needed_in_one_of_two_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.parse(["--server-file", "f"]).server_file == "f"
+    assert main.parse(["--server", "u", "--token-file", "t", "--cores", "2"]).cores == 2
+    for wrong in ([], ["--server", "u"], ["--token-file", "t"], ["--server-file", "f", "--server", "u"]):
+        with pytest.raises(SystemExit) as caught:
+            main.parse(wrong)
+        assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        main.parse(["--server-file", "f", "--cores", "0"])
+
+
+def test_the_default_work_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    first, second = main.choose_work_dir(None), main.choose_work_dir(None)
+    assert first != second
+    folder = tmp_path / f"shoal-{os.getuid()}"
+    assert Path(first).parent == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folder = tmp_path / f"shoal-{os.getuid()}"
+    (tmp_path / "else").mkdir()
+    folder.symlink_to(tmp_path / "else")
+    with pytest.raises(main.NotOurs, match="--work-dir"):
+        main.choose_work_dir(None)
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with pytest.raises(main.NotOurs):
+        main.choose_work_dir(None)
+
+
+def test_a_given_work_directory_keeps_its_other_content(tmp_path: Path) -> None:
+    assert Path(main.choose_work_dir(str(tmp_path))).parent == tmp_path

@@ -1,0 +1,67 @@
+"""Processes as the kernel shows them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.pilot import tree
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    env = {"PATH": os.environ["PATH"], "SHOAL_ATTEMPT": "r1.1#1"}
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo ready; wait"], env=env, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    yield child
+    child.stdout.close()
+    os.killpg(child.pid, 9)
+    child.wait()
+
+
+def test_descendants_are_found_parents_first(sleeper: subprocess.Popen[bytes]) -> None:
+    first, second = tree.descend(sleeper.pid)
+    assert first == sleeper.pid and tree.parent(second) == first
+    assert sleeper.pid in tree.children(os.getpid())
+
+
+def test_children_are_found_without_help_of_the_kernel(sleeper: subprocess.Popen[bytes]) -> None:
+    assert sorted(tree._children_by_scan(sleeper.pid)) == sorted(tree.children(sleeper.pid))
+
+
+def test_memory_session_and_mark_are_read(sleeper: subprocess.Popen[bytes]) -> None:
+    pids = tree.descend(sleeper.pid)
+    assert tree.resident(pids) > 0
+    exact = tree.proportional(pids)
+    assert exact is not None and 0 < exact <= tree.resident(pids)
+    assert [tree.session(pid) for pid in pids] == [sleeper.pid] * 2
+    assert {tree.mark(pid) for pid in pids} == {"r1.1#1"}
+    assert not tree.is_zombie(sleeper.pid)
+
+
+def test_a_process_that_is_gone_is_no_error() -> None:
+    gone = 2**22 + 1
+    assert (tree.children(gone), tree.parent(gone), tree.session(gone), tree.mark(gone)) == ([], 0, 0, "")
+    assert (tree.resident([gone]), tree.proportional([gone]), tree.is_zombie(gone)) == (0, 0, True)
+    tree.signal_group(gone, 9)
+
+
+def test_all_descendants_can_be_ended() -> None:
+    code = """
+import os, subprocess, sys
+from shoal.pilot import tree
+tree.become_subreaper()
+subprocess.Popen(["sh", "-c", "trap '' TERM; (setsid setsid sleep 60 &) ; setsid sh -c 'sleep 60 & sleep 60' & sleep 60"])
+while len(tree.descend(os.getpid())) < 6:
+    pass
+print(tree.kill_children(5.0), tree.children(os.getpid()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "True []\n", done.stderr

@@ -1,0 +1,121 @@
+"""What a run's events add up to, in plain sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.report.summary import SAMPLE, Tally, rate_text, summary_lines, tally_run
+from tests.unit.report.fake_source import FakeSource, run_info, task_row
+
+
+def finished(task: int, state: str = "succeeded", **data: Any) -> dict[str, Any]:
+    return {
+        "seq": task,
+        "kind": "task_finished",
+        "run": 1,
+        "task": task,
+        "pilot": "p1",
+        "data": {"state": state, **data},
+    }
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    data = fields.pop("data", {})
+    return {"seq": 1, "kind": kind, "run": 1, "task": 1, "pilot": "p1", **fields, "data": data}
+
+
+def test_failures_are_grouped_by_cause_with_one_example() -> None:
+    tally = Tally("r1")
+    for task in range(1, 4):
+        tally.take(finished(task, "failed", cause="task_error", exit_code=1, stderr_tail=f"boom {task}"))
+    tally.take(finished(4, "failed", cause="over_time", message="it ran longer than 10s"))
+    info = run_info([{"command": ["x"], "array": "1-10"}], counts={"failed": 4, "succeeded": 6}, finished=110.0)
+    lines = summary_lines(info, tally, 10.0)
+    assert "10 tasks: 6 succeeded, 4 failed in 10.0s" in lines[0]
+    assert "3 task_error (exit code 1), e.g. r1.1" in lines[1]
+    assert "shoal logs r1.1 --stderr" in lines[1]
+    assert "1 over_time, e.g. r1.4: it ran longer than 10s" in lines[2]
+    assert tally.first is not None
+    assert tally.first.tail == "boom 1"
+
+
+def test_a_quiet_run_has_nothing_to_tell() -> None:
+    tally = Tally("r1")
+    tally.take(finished(1, duration=1.0, host="laptop"))
+    assert tally.happened() == []
+    assert tally.quantile(0.5) == 1.0
+
+
+def test_retries_losses_rescues_and_cancels_are_told() -> None:
+    tally = Tally("r1")
+    tally.take(event("task_retried", data={"cause": "signal"}))
+    tally.take(event("task_lost_pilot", pilot="p3f9c"))
+    tally.take(event("task_adopted", data={"how": "late success"}))
+    tally.take(event("report_refused"))
+    tally.take(event("task_returned"))
+    tally.take(event("tasks_reused", data={"count": 7, "origins": ["r3"]}))
+    tally.take(event("tasks_cancelled", data={"count": 5, "state": "cancelled", "ranges": [[2, 6]]}))
+    told = " ".join(tally.happened())
+    for part in ("1 attempt failed and went again (signal 1)", "p3f9c", "kept", "did not count", "given back",
+                 "7 tasks not run again", "from r3", "5 tasks cancelled"):  # fmt: skip
+        assert part in told
+
+
+def test_tasks_whose_parents_failed_count_as_failed_in_bulk() -> None:
+    tally = Tally("r1")
+    data = {
+        "count": 20,
+        "state": "failed",
+        "cause": "dependency_failed",
+        "why": "sim did not succeed",
+        "ranges": [[5, 24]],
+    }
+    tally.take(event("tasks_cancelled", task=None, data=data))
+    group = next(iter(tally.failures.values()))
+    assert (group.count, group.example, group.cause) == (20, "r1.5", "dependency_failed")
+
+
+def test_retry_by_a_person_forgets_the_failures() -> None:
+    tally = Tally("r1")
+    tally.take(finished(1, "failed", cause="task_error"))
+    tally.take({"seq": 2, "kind": "run_finished", "run": 1, "data": {}})
+    tally.take(event("run_reopened", data={"tasks": 1}))
+    assert not tally.finished
+    assert tally.failures == {}
+    assert tally.states["failed"] == 0
+
+
+def test_the_sample_of_durations_is_bounded_and_fair() -> None:
+    tally = Tally("r1")
+    for task in range(5 * SAMPLE):
+        tally.take(finished(task, duration=float(task)))
+    assert len(tally._sample) == SAMPLE
+    median = tally.quantile(0.5)
+    assert median is not None
+    assert abs(median - 2.5 * SAMPLE) < 0.05 * 5 * SAMPLE
+
+
+def test_a_finished_run_is_told_from_its_journal() -> None:
+    info = run_info([{"command": ["x"]}], counts={"failed": 1}, finished=101.0)
+    source = FakeSource(info, [task_row(1, state="failed")], [finished(1, "failed", cause="signal", signal=9)])
+    tally = tally_run(source, "r1", info)
+    assert next(iter(tally.failures.values())).what == "signal 9"
+
+
+def test_a_run_whose_journal_is_pruned_is_told_from_its_rows() -> None:
+    span = {"low": 3, "high": 5, "state": "failed", "cause": "dependency_failed", "message": "x failed", "ended": 1.0}
+    info = run_info([{"command": ["x"], "array": "1-4"}], counts={"failed": 3, "succeeded": 1}, spans=[span])
+    rows = [task_row(1, duration=2.0), task_row(2, state="failed", cause="task_error", exit_code=3)]
+    tally = tally_run(FakeSource(info, rows), "r1", info)
+    assert tally.states == {"succeeded": 1, "failed": 3, "cancelled": 0, "lost": 0}
+    assert {(f.cause, f.count, f.example) for f in tally.failures.values()} == {
+        ("task_error", 1, "r1.2"),
+        ("dependency_failed", 2, "r1.3"),
+    }
+    assert tally.quantile(0.5) == 2.0
+
+
+def test_rates_are_given_in_a_readable_unit() -> None:
+    assert rate_text(12.34) == "12.3/s"
+    assert rate_text(0.5) == "30.0/min"
+    assert rate_text(0.001) == "3.6/h"
