@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import leasing, pilots, reports, runs
+from shoal.engine import leasing, losses, parking, pilots, reports, runs
 from shoal.engine.state import State
 from shoal.pilot.agent import Agent
 from shoal.sim.faults import Plan
@@ -28,7 +28,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "two winners|published twice|recorded twice|retry burnt|acknowledged before",
     ),
     "reply before commit: a report is acknowledged too early": (
-        pilots._answer,
+        parking.answer,
         "durable or bool(verdicts)",
         "False",
         "acknowledged before durable",
@@ -52,13 +52,13 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "stuck|not all final",
     ),
     "an exclusive task is handed out again before its hold ends": (
-        pilots.lose,
+        losses.lose,
         "if task.array.spec.rerun is Rerun.SAFE:",
         "if task.array.spec.rerun is not Rerun.NEVER:",
         "exclusive overlap",
     ),
     "a lost pilot burns a retry": (
-        pilots._lose_attempt,
+        losses._lose_attempt,
         "state.drop_attempt(task, attempt.id)",
         "state.drop_attempt(task, attempt.id); task.retries += 1",
         "retry burnt",
@@ -76,9 +76,9 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "child before parent",
     ),
     "a never task is run again": (
-        pilots._end_orphan,
-        "if task.array.spec.rerun is Rerun.EXCLUSIVE:",
-        "if True:",
+        losses._end_orphan,
+        "if task.array.spec.rerun is Rerun.NEVER:",
+        "if False:",
         "never started twice",
     ),
     "children are released by the first success of their parents": (
@@ -94,7 +94,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "index: .*free",
     ),
     "a silent pilot is never given up": (
-        pilots.watch,
+        losses.watch,
         "if silent > t.lease:",
         "if silent > 1e9:",
         "stuck",

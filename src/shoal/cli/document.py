@@ -17,7 +17,7 @@ from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
 from shoal.model.spec import OWN, Submission
 from shoal.model.sweep import sweep_of
-from shoal.wire.task import parse_submission
+from shoal.wire.submission import parse_submission
 
 # Options of a single spec; in a task file they stand in its tables instead.
 SPEC_OPTIONS = (

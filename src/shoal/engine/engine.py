@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import pilots, runs
+from shoal.engine import losses, parking, pilots, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
 from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
@@ -30,9 +30,9 @@ class Engine:
             Retry: lambda c: runs.retry(self.state, c),
             Enrol: lambda c: pilots.enrol(self.state, c),
             Talk: lambda c: pilots.talk(self.state, c.exchange),
-            Drain: lambda c: pilots.drain(self.state, c),
-            Bury: lambda c: pilots.bury(self.state, c),
-            Tick: lambda c: pilots.watch(self.state),
+            Drain: lambda c: losses.drain(self.state, c),
+            Bury: lambda c: losses.bury(self.state, c),
+            Tick: lambda c: losses.watch(self.state),
         }
 
     def started(self, now: float) -> Outcome:
@@ -46,7 +46,7 @@ class Engine:
         state = self.state
         state.out, state.now = Outcome(), now
         state.out.result = self._rules[type(command)](command)
-        pilots.serve_parked(state)
+        parking.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)
         return state.out

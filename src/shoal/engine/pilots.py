@@ -6,17 +6,26 @@ import hashlib
 from collections.abc import Mapping
 
 from shoal.engine.changes import Answer
-from shoal.engine.commands import Bury, Drain, Enrol
-from shoal.engine.leasing import attach, closed, fill
+from shoal.engine.commands import Enrol
+from shoal.engine.leasing import attach, fill
+from shoal.engine.losses import end, set_draining
+from shoal.engine.parking import answer, unpark
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.render import lease_of
 from shoal.engine.reports import check, judge, stopped
-from shoal.engine.runs import after_final
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_HELD, MAX_LEASES, MAX_REPORTS, MAX_TAG_BYTES, MAX_TAGS, POISON_LOSSES
-from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
+from shoal.model.limits import (
+    MAX_BYTES,
+    MAX_CORES,
+    MAX_HELD,
+    MAX_LEASES,
+    MAX_REPORTS,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+)
+from shoal.model.states import PilotState, Rerun, TaskState, advance, advance_pilot
 from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Reply, Verdict
 
 
@@ -33,8 +42,13 @@ def enrol(state: State, command: Enrol) -> Registered:
             f"protocol {said.protocol} is not spoken here", code="protocol", hint=f"this server speaks {PROTOCOL}"
         )
     _check_tags(said.tags)
-    if not 1 <= said.room.cores <= 65_536 or min(said.room.memory, said.room.disk, said.room.gpus) < 0:
-        raise BadInput("that is no host", code="range", field="room", hint="cores from 1 to 65536, nothing below 0")
+    room = said.room
+    if not (1 <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
+        0 <= room.memory <= MAX_BYTES and 0 <= room.disk <= MAX_BYTES
+    ):
+        raise BadInput(
+            "that is no host", code="range", field="room", hint=f"cores from 1 to {MAX_CORES}, nothing below 0"
+        )
     name = f"p{state.rng.getrandbits(24):06x}"
     while name in state.pilots:
         name = f"p{state.rng.getrandbits(24):06x}"
@@ -82,16 +96,11 @@ def _inherit(state: State, former: Pilot, pilot: Pilot, session: str) -> None:
 
 
 def _move(state: State, attempt: Attempt, old: Pilot, new: Pilot) -> None:
-    array = _task(state, attempt.id).array
+    array = state.task_of(attempt.id).array
     del old.live[attempt.id]
     attempt.reply_seq = 0
     attach(state, array, attempt, new)
-
-
-def _task(state: State, attempt: AttemptId) -> Task:
-    array = state.runs[attempt.run].array_of(attempt.element)
-    assert array is not None
-    return array.tasks[attempt.element]
+    state.write_task(array.tasks[attempt.id.element], pilot=new, leased=attempt.leased)
 
 
 def _check_tags(tags: Mapping[str, object]) -> None:
@@ -108,6 +117,8 @@ def talk(state: State, exchange: Exchange) -> None:
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
     _check_exchange(exchange)
+    tags = {**pilot.tags, **exchange.tags}
+    _check_tags(tags)
     pilot.seen = state.now
     pilot.suspect = False
     if exchange.seq in pilot.replies:
@@ -120,16 +131,15 @@ def talk(state: State, exchange: Exchange) -> None:
         return
     unpark(state, pilot)
     pilot.seq = exchange.seq
-    pilot.tags.update(exchange.tags)
-    _check_tags(pilot.tags)
+    pilot.tags = tags
     pilot.leaving = bool(exchange.leaving)
     if exchange.leaving and not pilot.draining:
-        _set_draining(state, pilot, exchange.leaving)
+        set_draining(state, pilot, exchange.leaving)
     verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
     lacking = _compare(state, pilot, exchange)
     _hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
-    _answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking))
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking))
     if exchange.leaving and not pilot.live and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
 
@@ -175,7 +185,7 @@ def _compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
         unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
         if attempt not in held and attempt not in reported and not unseen and len(lacking) < MAX_LEASES:
             live.reply_seq = exchange.seq
-            lacking.append(lease_of(_task(state, attempt).array, live, state.state_dir))
+            lacking.append(lease_of(state.task_of(attempt).array, live, state.state_dir))
     return lacking
 
 
@@ -237,162 +247,3 @@ def _hear(state: State, pilot: Pilot) -> None:
     pilot.heard = True
     if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):
         state.unheard -= {pilot.name, *pilot.former}
-
-
-def _answer(state: State, pilot: Pilot, seq: int, leases: list[Lease], verdicts: list[Verdict], durable: bool) -> None:
-    """Answer at once if there is news, else park the exchange."""
-    orders = pilot.orders
-    if pilot.draining and not pilot.leaving:
-        orders = [*orders, Order("drain", why=pilot.draining)]
-    if leases or verdicts or orders:
-        pilot.orders = []
-        reply = Reply(seq, state.incarnation, leases, orders, verdicts, [], state.timing.beat)
-        pilot.keep(reply)
-        state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))
-    else:
-        pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
-
-
-def unpark(state: State, pilot: Pilot) -> None:
-    """Answer the parked exchange empty."""
-    if pilot.parked is not None:
-        reply = Reply(pilot.parked, state.incarnation, hold=state.timing.beat)
-        pilot.keep(reply)
-        state.out.answers.append(Answer(pilot.name, pilot.parked, reply, False))
-        pilot.parked = None
-
-
-def serve_parked(state: State) -> None:
-    """There may be news for pilots that wait: work, orders."""
-    shut = bool(closed(state))
-    for pilot in state.pilots.values():
-        if pilot.parked is None:
-            continue
-        leases, durable = ([], False) if shut else fill(state, pilot, pilot.parked)
-        if leases or pilot.orders or (pilot.draining and not pilot.leaving):
-            seq, pilot.parked = pilot.parked, None
-            _answer(state, pilot, seq, leases, [], durable)
-
-
-# --- time, silence, end
-def drain(state: State, command: Drain) -> dict[str, int]:
-    """Ask pilots to take nothing new and end when they are done."""
-    count = 0
-    for pilot in state.pilots.values():
-        if (not command.pilots or pilot.name in command.pilots) and not pilot.draining:
-            _set_draining(state, pilot, command.why)
-            count += 1
-    return {"pilots": count}
-
-
-def _set_draining(state: State, pilot: Pilot, why: str) -> None:
-    pilot.draining = why
-    advance_pilot(pilot, PilotState.DRAINING)
-    state.write_pilot(pilot)
-    state.emit("pilot_draining", pilot=pilot, why=why)
-
-
-def bury(state: State, command: Bury) -> None:
-    """Give up a pilot that is known to be dead."""
-    pilot = state.pilots.get(command.pilot)
-    if pilot is not None:
-        lose(state, pilot, command.why)
-
-
-def watch(state: State) -> None:
-    """What time does: parked exchanges answered, silent pilots suspected and lost, orphans' rights ended."""
-    t = state.timing
-    if state.unheard and state.now >= state.quarantine_until:
-        state.unheard.clear()
-    for pilot in list(state.pilots.values()):
-        if pilot.parked is not None and state.now >= pilot.parked_until:
-            unpark(state, pilot)
-        silent = state.now - pilot.seen
-        if silent > t.lease:
-            lose(state, pilot, f"silent for {silent:.0f} s")
-        elif silent > t.suspect and not pilot.suspect:
-            pilot.suspect = True
-            state.emit("pilot_suspect", pilot=pilot, since=pilot.seen)
-    for attempt, task in list(state.orphans.items()):
-        right = task.live[attempt].orphaned
-        if right is not None and state.now >= right:
-            _end_orphan(state, task, attempt)
-
-
-def lose(state: State, pilot: Pilot, why: str) -> None:
-    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4]."""
-    for attempt in list(pilot.live.values()):
-        task = _task(state, attempt.id)
-        if task.array.spec.rerun is Rerun.SAFE:
-            _lose_attempt(state, pilot, task, attempt)
-        else:
-            attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
-            state.orphans[attempt.id] = task
-            state.emit(
-                "task_lost_pilot",
-                task=task.id,
-                attempt=attempt.id.number,
-                pilot=pilot,
-                next="waits for its hold to end",
-            )
-    end(state, pilot, why)
-
-
-def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> None:
-    state.drop_attempt(task, attempt.id)
-    task.past[attempt.id] = pilot.name
-    if attempt.running:
-        task.losses += 1
-        task.lost_on.append(pilot.name)
-    if task.live:
-        state.write_task(task)
-    elif task.losses >= POISON_LOSSES:
-        task.cause = Cause.POISON.value
-        task.note = f"{task.losses} pilots were lost while they ran it: {', '.join(task.lost_on) or 'see its events'}"
-        state.make_final(task, TaskState.FAILED)
-        state.remember(task.id, "")
-        state.write_task(task)
-        state.emit(
-            "task_finished", task=task.id, attempt=task.number, state="failed", cause=task.cause, message=task.note
-        )
-        after_final(state, task.array, TaskState.FAILED)
-    else:
-        task.note = f"pilot {pilot.name} on {pilot.host} was lost"
-        state.back_to_ready(task)
-        state.emit(
-            "task_lost_pilot",
-            task=task.id,
-            attempt=attempt.id.number,
-            pilot=pilot,
-            losses=task.losses,
-            next="ready again",
-        )
-
-
-def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
-    state.drop_attempt(task, attempt)
-    task.note = "its pilot was lost"
-    if task.array.spec.rerun is Rerun.EXCLUSIVE:
-        # By now the guard beside the payload has killed it, or the host is gone: no second copy can live.
-        state.back_to_ready(task)
-        state.emit("task_lost_pilot", task=task.id, attempt=attempt.number, next="ready again")
-        return
-    task.cause = Cause.PILOT_LOST.value
-    if task.state is TaskState.LEASED:
-        advance(task, TaskState.RUNNING)
-    state.make_final(task, TaskState.LOST)
-    state.remember(task.id, "")
-    state.write_task(task)
-    state.emit("task_finished", task=task.id, attempt=attempt.number, state="lost", cause=task.cause, message=task.note)
-    after_final(state, task.array, TaskState.LOST)
-
-
-def end(state: State, pilot: Pilot, why: str) -> None:
-    """The pilot is gone; its name stays free of new meaning."""
-    unpark(state, pilot)
-    pilot.reason = why
-    advance_pilot(pilot, PilotState.GONE)
-    del state.pilots[pilot.name]
-    state.unheard.discard(pilot.name)
-    state.write_pilot(pilot)
-    state.emit("pilot_gone", pilot=pilot, reason=why)

@@ -16,6 +16,7 @@ from shoal.engine.runs import after_final
 from shoal.engine.state import State
 from shoal.model.errors import BadInput
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.limits import MAX_BYTES
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order, Report
 
@@ -36,6 +37,11 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"{report.cause!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
+    numbers = (report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0)
+    if not all(0 <= number <= MAX_BYTES for number in numbers):
+        raise BadInput(
+            "a number that no task can have", code="range", field="reports", hint="from 0 on, and not endless"
+        )
     return parse_attempt(report.attempt)
 
 
@@ -106,6 +112,8 @@ def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: 
         return _refuse(state, pilot, attempt, report, "it was leased to another pilot")
     if not given:
         return _refuse(state, pilot, attempt, report, "no such attempt was handed out")
+    if array.waiting:
+        return _refuse(state, pilot, attempt, report, "its parents have not succeeded")
     if report.outcome != "succeeded":
         return _refuse(state, pilot, attempt, report, "a late failure is only counted")
     if array.spec.rerun is not Rerun.SAFE:

@@ -17,7 +17,7 @@ from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
-from shoal.model.states import PilotState, TaskState
+from shoal.model.states import PilotState, Rerun, TaskState
 from shoal.model.timing import Timing
 from shoal.wire.messages import Room
 from shoal.wire.task import parse_spec
@@ -110,6 +110,9 @@ def _task(state: State, row: TaskRow) -> None:
         pilot = state.pilots.get(name)
         if pilot is not None:
             attach(state, array, attempt, pilot)
+        elif array.spec.rerun is Rerun.SAFE:
+            task.past[attempt.id] = name
+            continue
         else:
             # Its pilot was given up before the crash; an exclusive task's right to run still has to end.
             task.live[attempt.id] = attempt

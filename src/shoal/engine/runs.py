@@ -199,6 +199,10 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
     cancelled = already = 0
     for target in command.targets:
         run = state.runs.get(target if isinstance(target, int) else target.run)
+        if run is not None and not isinstance(target, int) and run.array_of(target.element) is None:
+            raise NotFound(f"{target} does not exist", code="unknown_task", hint=f"the run has {run.total} tasks")
+    for target in command.targets:
+        run = state.runs.get(target if isinstance(target, int) else target.run)
         if run is None:
             already += 1  # the caller saw to it that it exists: so it is finished
         elif isinstance(target, int):
@@ -226,11 +230,7 @@ def cancel_run(state: State, run: Run, why: str) -> int:
 
 
 def _cancel_task(state: State, run: Run, target: TaskId, why: str) -> bool:
-    array = run.array_of(target.element)
-    if array is None:
-        raise NotFound(
-            f"{target} does not exist", code="unknown_task", hint=f"{run_text(run.number)} has {run.total} tasks"
-        )
+    array = _array(run, target.element)
     if target.element in array.done:
         return False
     task = state.task_at(array, target.element)
@@ -251,6 +251,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
                 hint="it must never run twice at once: try again in a moment",
             )  # fmt: skip
     spans = [span for span in command.spans if span[0] in _array(run, span[0]).done]
+    _check_parents(run, [row.element for row in rows], spans)
     for row in rows:
         _reopen(run, row.element, row.element + 1, row.state)
     for low, high, before in spans:
@@ -279,6 +280,22 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
         state.write_run(run)
     return {"tasks": count}
+
+
+def _check_parents(run: Run, elements: list[int], spans: list[tuple[int, int, str]]) -> None:
+    """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
+    reopened: dict[int, int] = {}  # array's first -> elements that come back
+    for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:
+        first = _array(run, low).first
+        reopened[first] = reopened.get(first, 0) + high - low
+    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    for first in reopened:
+        for parent in (by_name[name] for name in _array(run, first).spec.after):
+            if len(parent.done) - parent.succeeded > reopened.get(parent.first, 0):
+                raise Conflict(
+                    f"{parent.spec.name}, which it waits for, did not succeed", code="parent_failed",
+                    hint=f"retry the whole run: `shoal retry {run_text(run.number)}`",
+                )  # fmt: skip
 
 
 def _reopen(run: Run, low: int, high: int, before: str) -> None:

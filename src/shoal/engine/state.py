@@ -129,6 +129,12 @@ class State:
             task = array.tasks[element] = Task(array, element, state)
         return task
 
+    def task_of(self, attempt: AttemptId) -> Task:
+        """The task of a live attempt."""
+        array = self.runs[attempt.run].array_of(attempt.element)
+        assert array is not None
+        return array.tasks[attempt.element]
+
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
         """An attempt is no longer live: its pilot's room is free again."""
         gone = task.live.pop(attempt)

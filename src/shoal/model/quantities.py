@@ -34,7 +34,7 @@ def parse_duration(value: object, field: str = "time") -> float:
     """Seconds from a number, `"1h30m"`, or `"D-HH:MM:SS"`."""
     seconds = -1.0
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if abs(value) <= MAX_SECONDS else -1.0
     elif isinstance(value, str):
         text = value.strip()
         clock = _CLOCK.fullmatch(text)

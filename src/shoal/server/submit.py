@@ -20,7 +20,8 @@ from shoal.model.layout import environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.spec import Spec, Submission
 from shoal.server.service import Service
-from shoal.wire.task import canonical, parse_spec, parse_submission
+from shoal.wire.submission import canonical, parse_submission
+from shoal.wire.task import parse_spec
 
 Reused = tuple[tuple[int, TaskRow], ...]
 

@@ -9,7 +9,7 @@ from shoal.model.errors import ShoalError
 from shoal.model.ids import TaskId, parse_run
 from shoal.sim.host import TIMEOUT
 from shoal.sim.ledger import Broken
-from shoal.wire.task import parse_submission
+from shoal.wire.submission import parse_submission
 
 if TYPE_CHECKING:
     from shoal.sim.world import World

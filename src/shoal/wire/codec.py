@@ -48,18 +48,20 @@ def parse(data: bytes) -> Any:
         raise BadInput(f"not UTF-8 at byte {error.start}", code="bad_utf8") from None
     _check_depth(text)
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_no_twins,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_constant,
+        found = json.loads(
+            text, object_pairs_hook=_no_twins, parse_int=_integer, parse_float=_float, parse_constant=_constant
         )
+        if _SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+        return found
+    except UnicodeEncodeError:
+        raise BadInput("half of a surrogate pair", code="bad_utf8") from None
     except json.JSONDecodeError as error:
         raise BadInput(f"{error.msg} at line {error.lineno} column {error.colno}", code="bad_json") from None
 
 
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NOT_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shoal.model.errors import BadInput
+from shoal.wire import codec
 
 T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder()
@@ -15,7 +16,10 @@ _DECODERS: dict[type, Any] = {}
 
 def encode(message: Any) -> bytes:
     """A dataclass or plain data as JSON."""
-    return _ENCODER.encode(message)
+    try:
+        return _ENCODER.encode(message)
+    except UnicodeEncodeError:
+        return codec.encode(message)  # text that is not UTF-8, a file name for one: it must not block a conversation
 
 
 def decode(kind: type[T], data: bytes) -> T:

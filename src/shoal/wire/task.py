@@ -6,35 +6,32 @@ Client and server both call this, so a wrong task is refused with the same words
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from shoal.model.errors import BadInput, NotFound, TooLarge, echo
+from shoal.model.errors import BadInput, echo
 from shoal.model.limits import (
     MAX_ARGV_BYTES,
     MAX_ARGV_ITEMS,
     MAX_CORES,
-    MAX_ELEMENTS,
     MAX_ENV_BYTES,
     MAX_ENV_ITEMS,
     MAX_FILES,
-    MAX_KEY,
     MAX_LABELS,
     MAX_NAME,
     MAX_PARENTS,
     MAX_PRIORITY,
     MAX_RETRIES,
-    MAX_SPECS,
 )
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.model.spec import Needs, Spec, Submission
+from shoal.model.spec import Needs, Spec
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, holes, parse_array, parse_values
 
 # Fields of the contract whose capability is not built yet: refused in words, never silently ignored.
 LATER = ("function", "setup", "require", "rank", "deadline", "python", "container", "licences", "checkpoint")
+MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
 
@@ -42,17 +39,39 @@ _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
 def did_you_mean(word: str, known: list[str]) -> str:
     """`did you mean cores`, or the list of what is known."""
     close = difflib.get_close_matches(word, known, 1, 0.6)
-    return f"did you mean {close[0]}" if close else "known: " + ", ".join(sorted(known))
+    if close:
+        return f"did you mean {echo(close[0])}"
+    shown: list[str] = []
+    for name in sorted(known):
+        if len(", ".join([*shown, echo(name)])) > MAX_SHOWN:
+            return f"known: {', '.join(shown)} and {len(known) - len(shown)} more"
+        shown.append(echo(name))
+    return f"known: {', '.join(shown)}"
 
 
-def _text(value: Any, field: str, limit: int = MAX_NAME) -> str:
+def short_text(value: Any, field: str, limit: int = MAX_NAME) -> str:
+    """Text of a bounded length."""
     if not isinstance(value, str):
-        raise BadInput(f"expected text, found {echo(value)!r}", code="wrong_type", field=field)
+        raise BadInput(f"expected text, found {echo(value)!r}", code="wrong_type", field=field, hint="put it in quotes")
     if len(value.encode("utf-8", "replace")) > limit:
-        raise BadInput(f"longer than {limit} bytes", code="too_long", field=field)
-    if "\0" in value:
-        raise BadInput("holds a NUL character", code="nul_in_argument", field=field)
-    return value
+        raise BadInput(f"longer than {limit} bytes", code="too_long", field=field, hint="shorten it, or use a file")
+    return _carried(value, field)
+
+
+def _carried(text: str, field: str) -> str:
+    """Text that a process and a message can carry."""
+    if "\0" in text:
+        raise BadInput("holds a NUL character", code="nul_in_argument", field=field, hint="no program can be given one")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"is not UTF-8 at character {error.start}",
+            code="bad_utf8",
+            field=field,
+            hint="rename the file, or pass a pattern",
+        ) from None
+    return text
 
 
 def _argv(value: Any) -> tuple[str, ...]:
@@ -70,14 +89,11 @@ def _argv(value: Any) -> tuple[str, ...]:
             "the command is too long", code="argv_too_long", field="command",
             hint=f"at most {MAX_ARGV_ITEMS} words and {MAX_ARGV_BYTES} bytes; pass large data in a file",
         )  # fmt: skip
-    for at, word in enumerate(value):
-        if "\0" in word:
-            raise BadInput(f"word {at} holds a NUL character", code="nul_in_argument", field=f"command[{at}]")
-    return tuple(value)
+    return tuple(_carried(word, f"command[{at}]") for at, word in enumerate(value))
 
 
 def _shell(value: Any) -> str:
-    text = _text(value, "shell", MAX_ARGV_BYTES)
+    text = short_text(value, "shell", MAX_ARGV_BYTES)
     if not text.strip():
         raise BadInput("the command is empty", code="empty_command", field="shell", hint="e.g. 'sort a | uniq > b'")
     return text
@@ -92,11 +108,13 @@ def _env(value: Any) -> dict[str, str]:
                 f"{echo(name)!r} cannot be set", code="bad_env_name", field="env",
                 hint="letters, digits and _; not SHOAL_*, LD_PRELOAD, LD_AUDIT",
             )  # fmt: skip
-        _text(text, f"env.{name}", MAX_ENV_BYTES)
+        short_text(text, f"env.{echo(name)}", MAX_ENV_BYTES)
     return dict(value)
 
 
-def _integer(low: int, high: int) -> Callable[[Any, str], int]:
+def whole(low: int, high: int) -> Callable[[Any, str], int]:
+    """A check for whole numbers of a range."""
+
     def check(value: Any, field: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise BadInput(
@@ -133,7 +151,7 @@ def _rerun(value: Any) -> Rerun:
 def _texts(value: Any, field: str, most: int) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > most:
         raise BadInput(f"expected a list of at most {most} texts", code="wrong_type", field=field)
-    found = tuple(_text(item, field, 4096) for item in value)
+    found = tuple(short_text(item, field, 4096) for item in value)
     if any(not item for item in found):
         raise BadInput("an empty name", code="wrong_type", field=field)
     return found
@@ -153,10 +171,11 @@ def _outputs(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _labels(value: Any) -> dict[str, str]:
+def labels(value: Any) -> dict[str, str]:
+    """A few names with texts."""
     if not isinstance(value, dict) or len(value) > MAX_LABELS:
         raise BadInput(f"expected at most {MAX_LABELS} names with texts", code="wrong_type", field="labels")
-    return {_text(k, "labels"): _text(v, f"labels.{k}") for k, v in value.items()}
+    return {short_text(k, "labels"): short_text(v, f"labels.{echo(k)}") for k, v in value.items()}
 
 
 def _params(value: Any) -> Sweep:
@@ -189,20 +208,22 @@ def _table(rows: list[Any]) -> Sweep:
 
 
 def _param_value(value: Any, name: str) -> Value:
-    if isinstance(value, (str, int, float, bool)):
-        return _text(value, name, 4096) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return short_text(value, name, 4096)
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and abs(value) < 1e300):
+        return value
     raise BadInput(f"{echo(value)!r} is not a value", code="bad_param", field=name, hint="text, number or true/false")
 
 
-_CORES, _GPUS, _RETRIES = _integer(1, MAX_CORES), _integer(0, 1024), _integer(0, MAX_RETRIES)
+_CORES, _GPUS, _RETRIES = whole(1, MAX_CORES), whole(0, 1024), whole(0, MAX_RETRIES)
 # Field -> how it is read. The keys are the table of task fields; docs/reference prints them from here.
 FIELDS: dict[str, Callable[[Any], Any]] = {
-    "name": lambda v: _text(v, "name"),
+    "name": lambda v: short_text(v, "name"),
     "command": _argv,
     "shell": _shell,
-    "cwd": lambda v: _text(v, "cwd", 4096),
+    "cwd": lambda v: short_text(v, "cwd", 4096),
     "env": _env,
-    "stdin": lambda v: _text(v, "stdin", 4096),
+    "stdin": lambda v: short_text(v, "stdin", 4096),
     "inputs": lambda v: _texts(v, "inputs", MAX_FILES),
     "outputs": _outputs,
     "cores": lambda v: _CORES(v, "cores"),
@@ -213,7 +234,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "retries": lambda v: _RETRIES(v, "retries"),
     "rerun": _rerun,
     "priority": _priority,
-    "labels": _labels,
+    "labels": labels,
     "params": _params,
     "array": parse_array,
     "after": lambda v: _texts(v, "after", MAX_PARENTS),
@@ -261,8 +282,8 @@ def _check_holes(spec: Spec) -> None:
         for hole in holes(text):
             if hole not in spec.sweep.names:
                 raise BadInput(
-                    f"{{{hole}}} is not a parameter", code="unknown_param", field="command",
-                    hint=f"known: {', '.join(spec.sweep.names)}; write {{{{{hole}}}}} for the braces themselves",
+                    f"{{{echo(hole)}}} is not a parameter", code="unknown_param", field="command",
+                    hint=f"{did_you_mean(hole, list(spec.sweep.names))}; write {{{{{echo(hole)}}}}} for the braces themselves",
                 )  # fmt: skip
 
 
@@ -271,118 +292,3 @@ def texts(spec: Spec) -> list[str]:
     found = [spec.name, *spec.command, *spec.env.values(), *spec.inputs, *spec.outputs]
     found += [text for text in (spec.shell, spec.cwd, spec.stdin) if text is not None]
     return found
-
-
-_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels"}
-
-
-def parse_submission(data: Any) -> Submission:
-    """A whole submission, checked; nothing of it is accepted if any part is wrong."""
-    if not isinstance(data, Mapping):
-        raise BadInput("expected an object", code="want_object")
-    unknown = [key for key in data if key not in _SUBMISSION]
-    if unknown:
-        raise BadInput(
-            f"unknown field {echo(unknown[0])!r}",
-            code="unknown_field",
-            hint=did_you_mean(str(unknown[0]), list(_SUBMISSION)),
-        )
-    tasks = data.get("tasks")
-    if not isinstance(tasks, list):
-        raise BadInput("expected a list of tasks", code="required", field="tasks")
-    if not tasks:
-        raise BadInput("there is no task in it", code="empty_bulk", field="tasks")
-    if len(tasks) > MAX_SPECS:
-        raise TooLarge(
-            f"{len(tasks)} tasks in one call", code="split", field="tasks",
-            hint=f"at most {MAX_SPECS}: split it, or write equal tasks as one array",
-        )  # fmt: skip
-    specs = _parse_specs(tasks)
-    _check_graph(specs)
-    total = sum(spec.count for spec in specs)
-    if total > MAX_ELEMENTS:
-        raise BadInput(
-            f"{total} tasks are too many",
-            code="bad_array",
-            field="tasks",
-            hint=f"at most {MAX_ELEMENTS} a run",
-        )
-    max_fail, seed = data.get("max_fail"), data.get("seed")
-    return Submission(
-        specs=tuple(specs),
-        tables=tuple(tasks),
-        name=_text(data.get("name", ""), "name"),
-        cwd=_text(data.get("cwd", ""), "cwd", 4096),
-        max_fail=None if max_fail is None else _integer(1, MAX_ELEMENTS)(max_fail, "max_fail"),
-        seed=None if seed is None else _integer(0, 2**63 - 1)(seed, "seed"),
-        key=_text(data.get("key", ""), "key", MAX_KEY),
-        labels=_labels(data.get("labels", {})),
-    )
-
-
-def _parse_specs(tasks: list[Any]) -> list[Spec]:
-    specs: list[Spec] = []
-    wrong: list[tuple[int, BadInput]] = []
-    for at, table in enumerate(tasks):
-        try:
-            specs.append(parse_spec(table))
-        except BadInput as error:
-            wrong.append((at, error))
-            if len(wrong) == 20:
-                break
-    if not wrong:
-        return specs
-    at, first = wrong[0]
-    where = f"tasks[{at}]" if len(tasks) > 1 else ""
-    also = f"; also wrong: {', '.join(f'tasks[{n}]' for n, _ in wrong[1:])}" if len(wrong) > 1 else ""
-    name = tasks[at].get("name") if isinstance(tasks[at], Mapping) else None
-    if where and isinstance(name, str) and name:
-        where = f"{where} ({echo(name)})"
-    field = ".".join(part for part in (where, first.field) if part)
-    raise BadInput(first.message + also, code=first.code, field=field, hint=first.hint)
-
-
-def _check_graph(specs: list[Spec]) -> None:
-    """Names are unique, parents exist, and nothing waits for itself [promises E37-E40]."""
-    by_name: dict[str, int] = {}
-    for at, spec in enumerate(specs):
-        if spec.name and spec.name in by_name:
-            raise BadInput(f"two tasks are named {echo(spec.name)!r}", code="duplicate_name", field=f"tasks[{at}].name")
-        if spec.name:
-            by_name[spec.name] = at
-    for at, spec in enumerate(specs):
-        for parent in spec.after:
-            if parent not in by_name:
-                raise NotFound(
-                    f"there is no task {echo(parent)!r} in this run", code="unknown_task", field=f"tasks[{at}].after",
-                    hint=did_you_mean(parent, list(by_name)) if by_name else "give the parent a name",
-                )  # fmt: skip
-    # Kahn's order without recursion: chains may be long.
-    unmet = [len(set(spec.after)) for spec in specs]
-    children: dict[int, list[int]] = {}
-    for at, spec in enumerate(specs):
-        for parent in set(spec.after):
-            children.setdefault(by_name[parent], []).append(at)
-    ready = [at for at, count in enumerate(unmet) if count == 0]
-    while ready:
-        for child in children.get(ready.pop(), ()):
-            unmet[child] -= 1
-            if unmet[child] == 0:
-                ready.append(child)
-    if any(unmet):
-        raise BadInput(f"tasks wait for each other: {_cycle(specs, by_name, unmet)}", code="cycle", field="after")
-
-
-def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
-    at = next(i for i, count in enumerate(unmet) if count)
-    path: list[int] = []
-    while at not in path:
-        path.append(at)
-        at = next(by_name[p] for p in specs[at].after if unmet[by_name[p]])
-    names = [specs[i].name for i in [*path[path.index(at) :], at]]
-    return " -> ".join(echo(name) for name in reversed(names))
-
-
-def canonical(data: Any) -> str:
-    """One text for equal JSON data: what digests of submissions are taken of."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

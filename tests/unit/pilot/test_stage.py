@@ -13,7 +13,7 @@ from shoal.pilot.carry import StageError
 from shoal.pilot.stage import Facts, Prepared, Stage
 from shoal.wire.messages import Lease, Room
 
-PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/home/p"}
+PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}
 
 
 class Site:
@@ -58,7 +58,7 @@ def test_elsewhere_it_gets_a_directory_and_little_of_our_environment(site: Site)
     made = site.prepare(visible=False)
     assert made.cwd == made.own_dir == str(site.work / "tasks" / "r1.2-3-4")
     assert os.stat(made.own_dir).st_mode & 0o777 == 0o700
-    assert made.env["PATH"] == "/bin" and made.env["LC_ALL"] == "C" and made.env["HOME"] == "/home/p"
+    assert made.env["PATH"] == "/bin" and made.env["LC_ALL"] == "C" and made.env["HOME"] == "/data/p"
     assert not {"SHOAL_TOKEN", "AWS_KEY", "FRUIT"} & set(made.env)
     assert site.stage.is_slow(made.lease)
 

@@ -43,8 +43,8 @@ def state(tmp_path: Path) -> Path:
         task(2, state="failed", cause="task_error", message="exit code 1", attempt=2),
         Event(1, 2.0, "run_submitted", 2, None, None, None, None, {"name": "new", "tasks": 5}),
         Event(2, 3.0, "task_finished", 2, 2, 2, "p1", "local", {"state": "failed"}),
-        PilotRow("p1", "gone", "drained", "me", "local", "vm", "id", "secret", "", 4, 0, 0, 0, "0.1", "", 1.0, 3.0),
-        PilotRow("p2aa", "idle", "", "me", "local", "vm", "id", "secret", "", 4, 0, 0, 0, "0.1", "", 1.0, None),
+        PilotRow("p1", "gone", "drained", "me", "local", "vm", "id", "secret", "[]", 4, 0, 0, 0, "0.1", "{}", 1.0, 3.0),
+        PilotRow("p2aa", "idle", "", "me", "local", "vm", "id", "secret", "[]", 4, 0, 0, 0, "0.1", "{}", 1.0, None),
     ]
     with Database.open(tmp_path / DATABASE) as database:
         database.apply(changes)
@@ -107,7 +107,9 @@ def test_why_tells_what_is_final_and_who_could_move_the_rest(source: FileSource)
     assert source.why("r2.2") == {"target": "r2.2", "state": "failed", "reasons": [{"text": "exit code 1", "fix": ""}]}
     assert source.why("r1.2")["reasons"][0]["text"] == "cancelled by the user"
     assert source.why("r1")["state"] == "finished"
-    assert "no server is running" in source.why("r2.3")["reasons"][0]["text"]
+    asleep, engine = source.why("r2.3")["reasons"]
+    assert "no server is running" in asleep["text"]
+    assert "pilot" in engine["text"], "the engine restored from the file says it in its own words"
 
 
 def test_pilots_are_listed_without_their_secrets(source: FileSource) -> None:

@@ -1,0 +1,139 @@
+"""How pilots end: drained, silent, lost, buried; and what becomes of what they held [promises B0, U4]."""
+
+from __future__ import annotations
+
+from shoal.engine.commands import Bury, Drain
+from shoal.engine.parking import unpark
+from shoal.engine.records import Attempt, Pilot, Task
+from shoal.engine.runs import after_final, settle_by_word
+from shoal.engine.state import State
+from shoal.model.ids import AttemptId
+from shoal.model.limits import POISON_LOSSES
+from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
+
+
+def drain(state: State, command: Drain) -> dict[str, int]:
+    """Ask pilots to take nothing new and end when they are done."""
+    count = 0
+    for pilot in state.pilots.values():
+        if (not command.pilots or pilot.name in command.pilots) and not pilot.draining:
+            set_draining(state, pilot, command.why)
+            count += 1
+    return {"pilots": count}
+
+
+def set_draining(state: State, pilot: Pilot, why: str) -> None:
+    pilot.draining = pilot.reason = why
+    advance_pilot(pilot, PilotState.DRAINING)
+    state.write_pilot(pilot)
+    state.emit("pilot_draining", pilot=pilot, why=why)
+
+
+def bury(state: State, command: Bury) -> None:
+    """Give up a pilot that is known to be dead."""
+    pilot = state.pilots.get(command.pilot)
+    if pilot is not None:
+        lose(state, pilot, command.why)
+
+
+def watch(state: State) -> None:
+    """What time does: parked exchanges answered, silent pilots suspected and lost, orphans' rights ended."""
+    t = state.timing
+    if state.unheard and state.now >= state.quarantine_until:
+        state.unheard.clear()
+    for pilot in list(state.pilots.values()):
+        if pilot.parked is not None and state.now >= pilot.parked_until:
+            unpark(state, pilot)
+        silent = state.now - pilot.seen
+        if silent > t.lease:
+            lose(state, pilot, f"silent for {silent:.0f} s")
+        elif silent > t.suspect and not pilot.suspect:
+            pilot.suspect = True
+            state.emit("pilot_suspect", pilot=pilot, since=pilot.seen)
+    for attempt, task in list(state.orphans.items()):
+        right = task.live[attempt].orphaned
+        if right is not None and state.now >= right:
+            _end_orphan(state, task, attempt)
+
+
+def lose(state: State, pilot: Pilot, why: str) -> None:
+    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4]."""
+    for attempt in list(pilot.live.values()):
+        task = state.task_of(attempt.id)
+        if task.array.spec.rerun is Rerun.SAFE:
+            _lose_attempt(state, pilot, task, attempt)
+        else:
+            attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
+            state.orphans[attempt.id] = task
+            state.emit(
+                "task_lost_pilot",
+                task=task.id,
+                attempt=attempt.id.number,
+                pilot=pilot,
+                next="waits for its hold to end",
+            )
+    end(state, pilot, why)
+
+
+def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> None:
+    state.drop_attempt(task, attempt.id)
+    task.past[attempt.id] = pilot.name
+    _count_loss(task, attempt)
+    if task.live:
+        state.write_task(task)
+    elif task.losses >= POISON_LOSSES:
+        _poison(state, task)
+    else:
+        task.note = f"pilot {pilot.name} on {pilot.host} was lost"
+        state.back_to_ready(task)
+        state.emit(
+            "task_lost_pilot",
+            task=task.id,
+            attempt=attempt.id.number,
+            pilot=pilot,
+            losses=task.losses,
+            next="ready again",
+        )
+
+
+def _count_loss(task: Task, attempt: Attempt) -> None:
+    if attempt.running:
+        task.losses += 1
+        task.lost_on.append(attempt.pilot)
+
+
+def _poison(state: State, task: Task) -> None:
+    """Three pilots died under it: it stops here, before it takes more [I11]."""
+    names = ", ".join(task.lost_on) or "see its events"
+    settle_by_word(
+        state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost while they ran it: {names}"
+    )
+    after_final(state, task.array, TaskState.FAILED)
+
+
+def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
+    _count_loss(task, task.live[attempt])
+    state.drop_attempt(task, attempt)
+    task.note = "its pilot was lost"
+    if task.array.spec.rerun is Rerun.NEVER:
+        if task.state is TaskState.LEASED:
+            advance(task, TaskState.RUNNING)  # the lease was the start
+        settle_by_word(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
+        after_final(state, task.array, TaskState.LOST)
+    elif task.losses >= POISON_LOSSES:
+        _poison(state, task)
+    else:
+        # By now the guard beside the payload has killed it, or the host is gone: no second copy can live.
+        state.back_to_ready(task)
+        state.emit("task_lost_pilot", task=task.id, attempt=attempt.number, next="ready again")
+
+
+def end(state: State, pilot: Pilot, why: str) -> None:
+    """The pilot is gone; its name stays free of new meaning."""
+    unpark(state, pilot)
+    pilot.reason = why
+    advance_pilot(pilot, PilotState.GONE)
+    del state.pilots[pilot.name]
+    state.unheard.discard(pilot.name)
+    state.write_pilot(pilot)
+    state.emit("pilot_gone", pilot=pilot, reason=why)

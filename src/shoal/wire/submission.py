@@ -1,0 +1,137 @@
+"""A whole submission: plain data in, checked Submission out; names, parents and cycles between its tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.model.errors import BadInput, NotFound, TooLarge, echo
+from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
+from shoal.model.spec import Spec, Submission
+from shoal.wire.task import did_you_mean, labels, parse_spec, short_text, whole
+
+MAX_CYCLE = 8  # names of a cycle that are printed
+_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels"}
+
+
+def parse_submission(data: Any) -> Submission:
+    """A whole submission, checked; nothing of it is accepted if any part is wrong."""
+    if not isinstance(data, Mapping):
+        raise BadInput("expected an object", code="want_object")
+    unknown = [key for key in data if key not in _SUBMISSION]
+    if unknown:
+        raise BadInput(
+            f"unknown field {echo(unknown[0])!r}",
+            code="unknown_field",
+            hint=did_you_mean(str(unknown[0]), list(_SUBMISSION)),
+        )
+    tasks = data.get("tasks")
+    if not isinstance(tasks, list):
+        raise BadInput("expected a list of tasks", code="required", field="tasks")
+    if not tasks:
+        raise BadInput("there is no task in it", code="empty_bulk", field="tasks", hint="give at least one")
+    if len(tasks) > MAX_SPECS:
+        raise TooLarge(
+            f"{len(tasks)} tasks in one call", code="split", field="tasks",
+            hint=f"at most {MAX_SPECS}: split it, or write equal tasks as one array",
+        )  # fmt: skip
+    specs = _parse_specs(tasks)
+    _check_graph(specs)
+    total = sum(spec.count for spec in specs)
+    if total > MAX_ELEMENTS:
+        raise BadInput(
+            f"{total} tasks are too many",
+            code="bad_array",
+            field="tasks",
+            hint=f"at most {MAX_ELEMENTS} a run",
+        )
+    max_fail, seed = data.get("max_fail"), data.get("seed")
+    return Submission(
+        specs=tuple(specs),
+        tables=tuple(tasks),
+        name=short_text(data.get("name", ""), "name"),
+        cwd=short_text(data.get("cwd", ""), "cwd", 4096),
+        max_fail=None if max_fail is None else whole(1, MAX_ELEMENTS)(max_fail, "max_fail"),
+        seed=None if seed is None else whole(0, 2**63 - 1)(seed, "seed"),
+        key=short_text(data.get("key", ""), "key", MAX_KEY),
+        labels=labels(data.get("labels", {})),
+    )
+
+
+def _parse_specs(tasks: list[Any]) -> list[Spec]:
+    specs: list[Spec] = []
+    wrong: list[tuple[int, BadInput]] = []
+    for at, table in enumerate(tasks):
+        try:
+            specs.append(parse_spec(table))
+        except BadInput as error:
+            wrong.append((at, error))
+            if len(wrong) == 20:
+                break
+    if not wrong:
+        return specs
+    at, first = wrong[0]
+    where = f"tasks[{at}]" if len(tasks) > 1 else ""
+    also = f"; also wrong: {', '.join(f'tasks[{n}]' for n, _ in wrong[1:])}" if len(wrong) > 1 else ""
+    name = tasks[at].get("name") if isinstance(tasks[at], Mapping) else None
+    if where and isinstance(name, str) and name:
+        where = f"{where} ({echo(name)})"
+    field = ".".join(part for part in (where, first.field) if part)
+    raise BadInput(first.message + also, code=first.code, field=field, hint=first.hint)
+
+
+def _check_graph(specs: list[Spec]) -> None:
+    """Names are unique, parents exist, and nothing waits for itself [promises E37-E40]."""
+    by_name: dict[str, int] = {}
+    for at, spec in enumerate(specs):
+        if spec.name and spec.name in by_name:
+            raise BadInput(
+                f"two tasks are named {echo(spec.name)!r}", code="duplicate_name", field=f"tasks[{at}].name",
+                hint="names tie tasks together: give each its own",
+            )  # fmt: skip
+        if spec.name:
+            by_name[spec.name] = at
+    for at, spec in enumerate(specs):
+        for parent in spec.after:
+            if parent not in by_name:
+                raise NotFound(
+                    f"there is no task {echo(parent)!r} in this run", code="unknown_task", field=f"tasks[{at}].after",
+                    hint=did_you_mean(parent, list(by_name)) if by_name else "give the parent a name",
+                )  # fmt: skip
+    # Kahn's order without recursion: chains may be long.
+    unmet = [len(set(spec.after)) for spec in specs]
+    children: dict[int, list[int]] = {}
+    for at, spec in enumerate(specs):
+        for parent in set(spec.after):
+            children.setdefault(by_name[parent], []).append(at)
+    ready = [at for at, count in enumerate(unmet) if count == 0]
+    while ready:
+        for child in children.get(ready.pop(), ()):
+            unmet[child] -= 1
+            if unmet[child] == 0:
+                ready.append(child)
+    if any(unmet):
+        raise BadInput(
+            f"tasks wait for each other: {_cycle(specs, by_name, unmet)}",
+            code="cycle",
+            field="after",
+            hint="take one of these out of `after`",
+        )
+
+
+def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
+    at = next(i for i, count in enumerate(unmet) if count)
+    path: list[int] = []
+    while at not in path:
+        path.append(at)
+        at = next(by_name[p] for p in specs[at].after if unmet[by_name[p]])
+    names = [echo(specs[i].name) for i in reversed([*path[path.index(at) :], at])]
+    if len(names) > MAX_CYCLE:
+        names[4:-4] = ["..."]
+    return " -> ".join(names)
+
+
+def canonical(data: Any) -> str:
+    """One text for equal JSON data: what digests of submissions are taken of."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

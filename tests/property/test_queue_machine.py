@@ -1,0 +1,555 @@
+"""The queue against a model of dicts: random submissions, pilots, lost replies, silence, cancels, retries and crashes.
+
+The model keeps, per task, what was promised (I2-I4, I8, I11, I19, I20). Pilots are bodies: what they hold, they run,
+until they end it, die, or their guard kills it. The journal tells what the engine did; the model judges it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shoal.engine.changes import Answer, Outcome, TaskRow
+from shoal.engine.commands import Accept, Cancel, Drain, Submit, Talk, Tick
+from shoal.model.errors import BadInput, Conflict
+from shoal.model.event import KINDS, Event
+from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.timing import Timing
+from shoal.wire.messages import Exchange, Report, Room
+from shoal.wire.submission import canonical, parse_submission
+from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
+
+TIMING = Timing()
+FINALS = ("succeeded", "failed", "cancelled", "lost")
+_END = st.sampled_from(["succeeded", "succeeded", "failed", "returned"])
+_RARE = st.integers(0, 3)  # a rule that would drown the others acts only on a 3
+_RERUN = st.sampled_from(["safe", "safe", "exclusive", "never"])
+
+
+@dataclass
+class Fate:
+    """What the model knows of one task."""
+
+    rerun: str
+    retries: int
+    parents: list[TaskId]
+    final: str = ""
+    highest: int = 0
+    failures: int = 0  # since it was submitted or last retried by a person
+    begun: str = ""  # never: the attempt that had its one chance
+    live: set[AttemptId] = field(default_factory=set)
+
+
+@dataclass
+class Model:
+    """What was promised to people, as of now; a crash takes it back to the last commit."""
+
+    tasks: dict[TaskId, Fate] = field(default_factory=dict)
+    limits: dict[int, list[tuple[range, int]]] = field(default_factory=dict)  # run -> throttled elements
+    keys: dict[str, tuple[str, str]] = field(default_factory=dict)  # key -> digest, run
+    seq: int = 0
+    adopted: set[int] = field(default_factory=set)  # runs in which a living copy was taken back
+
+
+@dataclass
+class Body:
+    """A pilot as a machine in the world: what it runs, what it has sent, what it has still to say."""
+
+    pilot: FakePilot
+    running: dict[str, str] = field(default_factory=dict)  # attempt -> leased or running
+    ended: dict[str, Report] = field(default_factory=dict)  # reports not acknowledged
+    flights: dict[int, tuple[Exchange, float]] = field(default_factory=dict)
+    unanswered: set[int] = field(default_factory=set)  # flights whose reply was lost: sent again unchanged
+    seen: set[str] = field(default_factory=set)
+    rerun: dict[str, str] = field(default_factory=dict)
+    contact: float = 0.0
+    leaving: str = ""
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Rules are what may happen; `digest` is what must hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stand = Stand(TIMING)
+        self.model = Model()
+        self.bodies: list[Body] = []
+        self.successes: set[str] = set()  # attempts for which a success was ever reported
+        self.later: list[Answer] = []  # answers that wait for the commit
+        self.lose_next = False
+        self.digest(self.stand.last)
+        self.stand.commit()
+        self.saved = copy.deepcopy(self.model)
+
+    def teardown(self) -> None:
+        self.commit()
+        for (run, element), fate in self.model.tasks.items():
+            if fate.final:
+                assert self.stand.state(run, element) == fate.final
+        self.stand.database.close()
+
+    # --- the engine's doings, judged
+    def digest(self, outcome: Outcome) -> None:
+        """Take in what a command led to."""
+        rows = {(c.run, c.element): c for c in outcome.changes if isinstance(c, TaskRow)}
+        for change in outcome.changes:
+            if isinstance(change, Event):
+                self._event(change, rows)
+        for row in rows.values():
+            self._row(row)
+        for answer in outcome.answers:
+            if answer.durable:
+                self.later.append(answer)
+            else:
+                self._deliver(answer)
+
+    def _event(self, event: Event, rows: dict[tuple[int, int], TaskRow]) -> None:
+        self.model.seq += 1
+        assert event.seq == self.model.seq, "the journal has a gap"
+        assert event.kind in KINDS
+        task = TaskId(event.run, event.task) if event.run is not None and event.task is not None else None
+        if event.kind == "tasks_leased":
+            for text in event.data["attempts"]:
+                self._leased(parse_attempt(text))
+        elif event.kind == "task_finished":
+            assert task is not None
+            self._final(task, event.data["state"])
+        elif event.kind == "tasks_closed":
+            assert event.run is not None
+            for low, high in event.data["ranges"]:
+                for element in range(low, high + 1):
+                    self._final(TaskId(event.run, element), event.data["state"])
+        elif task is not None and event.attempt is not None:
+            self._attempt_event(event, task)
+
+    def _attempt_event(self, event: Event, task: TaskId) -> None:
+        fate = self.model.tasks[task]
+        gone = {a for a in fate.live if a.number == event.attempt}
+        if event.kind == "task_retried":
+            fate.failures += 1
+            assert fate.failures <= fate.retries, "more retries than were granted"
+            fate.live -= gone
+        elif event.kind == "task_returned":
+            fate.live -= gone
+            if not event.data["started"] and fate.begun in {str(a) for a in gone}:
+                fate.begun = ""
+        elif event.kind == "task_lost_pilot" and event.data["next"] == "ready again":
+            fate.live -= gone
+        elif event.kind == "task_adopted" and event.data["how"] == "living copy":
+            assert fate.rerun == "safe"
+            assert not fate.final
+            fate.highest = max(fate.highest, event.attempt)
+            self.model.adopted.add(task.run)
+
+    def _leased(self, attempt: AttemptId) -> None:
+        fate = self.model.tasks[attempt.task]
+        assert not fate.final, f"{attempt} was leased, and its task is {fate.final}"
+        assert attempt.number > fate.highest, "attempt numbers only grow"
+        fate.highest = attempt.number
+        for parent in fate.parents:
+            assert self.model.tasks[parent].final == "succeeded", f"{attempt} leased before {parent} succeeded"
+        if fate.rerun != "safe":
+            assert not fate.live, f"{attempt} beside {fate.live}"
+            self._alone(attempt)
+        if fate.rerun == "never":
+            assert not fate.begun, f"{attempt} after {fate.begun} had its chance"
+            fate.begun = str(attempt)
+        fate.live.add(attempt)
+
+    def _alone(self, attempt: AttemptId) -> None:
+        """No body still runs another copy: it ended it, or its guard did for want of contact [I3]."""
+        for body in self.bodies:
+            for text in body.running:
+                other = parse_attempt(text)
+                if other.task == attempt.task and other != attempt:
+                    dead = self.stand.now - body.contact > TIMING.kill_after
+                    assert dead or body.rerun[text] == "never", f"{attempt} while {text} lives on {body.pilot.name}"
+
+    def _final(self, task: TaskId, state: str) -> None:
+        fate = self.model.tasks[task]
+        assert not fate.final, f"{task} was {fate.final} and became {state}: recorded twice"
+        assert state in FINALS
+        assert state != "lost" or fate.rerun == "never", f"{task} is {fate.rerun} and ended lost"
+        fate.final = state
+        fate.live.clear()
+
+    def _row(self, row: TaskRow) -> None:
+        fate = self.model.tasks[TaskId(row.run, row.element)]
+        assert (row.state if row.state in FINALS else "") == fate.final
+        assert row.retries == fate.failures, "a retry was burnt by something else than a failure"
+        assert (row.cause == "poison") <= (row.losses >= 3)
+        if row.state == "succeeded":
+            assert f"r{row.run}.{row.element}#{row.winner}" in self.successes, "nobody reported that success"
+        if row.state == "ready":
+            assert row.losses < 3, "it took three pilots with it, and goes on"
+
+    # --- the wires
+    def _deliver(self, answer: Answer) -> None:
+        for body in self.bodies:
+            if body.pilot.name == answer.pilot and answer.seq in body.flights:
+                if self.lose_next:
+                    self.lose_next = False
+                    body.unanswered.add(answer.seq)
+                    return
+                self._hear(body, answer)
+
+    def _hear(self, body: Body, answer: Answer) -> None:
+        exchange, sent = body.flights.pop(answer.seq)
+        body.unanswered.discard(answer.seq)
+        body.contact = max(body.contact, sent)
+        body.pilot.ack = max(body.pilot.ack, answer.seq)
+        for report in exchange.reports:
+            assert report.attempt in {v.attempt for v in answer.reply.verdicts}, "a report without a verdict"
+            body.ended.pop(report.attempt, None)
+        for lease in answer.reply.leases:
+            if lease.attempt not in body.seen:
+                body.seen.add(lease.attempt)
+                body.running[lease.attempt] = "leased"
+                body.rerun[lease.attempt] = lease.rerun
+        for order in answer.reply.orders:
+            if order.kind == "cancel" and order.attempt in body.running:
+                self._end(body, order.attempt, "cancelled")
+            elif order.kind == "drain":
+                body.leaving = order.why
+
+    def _end(self, body: Body, attempt: str, outcome: str) -> None:
+        stage = body.running.pop(attempt)
+        begun = 1.0 if stage == "running" else None
+        if outcome == "succeeded":
+            body.ended[attempt] = good(attempt)
+        elif outcome == "failed":
+            body.ended[attempt] = bad(attempt)
+        else:
+            body.ended[attempt] = Report(attempt, outcome, started=begun)
+
+    def commit(self) -> None:
+        """Make everything durable and release what waited for that."""
+        self.stand.commit()
+        self.saved = copy.deepcopy(self.model)
+        waiting, self.later = self.later, []
+        for answer in waiting:
+            self._deliver(answer)
+
+    def do(self, command: Any, durable: bool = True) -> Outcome:
+        """Hand a command over and judge what follows."""
+        outcome = self.stand.do(command)
+        self.digest(outcome)
+        if durable:
+            self.commit()
+        return outcome
+
+    # --- people
+    @rule(
+        width=st.integers(1, 5), rerun=_RERUN, retries=st.integers(0, 2), throttle=st.none() | st.integers(1, 2),
+        cores=st.sampled_from([1, 1, 2]), chain=st.integers(0, 2), max_fail=st.none() | st.integers(1, 2),
+        key=st.sampled_from(["", "", "a", "b"]),
+    )  # fmt: skip
+    def submit(
+        self,
+        width: int,
+        rerun: str,
+        retries: int,
+        throttle: int | None,
+        cores: int,
+        chain: int,
+        max_fail: int | None,
+        key: str,
+    ) -> None:
+        if len(self.model.tasks) > 40:
+            return
+        array = f"1-{width}" + (f"%{throttle}" if throttle else "")
+        first: dict[str, Any] = {"command": ["x", "{i}"], "name": "t0", "array": array, "rerun": rerun, "cores": cores}
+        if rerun != "never":
+            first["retries"] = retries
+        tasks = [first]
+        for at in range(1, chain + 1):
+            tasks.append({"command": ["y"], "name": f"t{at}", "after": [f"t{at - 1}"], "rerun": rerun})
+        body = {"tasks": tasks, "max_fail": max_fail, "key": key}
+        digest = hashlib.sha256(canonical(body).encode()).hexdigest()
+        submission = parse_submission(body)
+        found = self.stand.reader.find_key(OWNER, key) if key else None
+        if found is not None and found["run"] not in self.stand.engine.state.runs:
+            return  # the server's edge answers for runs that only the database knows
+        known = self.model.keys.get(key)
+        if known is not None and known[0] != digest:
+            try:
+                self.stand.do(Submit(submission, OWNER, digest))
+            except BadInput as error:
+                assert error.code == "key_reused"
+                return
+            raise AssertionError("a key was used for something else")
+        expected = known[1] if known is not None else f"r{self.stand.engine.state.next_run}"
+        run = int(expected[1:])
+        if known is None:
+            self._promise(run, submission.specs)
+        outcome = self.do(Submit(submission, OWNER, digest))
+        assert outcome.result["run"] == expected
+        assert outcome.result["again"] == (known is not None)
+        if key:
+            self.model.keys[key] = (digest, expected)
+        self.do(Accept(run))
+
+    def _promise(self, run: int, specs: Any) -> None:
+        first, names = 1, dict[str, list[TaskId]]()
+        for spec in specs:
+            mine = [TaskId(run, first + k) for k in range(spec.count)]
+            parents = [task for name in spec.after for task in names[name]]
+            for task in mine:
+                self.model.tasks[task] = Fate(spec.rerun.value, spec.retries, parents)
+            if spec.throttle is not None:
+                self.model.limits.setdefault(run, []).append((range(first, first + spec.count), spec.throttle))
+            names[spec.name] = mine
+            first += spec.count
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(data=st.data(), whole=st.booleans(), dice=_RARE)
+    def cancel(self, data: st.DataObject, whole: bool, dice: int) -> None:
+        if whole and dice < 3:
+            return
+        task = data.draw(st.sampled_from(sorted(self.model.tasks)))
+        mine = [t for t in self.model.tasks if t.run == task.run] if whole else [task]
+        before = {t: self.model.tasks[t].final for t in mine}
+        self.do(Cancel((task.run if whole else task,)))
+        for each, final in before.items():
+            now = self.model.tasks[each].final
+            if task.run in self.stand.engine.state.runs:
+                assert now == (final or "cancelled"), "cancel is final, and so was what was final before"
+
+    @precondition(lambda self: any(fate.final for fate in self.model.tasks.values()))
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from(sorted({t.run for t, f in self.model.tasks.items() if f.final})))
+        self.commit()
+        again = [t for t, f in self.model.tasks.items() if t.run == run and f.final not in ("", "succeeded")]
+        kept = copy.deepcopy(self.model)
+        for task in again:
+            fate = self.model.tasks[task]
+            fate.final, fate.failures, fate.begun = "", 0, ""
+        try:
+            count = self.stand.retry(run)
+        except Conflict as error:
+            assert error.code == "still_stopping"
+            assert any(kept.tasks[t].rerun != "safe" for t in again)
+            self.model = kept
+            return
+        assert count == len(again)
+        self.digest(self.stand.last)
+        self.commit()
+
+    # --- pilots
+    @initialize(cores=st.integers(1, 3))
+    def first_pilot(self, cores: int) -> None:
+        self.enrol(cores)
+
+    @precondition(lambda self: len(self.bodies) < 4)
+    @rule(cores=st.integers(1, 3))
+    def enrol(self, cores: int) -> None:
+        pilot = self.stand.pilot(room=Room(cores, 1 << 30, 1 << 30))
+        self.digest(self.stand.last)
+        self.bodies.append(Body(pilot, contact=self.stand.now))
+        self.commit()
+
+    def _re_enrol(self, body: Body) -> None:
+        """The server does not know us any more: the same machine under a new name."""
+        body.flights.clear()
+        body.unanswered.clear()
+        former = body.pilot
+        former.held = {}
+        body.pilot = self.stand.pilot(former=former, room=former.room)
+        self.digest(self.stand.last)
+        body.contact = self.stand.now
+        self.commit()
+
+    def _guard(self, body: Body) -> None:
+        """The guard beside the payloads kills exclusive ones that lost contact."""
+        if self.stand.now - body.contact > TIMING.kill_after:
+            for attempt in [a for a in body.running if body.rerun[a] == "exclusive"]:
+                self._end(body, attempt, "returned")
+
+    @precondition(lambda self: self.bodies)
+    @rule(
+        data=st.data(), lose=st.booleans(), durable=st.booleans(), start=st.booleans(), ends=st.lists(_END, max_size=3)
+    )  # fmt: skip
+    def talk(self, data: st.DataObject, lose: bool, durable: bool, start: bool, ends: list[str]) -> None:
+        """A pilot starts and ends what it likes and says so; its reply may be lost, then it says the same again."""
+        self._turn(data.draw(st.sampled_from(self.bodies)), lose, durable, start, ends)
+
+    @precondition(lambda self: self.bodies)
+    @rule(rounds=st.integers(1, 4), pause=st.sampled_from([0.0, 1.0, 10.0]), ends=st.lists(_END, max_size=3))
+    def work(self, rounds: int, pause: float, ends: list[str]) -> None:
+        """An ordinary while: every pilot speaks in turn."""
+        for _ in range(rounds):
+            for body in list(self.bodies):
+                self._turn(body, False, True, True, ends)
+            self.stand.now += pause
+            self.do(Tick())
+
+    @precondition(lambda self: self.bodies)
+    @rule(rounds=st.integers(1, 3))
+    def start_all(self, rounds: int) -> None:
+        """Every pilot gets work and begins it; nothing ends."""
+        for _ in range(rounds):
+            for body in list(self.bodies):
+                self._turn(body, False, True, True, [])
+
+    def _turn(self, body: Body, lose: bool, durable: bool, start: bool, ends: list[str]) -> None:
+        self._guard(body)
+        if start:
+            body.running = dict.fromkeys(body.running, "running")
+        begun = [a for a, stage in body.running.items() if stage == "running"]
+        for attempt, end in zip(begun, ends, strict=False):
+            self._end(body, attempt, end)
+        if body.leaving:
+            for attempt in [a for a, stage in body.running.items() if stage == "leased"]:
+                self._end(body, attempt, "returned")
+        if body.unanswered:
+            exchange, _ = body.flights[min(body.unanswered)]
+            body.unanswered.discard(exchange.seq)
+        elif len(body.flights) < 2:
+            exchange = self._compose(body)
+        else:
+            return
+        body.flights[exchange.seq] = (exchange, self.stand.now)
+        self.lose_next = lose
+        self._say(body, exchange, durable)
+        self.lose_next = False
+
+    def _compose(self, body: Body) -> Exchange:
+        riding = {r.attempt for exchange, _ in body.flights.values() for r in exchange.reports}
+        fresh = [report for attempt, report in body.ended.items() if attempt not in riding]
+        self.successes |= {r.attempt for r in fresh if r.outcome == "succeeded"}
+        held = {**body.running, **dict.fromkeys(body.ended, "done")}
+        return body.pilot.make(fresh, leaving=body.leaving, held=held)
+
+    def _say(self, body: Body, exchange: Exchange, durable: bool) -> None:
+        try:
+            self.do(Talk(exchange), durable)
+        except Conflict as error:
+            if error.code == "re_enrol":
+                if body.leaving and not body.running and not body.ended:
+                    self.bodies.remove(body)
+                else:
+                    self._re_enrol(body)
+            else:
+                assert error.code == "replay"
+                del body.flights[exchange.seq]
+
+    @precondition(lambda self: any(body.flights for body in self.bodies))
+    @rule(data=st.data())
+    def duplicate(self, data: st.DataObject) -> None:
+        """The network delivers an exchange that is still open once more."""
+        body = data.draw(st.sampled_from([b for b in self.bodies if b.flights]))
+        exchange, _ = data.draw(st.sampled_from(list(body.flights.values())))
+        self._say(body, exchange, durable=True)
+
+    @precondition(lambda self: self.bodies and self.model.tasks)
+    @rule(
+        data=st.data(), number=st.integers(1, 4), back=st.integers(0, 2),
+        outcome=st.sampled_from(["succeeded", "failed", "returned"]),
+    )  # fmt: skip
+    def babble(self, data: st.DataObject, number: int, back: int, outcome: str) -> None:
+        """A pilot reports an attempt that it does not run: late, doubled, another's, or of nobody."""
+        body = data.draw(st.sampled_from(self.bodies))
+        task = data.draw(st.sampled_from(sorted(self.model.tasks)))
+        attempt = str(AttemptId(*task, number, max(1, self.stand.engine.state.incarnation - back)))
+        if attempt in body.running or attempt in body.ended or len(body.flights) >= 2 or body.unanswered:
+            return
+        body.ended[attempt] = Report(attempt, outcome, started=1.0)
+        exchange = self._compose(body)
+        body.flights[exchange.seq] = (exchange, self.stand.now)
+        self._say(body, exchange, durable=True)
+
+    @precondition(lambda self: self.bodies)
+    @rule(data=st.data(), known=st.booleans(), dice=_RARE)
+    def die(self, data: st.DataObject, known: bool, dice: int) -> None:
+        """A pilot's machine is gone, with everything on it."""
+        if dice < 2:
+            return
+        body = data.draw(st.sampled_from(self.bodies))
+        self.bodies.remove(body)
+        if known:
+            self.stand.bury(body.pilot)
+            self.digest(self.stand.last)
+            self.commit()
+
+    @precondition(lambda self: self.bodies)
+    @rule(data=st.data(), dice=_RARE)
+    def drain(self, data: st.DataObject, dice: int) -> None:
+        if dice < 3:
+            return
+        body = data.draw(st.sampled_from(self.bodies))
+        self.do(Drain((body.pilot.name,), "maintenance"))
+
+    # --- time and the server
+    @rule(jump=st.sampled_from([0.01, 1.0, 9.0, 11.0, 16.0, 31.0, 76.0, 76.0, 300.0, 920.0]))
+    def tick(self, jump: float) -> None:
+        self.stand.now += jump
+        self.do(Tick())
+        due = self.stand.engine.deadline()
+        assert due is None or due > self.stand.now, "a deadline that has passed: a loop without rest"
+
+    @rule(clean=st.booleans(), dice=_RARE)
+    def restart(self, clean: bool, dice: int) -> None:
+        """The server ends, in order or by a crash that takes what was not committed, and starts again."""
+        if dice < 2:
+            return
+        if clean:
+            self.commit()
+            self.stand.restart()
+        else:
+            self.later = []
+            self.model = copy.deepcopy(self.saved)
+            self.stand.crash()
+        for body in self.bodies:
+            body.unanswered |= set(body.flights)  # every connection broke
+        self.digest(self.stand.last)
+        self.commit()
+
+    # --- always
+    @invariant()
+    def every_index_adds_up(self) -> None:
+        assert self.stand.engine.check() == []
+
+    @invariant()
+    def the_engine_agrees_on_what_is_final(self) -> None:
+        for run in self.stand.engine.state.runs.values():
+            for array in run.arrays:
+                for element in range(array.first, array.first + array.count):
+                    assert (array.state_of(element) is None) == bool(
+                        self.model.tasks[TaskId(run.number, element)].final
+                    )
+
+    @invariant()
+    def everything_that_waits_has_a_reason(self) -> None:
+        for task, fate in self.model.tasks.items():
+            if not fate.final:
+                state, reasons = self.stand.engine.why(task, self.stand.now)
+                assert state not in ("final", "finished")
+                assert all(reason.text for reason in reasons)
+                assert reasons
+
+    @invariant()
+    def no_array_runs_more_than_it_allows(self) -> None:
+        for run, limits in self.model.limits.items():
+            if run in self.stand.engine.state.runs and run not in self.model.adopted:
+                for elements, most in limits:
+                    array = self.stand.engine.state.runs[run].array_of(elements.start)
+                    assert array is not None
+                    assert sum(1 for task in array.tasks.values() if task.live) <= most
+
+    @invariant()
+    def nothing_waits_for_what_cannot_happen(self) -> None:
+        for task, fate in self.model.tasks.items():
+            if not fate.final:
+                bad_parents = [p for p in fate.parents if self.model.tasks[p].final not in ("", "succeeded")]
+                assert not bad_parents, f"{task} waits for {bad_parents}"
+
+
+QueueMachine.TestCase.settings = settings(stateful_step_count=40)
+TestQueueMachine = QueueMachine.TestCase

@@ -1,0 +1,274 @@
+"""An engine on a test stand: the real database in memory beside it, and pilots that say what a test has them say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from shoal.db.reader import Reader
+from shoal.db.sqlite import Database
+from shoal.engine.changes import Answer, Change, Outcome, TaskRow
+from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
+from shoal.engine.engine import Engine
+from shoal.engine.records import Task
+from shoal.engine.why import Reason
+from shoal.model.event import Event
+from shoal.model.ids import TaskId
+from shoal.model.timing import Timing
+from shoal.wire.messages import (
+    PROTOCOL,
+    Exchange,
+    Former,
+    Held,
+    Lease,
+    Order,
+    Register,
+    Registered,
+    Reply,
+    Report,
+    Room,
+)
+from shoal.wire.submission import canonical, parse_submission
+
+OWNER = "ann"
+
+
+class Stand:
+    """One server's thought and memory, and a clock that stands still until it is told to move."""
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing()
+        self.rng = Random(7)
+        self.now = 1_000.0
+        self.database = Database.open(":memory:", durability="normal")
+        self.reader = Reader.on(self.database)
+        self.pending: list[Change] = []  # not yet committed
+        self.journal: list[Event] = []
+        self.answers: list[Answer] = []
+        self.last = Outcome()
+        self.engine = self._start()
+
+    def _start(self) -> Engine:
+        self.database.raise_incarnation(self.now)
+        engine = Engine(self.database.snapshot(), self.timing, self.rng, self.now)
+        self._take(engine.started(self.now))
+        return engine
+
+    def _take(self, outcome: Outcome) -> Outcome:
+        self.last = outcome
+        self.pending += outcome.changes
+        self.journal += [change for change in outcome.changes if isinstance(change, Event)]
+        self.answers += outcome.answers
+        return outcome
+
+    # --- time and disk
+    def do(self, command: Command) -> Outcome:
+        """Hand the engine a command."""
+        return self._take(self.engine.handle(command, self.now))
+
+    def commit(self) -> None:
+        """Make durable what is not yet."""
+        self.database.apply(self.pending)
+        self.pending = []
+
+    def restart(self) -> None:
+        """Stop in order and start again."""
+        self.commit()
+        self.engine = self._start()
+
+    def crash(self) -> None:
+        """Die with what is not committed, and start again."""
+        lost = {change.seq for change in self.pending if isinstance(change, Event)}
+        self.journal = [event for event in self.journal if event.seq not in lost]
+        self.pending = []
+        self.engine = self._start()
+
+    def pass_time(self, seconds: float) -> Outcome:
+        """Let time pass, and have the engine notice."""
+        self.now += seconds
+        return self.do(Tick())
+
+    # --- people
+    def submit(self, *tasks: dict[str, Any], **more: Any) -> int:
+        """Submit these, have them accepted, and return the run's number."""
+        run = int(self.send_run(*tasks, **more)["run"][1:])
+        self.commit()
+        self.do(Accept(run))
+        return run
+
+    def send_run(self, *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Submit as the server's edge does; the tasks are handed out only after `Accept`."""
+        body = {"tasks": [{"command": ["true"], **task} for task in tasks], **more}
+        digest = hashlib.sha256(canonical(body).encode()).hexdigest()
+        result: dict[str, Any] = self.do(Submit(parse_submission(body), OWNER, digest)).result
+        return result
+
+    def cancel(self, *targets: int | TaskId) -> dict[str, int]:
+        """Cancel, as a person would."""
+        result: dict[str, int] = self.do(Cancel(tuple(targets))).result
+        return result
+
+    def retry(self, run: int, element: int | None = None) -> int:
+        """Retry, as the server's edge does it: rows from the database."""
+        self.commit()
+        loaded = self.database.load_run(run)
+        assert loaded is not None
+        rows, spans = self.database.failed_rows(run, element)
+        self.engine.load(*loaded)
+        return int(self.do(Retry(run, tuple(rows), tuple(spans))).result["tasks"])
+
+    def drain(self, *pilots: FakePilot, why: str = "maintenance") -> None:
+        """Ask pilots to end."""
+        self.do(Drain(tuple(p.name for p in pilots), why))
+
+    def bury(self, pilot: FakePilot) -> None:
+        """A pilot's process is known to be dead."""
+        self.do(Bury(pilot.name, "its process ended"))
+
+    # --- pilots
+    def pilot(self, cores: int = 1, *, former: FakePilot | None = None, **more: Any) -> FakePilot:
+        """Take a pilot in."""
+        was = Former(former.name, former.session) if former is not None else None
+        room = more.pop("room", Room(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
+        register = Register(PROTOCOL, "0", more.pop("host", "host"), "id", room, former=was, **more)
+        registered: Registered = self.do(Enrol(register, OWNER, "local")).result
+        pilot = FakePilot(self, registered, room)
+        if former is not None:
+            pilot.held, pilot.seq = dict(former.held), former.seq
+        return pilot
+
+    # --- looking
+    def task(self, run: int, element: int = 1) -> Task:
+        """A task that is in memory."""
+        array = self.engine.state.runs[run].array_of(element)
+        assert array is not None
+        return array.tasks[element]
+
+    def state(self, run: int, element: int = 1) -> str:
+        """A task's state, wherever it rests; a final one is looked up in the committed rows."""
+        self.commit()
+        array = self.engine.state.runs[run].array_of(element) if run in self.engine.state.runs else None
+        where = array.state_of(element) if array is not None else None
+        if where is not None:
+            return str(where)
+        spans = [span["state"] for span in self.reader.spans(run) if span["low"] <= element < span["high"]]
+        found = self.reader.task(run, element)
+        assert (found is not None) != bool(spans), "final in one place"
+        return str(found["state"] if found is not None else spans[0])
+
+    def row(self, run: int, element: int = 1) -> TaskRow:
+        """A task's committed row."""
+        self.commit()
+        connection = self.database.connection
+        return TaskRow._make(
+            connection.execute("SELECT * FROM tasks WHERE run = ? AND element = ?", (run, element)).fetchone()
+        )
+
+    def why(self, run: int, element: int = 1) -> Reason:
+        """Why a task stands where it stands."""
+        _, reasons = self.engine.why(TaskId(run, element), self.now)
+        return reasons[0]
+
+    def events(self, kind: str) -> list[Event]:
+        """The journal's lines of one kind."""
+        return [event for event in self.journal if event.kind == kind]
+
+    def sound(self) -> bool:
+        """Does everything add up? Fails with what does not."""
+        assert self.engine.check() == []
+        return True
+
+
+class FakePilot:
+    """A pilot by hand: it holds what it was leased until a test says how that ended."""
+
+    def __init__(self, stand: Stand, registered: Registered, room: Room) -> None:
+        self.stand, self.room = stand, room
+        self.name, self.session = registered.pilot, registered.session
+        self.seq = 0
+        self.ack = 0
+        self.held: dict[str, str] = {}  # attempt -> stage
+        self.sent: dict[int, Exchange] = {}
+        self.exchange: Exchange | None = None
+
+    def make(self, reports: Sequence[Report] = (), **more: Any) -> Exchange:
+        """The next exchange, not yet sent."""
+        self.seq += 1
+        held = more.pop("held", None)
+        held = self.held if held is None else held
+        fields: dict[str, Any] = {
+            "protocol": PROTOCOL, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.ack,
+            "free": self.room, "held": [Held(a, s) for a, s in held.items()], "reports": list(reports),
+        }  # fmt: skip
+        self.exchange = Exchange(**{**fields, **more})
+        return self.exchange
+
+    def send(self, exchange: Exchange) -> Answer | None:
+        """Send an exchange; its answer, if it was not parked."""
+        outcome = self.stand.do(Talk(exchange))
+        found = [a for a in outcome.answers if (a.pilot, a.seq) == (self.name, exchange.seq)]
+        return found[0] if found else None
+
+    def talk(self, *reports: Report, **more: Any) -> Reply:
+        """Say and hear: leases are taken, reported attempts forgotten. Nothing new is an empty reply."""
+        for report in reports:
+            self.held.pop(report.attempt, None)
+        exchange = self.make(reports, **more)
+        answer = self.send(exchange)
+        return self.hear(answer.reply) if answer is not None else Reply(exchange.seq, 0)
+
+    def hear(self, reply: Reply) -> Reply:
+        """Take a reply in."""
+        self.ack = max(self.ack, reply.seq)
+        for lease in reply.leases:
+            self.held.setdefault(lease.attempt, "leased")
+        return reply
+
+    def pull(self, **more: Any) -> list[Lease]:
+        """Ask for work."""
+        return self.talk(**more).leases
+
+    def work(self) -> str:
+        """Ask for work, start the first of it, and say so; its attempt."""
+        (lease, *_) = self.pull()
+        self.run(lease.attempt)
+        return lease.attempt
+
+    def run(self, *attempts: str) -> Reply:
+        """Say that attempts have begun (all, if none is named)."""
+        for attempt in attempts or list(self.held):
+            self.held[attempt] = "running"
+        return self.talk()
+
+    def verdict(self, report: Report) -> str:
+        """Report, and hear what became of it."""
+        (found,) = self.talk(report).verdicts
+        assert found.attempt == report.attempt
+        return found.verdict
+
+    def orders(self, kind: str, **more: Any) -> list[Order]:
+        """The orders of one kind that an exchange brings."""
+        return [order for order in self.talk(**more).orders if order.kind == kind]
+
+
+def good(attempt: str, **more: Any) -> Report:
+    """It succeeded."""
+    return Report(attempt, "succeeded", **{"exit_code": 0, "started": 1.0, "duration": 5.0, **more})
+
+
+def bad(attempt: str, **more: Any) -> Report:
+    """It failed."""
+    return Report(attempt, "failed", **{"cause": "task_error", "exit_code": 1, "started": 1.0, "duration": 5.0, **more})
+
+
+def back(attempt: str, **more: Any) -> Report:
+    """The pilot gives it back."""
+    return Report(attempt, "returned", **{"message": "the pilot ends", **more})
+
+
+def tables(row: TaskRow) -> list[Any]:
+    """The live copies that a row remembers."""
+    return list(json.loads(row.live)) if row.live else []

@@ -1,0 +1,132 @@
+"""The machine as a whole: its journal, its deadlines, and the check that finds what does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shoal.engine.state import State
+from shoal.model.event import KINDS
+from shoal.model.states import TaskState
+from shoal.wire.messages import Room
+from tests.unit.engine.stand import Stand, bad, good
+
+
+def busy_stand() -> Stand:
+    """Something of everything."""
+    stand = Stand()
+    stand.submit({"name": "a", "array": "1-6"}, {"name": "b", "after": ["a"]}, {"rerun": "exclusive"})
+    pilot = stand.pilot(4)
+    one, two, *_ = (lease.attempt for lease in pilot.pull())
+    pilot.run()
+    pilot.talk(good(one), bad(two))
+    lost = stand.pilot(4)
+    lost.pull()
+    lost.run()
+    stand.bury(lost)
+    return stand
+
+
+def test_the_journal_has_no_gaps_and_only_known_words() -> None:
+    stand = busy_stand()
+    stand.drain()
+    stand.cancel(1)
+    stand.restart()
+    assert [event.seq for event in stand.journal] == list(range(1, len(stand.journal) + 1))
+    assert {event.kind for event in stand.journal} <= set(KINDS)
+    assert len({event.kind for event in stand.journal}) >= 9
+
+
+def test_every_word_of_the_journal_is_written_somewhere_once() -> None:
+    assert all(text for text in KINDS.values())
+    assert len(KINDS) == 21
+
+
+def test_a_tick_at_the_deadline_moves_the_deadline_on() -> None:
+    stand = busy_stand()
+    for _ in range(200):
+        due = stand.engine.deadline()
+        if due is None:
+            break
+        stand.now = max(stand.now, due)
+        stand.pass_time(0)
+        after = stand.engine.deadline()
+        assert after is None or after > stand.now, "a loop without rest"
+    else:
+        pytest.fail("it never came to rest")
+    assert stand.engine.state.pilots == {}
+
+
+def test_an_idle_engine_asks_for_no_tick() -> None:
+    assert Stand().engine.deadline() is None
+
+
+def test_there_is_work_until_every_task_is_final() -> None:
+    stand = Stand()
+    assert not stand.engine.busy
+    run = stand.submit({})
+    assert stand.engine.busy
+    stand.cancel(run)
+    assert not stand.engine.busy
+
+
+def forget_ready(state: State) -> None:
+    state.runs[1].arrays[0].todo.clear()
+
+
+def miscount_live(state: State) -> None:
+    state.runs[1].arrays[0].live += 1
+
+
+def miscount_success(state: State) -> None:
+    state.runs[1].arrays[0].succeeded += 1
+
+
+def take_out_of_class(state: State) -> None:
+    for array in state.runs[1].arrays:
+        array.queued = False
+
+
+def forget_the_parent(state: State) -> None:
+    state.runs[1].arrays[1].unmet.clear()
+
+
+def forget_the_deadline(state: State) -> None:
+    assert state.orphans
+    state.orphans.clear()
+
+
+def leak_room(state: State) -> None:
+    next(iter(state.pilots.values())).free = Room(99)
+
+
+def forget_an_attempt(state: State) -> None:
+    next(iter(state.pilots.values())).live.popitem()
+
+
+def finish_too_early(state: State) -> None:
+    state.runs[1].finished = 1.0
+
+
+def wrong_state(state: State) -> None:
+    next(task for task in state.runs[1].arrays[0].tasks.values() if task.live).state = TaskState.READY
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        forget_ready, miscount_live, miscount_success, take_out_of_class, forget_the_parent, forget_the_deadline, leak_room,
+        forget_an_attempt, finish_too_early, wrong_state,
+    ],
+)  # fmt: skip
+def test_the_check_finds_every_planted_damage(damage: Callable[[State], None]) -> None:
+    stand = Stand()
+    stand.submit({"name": "a", "array": "1-6"}, {"name": "b", "after": ["a"]}, {"rerun": "exclusive", "priority": 9})
+    gone = stand.pilot(1)
+    gone.work()
+    stand.bury(gone)
+    stand.pilot(2).pull()
+    assert stand.sound()
+    damage(stand.engine.state)
+    assert stand.engine.check() != []
