@@ -38,7 +38,9 @@ def memory(server: Serving) -> None:
 def listings(server: Serving) -> None:
     """Wall time of the reading commands with 100,000 finished tasks in one run, median of 5."""
     client = server.client
-    client.submit({"tasks": [{"command": ["true", "{i}"], "array": "1-100000"}], "cwd": "/", "name": "listed", "key": "b"})
+    client.submit(
+        {"tasks": [{"command": ["true", "{i}"], "array": "1-100000"}], "cwd": "/", "name": "listed", "key": "b"}
+    )
     client.cancel(["r1"])
     run_until([EmulatedPilot(server.url, server.token) for _ in range(4)], 100_000)
     env = {**os.environ, "XDG_STATE_HOME": str(server.state.parent)}
@@ -50,7 +52,9 @@ def listings(server: Serving) -> None:
         times = []
         for _ in range(5):
             began = time.monotonic()
-            done = subprocess.run([sys.executable, "-m", "shoal.cli", *words], env=env, capture_output=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "shoal.cli", *words], env=env, capture_output=True, check=False
+            )
             times.append(time.monotonic() - began)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode())

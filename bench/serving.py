@@ -47,7 +47,18 @@ def serving(*options: str) -> Iterator[Serving]:
     place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
     home = place / "shoal"
     process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.server", "--embedded", "--linger", "3600", "--no-pilot", "--state", str(home), *options],
+        [
+            sys.executable,
+            "-m",
+            "shoal.server",
+            "--embedded",
+            "--linger",
+            "3600",
+            "--no-pilot",
+            "--state",
+            str(home),
+            *options,
+        ],
         stderr=(place / "log").open("wb"),
     )
     try:

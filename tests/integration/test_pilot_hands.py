@@ -521,10 +521,8 @@ def test_a_killed_pilot_leaves_no_task_running(world: World) -> None:
     world.until(lambda: len(world.processes()) == 3)
     guard = world.guard_of(pilot)
     pilot.kill()
-    killed_at = time.monotonic()
-    world.until(lambda: not world.processes(), 2.0)
-    world.until(lambda: not Path(f"/proc/{guard}").exists(), 2.0)
-    assert time.monotonic() - killed_at < 2.0
+    world.until(lambda: not world.processes())
+    world.until(lambda: not Path(f"/proc/{guard}").exists())
     assert list(world.tmp.glob("*/*")) == []
 
 

@@ -129,8 +129,8 @@ class QueueMachine(RuleBasedStateMachine):
             self._attempt_event(event, task)
 
     def _attempt_event(self, event: Event, task: TaskId) -> None:
-        fate = self.model.tasks[task]
-        gone = {a for a in fate.live if a.number == event.attempt}
+        fate, number = self.model.tasks[task], event.attempt or 0
+        gone = {a for a in fate.live if a.number == number}
         if event.kind == "task_retried":
             fate.failures += 1
             assert fate.failures <= fate.retries, "more retries than were granted"
@@ -144,7 +144,7 @@ class QueueMachine(RuleBasedStateMachine):
         elif event.kind == "task_adopted" and event.data["how"] == "living copy":
             assert fate.rerun == "safe"
             assert not fate.final
-            fate.highest = max(fate.highest, event.attempt)
+            fate.highest = max(fate.highest, number)
             self.model.adopted.add(task.run)
 
     def _leased(self, attempt: AttemptId) -> None:
@@ -343,9 +343,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.commit()
 
     # --- pilots
-    @initialize(cores=st.integers(1, 3))
-    def first_pilot(self, cores: int) -> None:
+    @initialize(cores=st.integers(1, 3), width=st.integers(2, 5), rerun=_RERUN, retries=st.integers(0, 2))
+    def first_pilot_and_first_run(self, cores: int, width: int, rerun: str, retries: int) -> None:
         self.enrol(cores)
+        self.submit(width, rerun, retries, None, 1, 1, None, "")
 
     @precondition(lambda self: len(self.bodies) < 4)
     @rule(cores=st.integers(1, 3))
@@ -354,6 +355,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.digest(self.stand.last)
         self.bodies.append(Body(pilot, contact=self.stand.now))
         self.commit()
+
+    def known(self) -> list[Body]:
+        """The bodies that the server knows by their present name."""
+        return [body for body in self.bodies if body.pilot.name in self.stand.engine.state.pilots]
 
     def _re_enrol(self, body: Body) -> None:
         """The server does not know us any more: the same machine under a new name."""
@@ -389,6 +394,14 @@ class QueueMachine(RuleBasedStateMachine):
                 self._turn(body, False, True, True, ends)
             self.stand.now += pause
             self.do(Tick())
+
+    @precondition(lambda self: self.bodies)
+    @rule(end=_END, durable=st.booleans())
+    def finish_one(self, end: str, durable: bool) -> None:
+        """Whoever runs something ends the oldest of it."""
+        for body in list(self.bodies):
+            if "running" in body.running.values():
+                self._turn(body, False, durable, True, [end])
 
     @precondition(lambda self: self.bodies)
     @rule(rounds=st.integers(1, 3))
@@ -448,18 +461,20 @@ class QueueMachine(RuleBasedStateMachine):
         exchange, _ = data.draw(st.sampled_from(list(body.flights.values())))
         self._say(body, exchange, durable=True)
 
-    @precondition(lambda self: self.bodies and self.model.tasks)
+    @precondition(lambda self: self.known() and self.model.tasks)
     @rule(
         data=st.data(), number=st.integers(1, 4), back=st.integers(0, 2),
         outcome=st.sampled_from(["succeeded", "failed", "returned"]),
     )  # fmt: skip
     def babble(self, data: st.DataObject, number: int, back: int, outcome: str) -> None:
         """A pilot reports an attempt that it does not run: late, doubled, another's, or of nobody."""
-        body = data.draw(st.sampled_from(self.bodies))
+        body = data.draw(st.sampled_from(self.known()))
         task = data.draw(st.sampled_from(sorted(self.model.tasks)))
         attempt = str(AttemptId(*task, number, max(1, self.stand.engine.state.incarnation - back)))
         if attempt in body.running or attempt in body.ended or len(body.flights) >= 2 or body.unanswered:
             return
+        if parse_attempt(attempt) in self.stand.engine.state.pilots[body.pilot.name].live:
+            return  # the reply that brings it is under way: not even this pilot lies about what it will run
         body.ended[attempt] = Report(attempt, outcome, started=1.0)
         exchange = self._compose(body)
         body.flights[exchange.seq] = (exchange, self.stand.now)
@@ -487,15 +502,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.do(Drain((body.pilot.name,), "maintenance"))
 
     # --- time and the server
-    @rule(jump=st.sampled_from([0.01, 1.0, 9.0, 11.0, 16.0, 31.0, 76.0, 76.0, 300.0, 920.0]))
+    @rule(jump=st.sampled_from([0.01, 1.0, 1.0, 9.0, 9.0, 11.0, 16.0, 31.0, 76.0, 300.0, 920.0]))
     def tick(self, jump: float) -> None:
         self.stand.now += jump
         self.do(Tick())
         due = self.stand.engine.deadline()
         assert due is None or due > self.stand.now, "a deadline that has passed: a loop without rest"
 
-    @rule(clean=st.booleans(), dice=_RARE)
-    def restart(self, clean: bool, dice: int) -> None:
+    @rule(clean=st.booleans(), dice=_RARE, soon=st.booleans())
+    def restart(self, clean: bool, dice: int, soon: bool) -> None:
         """The server ends, in order or by a crash that takes what was not committed, and starts again."""
         if dice < 2:
             return
@@ -510,6 +525,8 @@ class QueueMachine(RuleBasedStateMachine):
             body.unanswered |= set(body.flights)  # every connection broke
         self.digest(self.stand.last)
         self.commit()
+        for body in list(self.bodies) if soon else []:
+            self._turn(body, False, True, True, [])
 
     # --- always
     @invariant()

@@ -245,10 +245,11 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     reopened = run.finished is not None
     rows = [row for row in command.rows if row.element in _array(run, row.element).done]
     for row in rows:
-        if row.live and state.now < (row.ended or state.now) + state.timing.hold + state.timing.margin:
+        wait = (row.ended or state.now) + state.timing.hold + state.timing.margin - state.now
+        if row.live and wait > 0:
             raise Conflict(
                 f"{TaskId(row.run, row.element)} is still being stopped on its pilot", code="still_stopping",
-                hint="it must never run twice at once: try again in a moment",
+                hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
             )  # fmt: skip
     spans = [span for span in command.spans if span[0] in _array(run, span[0]).done]
     _check_parents(run, [row.element for row in rows], spans)

@@ -100,7 +100,8 @@ def _live(state: State, task: Task) -> Reason:
             parts.append(
                 f"attempt {attempt.id.text} is with {pilot.name} ({pilot.host}) for {age} and has not started yet"
             )
-    return Reason("; ".join(parts), f"`shoal logs {task.id}` shows its output so far")
+    here = any(attempt.running and attempt.pilot in state.pilots for attempt in task.live.values())
+    return Reason("; ".join(parts), f"`shoal logs {task.id}` shows its output so far" if here else "")
 
 
 def why_run(state: State, run: Run) -> list[Reason]:

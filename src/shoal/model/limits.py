@@ -9,7 +9,6 @@ MAX_DEPTH = 32
 MAX_DIGITS = 64
 MAX_PAGE = 1_000
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
-MAX_URL = 8_000
 
 # --- what one submission may hold
 MAX_SPECS = 10_000

@@ -180,7 +180,7 @@ class Agent:
             if self.reports.pop(report.attempt, None) is not None:
                 actions.append(Settle(report.attempt, verdicts.get(report.attempt) in ("recorded", "adopted")))
         for lease in reply.leases:
-            self._take(lease)
+            self._take(lease, now - flight.sent_at)
         for order in reply.orders:
             self._obey(order, actions)
 
@@ -246,7 +246,7 @@ class Agent:
                     actions.append(Stop(attempt, event.why))
 
     # --- leases and orders
-    def _take(self, lease: Lease) -> None:
+    def _take(self, lease: Lease, age: float) -> None:
         if lease.attempt in self._seen:
             return
         self._seen[lease.attempt] = None
@@ -254,6 +254,9 @@ class Agent:
             self._seen.popitem(last=False)
         if self.leaving:
             self._give_back(lease, self.leaving)
+        elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
+            # The lease is the start, and it came too late: another may run it by now [B0.4].
+            self._give_back(lease, f"its lease was {age:.0f} s on the way")
         elif lease.room.cores > self.room.cores or lease.room.gpus > self.room.gpus:
             self._give_back(lease, "it is larger than this pilot")
         else:

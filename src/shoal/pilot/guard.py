@@ -315,6 +315,7 @@ class Guard:
 def _be_guard(sock: socket.socket) -> None:
     """The guard's process from its first moment."""
     tree.set_name("shoal-guard")
+    os.setsid()  # what is sent to the pilot's whole group must not take its guard too
     tree.become_subreaper()
     os.chdir("/")
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)

@@ -8,6 +8,7 @@ import os
 import subprocess
 from typing import Any, Optional
 
+from shoal.pilot import tree
 from shoal.pilot.streams import open_stream
 
 # The host lacks something: the task may do well elsewhere.
@@ -63,6 +64,9 @@ def _popen(order: dict[str, Any], opened: list[int]) -> subprocess.Popen[bytes]:
             env=order["env"],
             start_new_session=True,
             umask=order["umask"],
+            # An exclusive task must not outlive a guard that is killed together with its pilot. Only here, since
+            # a function between fork and exec makes a start slower.
+            preexec_fn=tree.die_with_parent if order["exclusive"] else None,
         )
     except OSError as error:
         raise _explain(error, order["argv"], order["cwd"]) from None

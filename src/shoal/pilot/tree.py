@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Optional
 
-_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
 _MARK = b"SHOAL_ATTEMPT="
@@ -44,6 +44,11 @@ def become_subreaper() -> None:
 def become_private() -> None:
     """No other process of this user may trace us or read our memory and environment [S7]."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def die_with_parent() -> None:
+    """The kernel kills us when our parent dies, whatever killed it."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def set_name(name: str) -> None:

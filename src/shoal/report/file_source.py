@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from shoal.db.endings import ending_of
 from shoal.db.place import explained
 from shoal.db.reader import Gone, Reader
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
 from shoal.model.limits import MAX_PAGE
-from shoal.model.states import PilotState, TaskState
 from shoal.report.source import Json, named, waits_for
 from shoal.wire.task import parse_spec
 
@@ -146,31 +146,21 @@ class FileSource:
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is where it is; what is final needs no engine to tell."""
-        if is_pilot(target):
-            with self._explained():
-                pilot = self._reader.pilot(target)
-            if pilot is None:
-                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
-            if pilot["state"] == PilotState.GONE.value:
-                return _final(target, pilot["state"], pilot["reason"])
-        elif isinstance(parse_target(target), TaskId):
-            found = self.task(target)
-            row = found["task"] or found["span"] or {}
-            if TaskState(found["state"]).final:
-                return _final(target, found["state"], row.get("message") or row.get("cause") or "")
-        else:
-            run = self.run(target)
-            if run["finished"] is not None:
-                counts = ", ".join(f"{count} {state}" for state, count in run["counts"].items() if count)
-                return _final(target, "finished", f"all its tasks are final: {counts}")
+        found = target if is_pilot(target) else parse_target(target)
+        if isinstance(found, TaskId):
+            self.task(target)  # says so if there is none
+        elif isinstance(found, int):
+            self.run(target)
+        elif self._reader.pilot(target) is None:
+            raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
+        with self._explained():
+            over = ending_of(self._reader, found)
+        if over is not None:
+            return {"target": target, **over}
         return engine_why(self._state, target)
 
     def _explained(self) -> Any:
         return explained(str(self._state / DATABASE))
-
-
-def _final(target: str, state: str, text: str) -> Json:
-    return {"target": target, "state": state, "reasons": [{"text": text, "fix": ""}] if text else []}
 
 
 def no_run(run: str) -> NotFound:

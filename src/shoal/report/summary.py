@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.model.quantities import show_duration
+from shoal.report.phrases import FINAL, done_of, many
 from shoal.report.source import Json, Source
 
 SAMPLE = 10_000  # durations kept for the median; beyond that a fair sample
 MAX_GROUPS = 100
 MAX_NAMES = 1_000
-_FINAL = ("succeeded", "failed", "cancelled", "lost")
 # What a person should try next, by cause.
 NEXT: dict[str, str] = {
     "task_error": "shoal logs {task} --stderr",
@@ -74,7 +74,7 @@ class Tally:
         kind, data = event["kind"], event.get("data") or {}
         if kind == "task_finished":
             self._finish(task_of(event), data)
-        elif kind == "tasks_cancelled":
+        elif kind == "tasks_closed":
             self._close(event, data)
         elif kind == "task_retried":
             self.retried[str(data.get("cause", "task_error"))] += 1
@@ -148,6 +148,10 @@ class Tally:
         elif (at := self._rng.randrange(self._seen)) < SAMPLE:
             self._sample[at] = duration
 
+    def adds_up(self, info: Mapping[str, Any]) -> bool:
+        """Were all events there that made the run what it is? Pruned and unread ones are missed here."""
+        return all(self.states[state] == info["counts"].get(state, 0) for state in FINAL)
+
     def quantile(self, share: float) -> float | None:
         """The duration that this share of successful tasks stays within."""
         if not self._sample:
@@ -160,38 +164,30 @@ class Tally:
         told: list[str] = []
         if self.reused:
             origin = f" from {', '.join(self.reused_from[:3])}" if self.reused_from else ""
-            told.append(f"{_tasks(self.reused)} not run again: the results were taken over{origin}.")
+            told.append(f"{many(self.reused, 'task')} not run again: the results were taken over{origin}.")
         if self.retried:
             causes = ", ".join(f"{cause} {count}" for cause, count in self.retried.most_common())
-            told.append(f"{_many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
+            told.append(f"{many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
         if self.lost_pilots:
             names = ", ".join(sorted(self.lost_pilots)[:5])
             count = sum(self.lost_pilots.values())
             told.append(
-                f"{_many(len(self.lost_pilots), 'pilot')} went silent or ended ({names}) with {_tasks(count)};"
+                f"{many(len(self.lost_pilots), 'pilot')} went silent or ended ({names}) with {many(count, 'task')};"
                 " such tasks run elsewhere and burn no retry."
             )
         if self.adopted:
             told.append(
-                f"{_many(self.adopted, 'result or copy', 'results or copies')} of an attempt given up was kept."
+                f"{many(self.adopted, 'result or copy', 'results or copies')} of an attempt given up was kept."
             )
         if self.returned:
-            told.append(f"{_many(self.returned, 'attempt')} given back by a pilot and handed out again.")
+            told.append(f"{many(self.returned, 'attempt')} given back by a pilot and handed out again.")
         if self.refused:
-            told.append(f"{_many(self.refused, 'report')} came too late and did not count: each result stands once.")
+            told.append(f"{many(self.refused, 'report')} came too late and did not count: each result stands once.")
         if self.states["cancelled"]:
-            told.append(f"{_tasks(self.states['cancelled'])} cancelled.")
+            told.append(f"{many(self.states['cancelled'], 'task')} cancelled.")
         if self.reset:
-            told.append(f"{_tasks(self.reset)} made ready again by `shoal retry`.")
+            told.append(f"{many(self.reset, 'task')} made ready again by `shoal retry`.")
         return told
-
-
-def _many(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
-
-
-def _tasks(count: int) -> str:
-    return f"{count:,} task" if count == 1 else f"{count:,} tasks"
 
 
 def run_of(event: Mapping[str, Any]) -> str:
@@ -221,7 +217,7 @@ def tally_run(source: Source, run: str, info: Mapping[str, Any], most: int = 20_
     if info["total"] <= most:
         for event in source.events(run):
             tally.take(event)
-        if sum(tally.states.values()) == sum(info["counts"].get(state, 0) for state in _FINAL):
+        if tally.adds_up(info):
             return tally
         tally = Tally(run)  # the journal's beginning is pruned: the rows still tell the most
     for row in _first_rows(source, run, ("failed", "lost"), 1_000):
@@ -229,8 +225,8 @@ def tally_run(source: Source, run: str, info: Mapping[str, Any], most: int = 20_
     for row in _first_rows(source, run, ("succeeded",), 1_000):
         tally.add_row(f"{run}.{row['element']}", row)
     for span in info["spans"]:
-        tally.take({"kind": "tasks_cancelled", "run": run, "data": span_data(span)})
-    tally.states = Counter({state: info["counts"].get(state, 0) for state in _FINAL})
+        tally.take({"kind": "tasks_closed", "run": run, "data": span_data(span)})
+    tally.states = Counter({state: info["counts"].get(state, 0) for state in FINAL})
     return tally
 
 
@@ -248,11 +244,11 @@ def span_data(span: Mapping[str, Any]) -> Json:
 def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> list[str]:
     """The end of a run in a few lines: counts, times, failures by cause with what to type next."""
     counts, total, run = info["counts"], info["total"], str(info["run"])
-    parts = [f"{counts[state]:,} {state}" for state in _FINAL if counts.get(state)]
-    left = total - sum(counts.get(state, 0) for state in _FINAL)
+    parts = [f"{counts[state]:,} {state}" for state in FINAL if counts.get(state)]
+    left = total - done_of(info)
     if left:
         parts.append(f"{left:,} not finished")
-    line = f"{run}{' ' + info['name'] if info['name'] else ''}: {total:,} task{'s' * (total != 1)}: {', '.join(parts)}"
+    line = f"{run}{' ' + info['name'] if info['name'] else ''}: {many(total, 'task')}: {', '.join(parts)}"
     if wall is not None:
         line += f" in {show_duration(wall)}"
         ran = counts.get("succeeded", 0) - tally.reused
@@ -261,7 +257,7 @@ def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> 
     lines = [line]
     median, slow = tally.quantile(0.5), tally.quantile(0.95)
     if median is not None and slow is not None and total > 1:
-        hosts = f" on {_many(len(tally.hosts), 'host')}" if tally.hosts else ""
+        hosts = f" on {many(len(tally.hosts), 'host')}" if tally.hosts else ""
         lines.append(f"  a task took {show_duration(median)} (median), {show_duration(slow)} (95 %){hosts}")
     for failure in sorted(tally.failures.values(), key=lambda f: -f.count):
         lines.append(failure_line(run, failure))

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
+from shoal.db.endings import ending_of
 from shoal.db.reader import Gone
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.engine.commands import Cancel, Drain, Enrol, Retry
@@ -264,13 +265,12 @@ class Edge:
     async def why(self, request: web.Request) -> web.Response:
         """Why something is where it is."""
         text = request.match_info["target"]
-        if is_pilot(text) and text not in self.service.engine.state.pilots:
-            row = await self.service.look(lambda r: r.pilot(text))
-            if row is not None:
-                return answer({"target": text, "state": row["state"], "reasons": [{"text": row["reason"], "fix": ""}]})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
-            await self._total(target if isinstance(target, int) else target.run)
+            await (self._total(target) if isinstance(target, int) else self._check_task(target))
+        over = await self.service.look(lambda r: ending_of(r, target))
+        if over is not None:
+            return answer({"target": text, **over})
         state, reasons = self.service.engine.why(target, self.service.clock())
         return answer({"target": text, "state": state, "reasons": reasons})
 

@@ -33,6 +33,7 @@ class LocalPilot:
         self._process: asyncio.subprocess.Process | None = None
         self._failures = 0
         self._next = 0.0
+        self._log_from = 0  # where the words of the present pilot begin
         self._building: asyncio.Task[None] | None = asyncio.ensure_future(self._build())
 
     async def _build(self) -> None:
@@ -83,12 +84,16 @@ class LocalPilot:
         self._failures += 1
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
-        self.service.engine.state.trouble = f"the pilot on this machine ended with code {code}: {self._last_words()}"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_words()}"
+        self.service.engine.state.trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
         log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
 
     def _last_words(self) -> str:
+        """What the pilot that just ended had to say."""
         try:
-            text = (self._dir / PILOT_LOG).read_text(encoding="utf-8", errors="replace")
+            with (self._dir / PILOT_LOG).open("rb") as file:
+                file.seek(self._log_from)
+                text = file.read(LOG_KEPT).decode("utf-8", "replace")
         except OSError:
             return "it said nothing"
         return " | ".join(line.strip() for line in text.splitlines()[-3:])[-500:] or "it said nothing"
@@ -98,6 +103,7 @@ class LocalPilot:
         with contextlib.suppress(OSError):
             if path.stat().st_size > LOG_KEPT:
                 path.replace(path.with_suffix(".log.old"))
+        self._log_from = path.stat().st_size if path.exists() else 0
         words = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = await asyncio.create_subprocess_exec(

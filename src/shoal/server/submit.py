@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -49,20 +48,12 @@ async def submit(service: Service, body: Any) -> dict[str, Any]:
         if found is not None:
             total = (service.reader.run(found["run"]) or {"total": 0})["total"]
             return {**again(found["run"], total, found["digest"], digest), "reruns": []}
-    number = service.engine.state.next_run
-    path = service.state_dir / environment_name(number)
-    if environment is not None:
-        _keep(path, environment)
-    try:
-        answer = await service.command(
-            Submit(submission, service.owner, digest, signature, reused),
-            lambda result: service.tell(Accept(parse_run(result["run"]))),
-        )
-    except BadInput:
-        path.unlink(missing_ok=True)
-        raise
-    if answer["run"] != run_text(number):
-        path.unlink(missing_ok=True)  # the key was known: that run has its own
+    if not submission.key or (service.owner, submission.key) not in service.engine.state.keys:
+        _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
+    answer = await service.command(
+        Submit(submission, service.owner, digest, signature, reused),
+        lambda result: service.tell(Accept(parse_run(result["run"]))),
+    )
     return {**answer, "reruns": reruns}
 
 
@@ -89,11 +80,15 @@ def _resume(value: Any) -> dict[str, Any] | None:
     return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
 
 
-def _keep(path: Path, environment: dict[str, str]) -> None:
-    """Write the environment where only its owner reads it, and onto the disk: a pilot reads it without asking us."""
+def _keep(path: Path, environment: dict[str, str] | None) -> None:
+    """Write the environment where only its owner reads it, and onto the disk: a pilot reads it without asking us.
+
+    What lies there belongs to a submission that a crash undid, and its number is ours now.
+    """
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    path.unlink(missing_ok=True)
+    if environment is None:
+        return
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
         json.dump(environment, file)

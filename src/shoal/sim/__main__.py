@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 
 from shoal.sim.faults import Tally
@@ -16,8 +17,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one world, with its story")
     parser.add_argument("--seeds", default="0-19", help="a range of worlds, e.g. 0-199")
     options = parser.parse_args()
-    low, _, high = options.seeds.partition("-")
-    seeds = [options.seed] if options.seed is not None else range(int(low), int(high or low) + 1)
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", options.seeds)
+    seeds = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    if not seeds:
+        parser.error(f"--seeds {options.seeds!r} is no range (write for example 0-199)")
     tally, broken = Tally(), 0
     for seed in seeds:
         world = World(seed)

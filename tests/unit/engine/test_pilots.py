@@ -133,11 +133,8 @@ def test_a_lease_the_pilot_never_got_is_sent_again_under_its_number() -> None:
     answer = pilot.send(pilot.make())
     assert answer is not None
     first = answer.reply.leases
-    for _ in range(2):
-        found = pilot.talk(held={})  # it never saw the reply
-        if found.leases:
-            break
-    assert found.leases == first
+    assert pilot.pull(held={}) == [], "the reply may still be under way"
+    assert pilot.pull(held={}) == first, "it never came"
     assert stand.task(1).number == 1
 
 
@@ -508,6 +505,33 @@ def test_a_never_task_stopped_while_it_ran_ends_lost() -> None:
     attempt = pilot.work()
     pilot.talk(back(attempt, started=1.0))
     assert stand.state(run) == "lost"
+
+
+def test_lost_tasks_over_the_limit_of_failures_cancel_the_orphans_beside_them() -> None:
+    """The end of one orphan may end the others (--max-fail) while the engine goes through them all."""
+    stand = Stand()
+    run = stand.submit({"rerun": "never", "array": "1-3"}, {"rerun": "exclusive"}, max_fail=1)
+    pilot = stand.pilot(4)
+    pilot.pull()
+    pilot.run()
+    stand.bury(pilot)
+    stand.pass_time(stand.timing.hold + stand.timing.margin)
+    assert [stand.state(run, e) for e in (1, 2, 3, 4)] == ["lost", "cancelled", "cancelled", "cancelled"]
+    assert stand.sound()
+
+
+def test_poison_over_the_limit_of_failures_cancels_what_its_pilot_ran_beside_it() -> None:
+    """The end of one attempt of a lost pilot may end the others (--max-fail) while the engine goes through them all."""
+    stand = Stand()
+    run = stand.submit({"array": "1-3"}, max_fail=1)
+    for _ in range(3):
+        pilot = stand.pilot(3)
+        pilot.pull()
+        pilot.run()
+        stand.bury(pilot)
+    assert [stand.state(run, e) for e in (1, 2, 3)] == ["failed", "cancelled", "cancelled"]
+    assert stand.row(run).cause == "poison"
+    assert stand.sound()
 
 
 # --- what a pilot holds and should not

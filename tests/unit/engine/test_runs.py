@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,10 @@ def test_a_parent_that_is_retried_keeps_its_child_waiting() -> None:
 
 def test_a_chain_of_thousands_fails_without_recursion() -> None:
     stand = Stand()
-    chain = [{"name": "t0"}, *({"name": f"t{n}", "after": [f"t{n - 1}"]} for n in range(1, 3_000))]
+    chain: list[dict[str, Any]] = [
+        {"name": "t0"},
+        *({"name": f"t{n}", "after": [f"t{n - 1}"]} for n in range(1, 3_000)),
+    ]
     run = stand.submit(*chain)
     stand.cancel(TaskId(run, 1))
     assert stand.engine.state.runs[run].finals == {"cancelled": 1, "failed": 2_999}

@@ -104,7 +104,9 @@ def test_what_is_not_there_is_not_found(source: FileSource, target: str) -> None
 
 
 def test_why_tells_what_is_final_and_who_could_move_the_rest(source: FileSource) -> None:
-    assert source.why("r2.2") == {"target": "r2.2", "state": "failed", "reasons": [{"text": "exit code 1", "fix": ""}]}
+    failed = source.why("r2.2")
+    assert (failed["state"], failed["reasons"][0]["text"]) == ("failed", "exit code 1, after 2 attempts")
+    assert "shoal retry r2.2" in failed["reasons"][0]["fix"]
     assert source.why("r1.2")["reasons"][0]["text"] == "cancelled by the user"
     assert source.why("r1")["state"] == "finished"
     asleep, engine = source.why("r2.3")["reasons"]

@@ -9,7 +9,7 @@ import pytest
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_DEPTH, MAX_DIGITS
 from shoal.wire import codec, codec_fast
-from shoal.wire.messages import Exchange, Held, Lease, Register, Reply, Report, Room
+from shoal.wire.messages import Exchange, Held, Lease, Register, Reply, Report, Room, TagValue
 
 HEAD = '"protocol":1,"pilot":"p","session":"s","seq":1,"ack":0,"free":{}'
 
@@ -145,7 +145,7 @@ def test_a_whole_number_stands_for_a_float_and_becomes_one() -> None:
 
 
 def test_tags_keep_their_types_through_both() -> None:
-    tags = {"text": "1", "whole": 1, "real": 1.0, "yes": True, "no": False}
+    tags: dict[str, TagValue] = {"text": "1", "whole": 1, "real": 1.0, "yes": True, "no": False}
     said = Register(1, "v", "h", "i", Room(1), tags=dict(tags))
     for one in (codec, codec_fast):
         for other in (codec, codec_fast):

@@ -37,6 +37,8 @@ def named(name: str, *after: str) -> dict[str, Any]:
     return task(name=name, after=list(after))
 
 
+BAD_CORES: list[Any] = [0, -1, 0.5, "4", True, 1e9, 65_537, 10**9, None, []]
+
 # Row of the catalogue, what is submitted, code, and a word that names the place.
 ROWS: list[tuple[str, list[Any], str, str]] = [
     ("E13", [task(core=2)], "unknown_field", "core"),
@@ -65,7 +67,7 @@ ROWS: list[tuple[str, list[Any], str, str]] = [
     ("E19", [task(env={LONG + "=": "x"})], "bad_env_name", "env"),
     ("E20", [task(name=LONG)], "too_long", "name"),
     ("E20", [task(name="é" * 129)], "too_long", "name"),
-    *(("E23", [task(cores=bad)], "range", "cores") for bad in (0, -1, 0.5, "4", True, 1e9, 65_537, 10**9, None, [])),
+    *(("E23", [task(cores=bad)], "range", "cores") for bad in BAD_CORES),
     *(("E24", [task(memory=bad)], "bad_size", "memory") for bad in ("4 Gb", "4XB", -1, 1e30, 0, None, LONG)),
     ("E24", [task(disk="4XB")], "bad_size", "disk"),
     *(("E25", [task(time=bad)], "bad_duration", "time") for bad in (0, -5, "1:2:3:4", 1e12, None, LONG)),

@@ -1,0 +1,948 @@
+"""Write the generated pages of docs/reference from the code; `--check` says which are stale instead.
+
+The tables come from the code itself: fields, states, events, limits, commands, error codes. What a table cannot say
+of itself (what a field means) stands below, and a name without its sentence, or a sentence without its name, is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))  # this clone's code, whatever is installed
+
+import shoal  # noqa: E402
+from shoal.cli import main as front  # noqa: E402
+from shoal.client import config  # noqa: E402
+from shoal.client.client import error_of  # noqa: E402
+from shoal.db import retention  # noqa: E402
+from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
+from shoal.model.quantities import show_size  # noqa: E402
+from shoal.report.summary import NEXT  # noqa: E402
+from shoal.server import http  # noqa: E402
+from shoal.server import main as server_main  # noqa: E402
+from shoal.wire import submission, task  # noqa: E402
+
+REFERENCE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "shoal"
+NOTE = "<!-- Written by scripts/make_reference.py; change the code or the script, not this page. -->"
+K = TypeVar("K")
+
+
+# --- Markdown
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A Markdown table."""
+    lines = [_row(head), "|" + "---|" * len(head)]
+    return [*lines, *(_row(row) for row in rows), ""]
+
+
+def _row(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def code(text: object) -> str:
+    """A word as code."""
+    return f"`{text}`"
+
+
+def fence(kind: str, lines: Iterable[str]) -> list[str]:
+    """A fenced block."""
+    return [f"```{kind}", *lines, "```", ""]
+
+
+def clean(text: str) -> str:
+    """Text of a comment or docstring without its `[...]` references, which lead to papers on the designers' desks."""
+    return re.sub(r"\s*\[[a-z]+ [^\]]*\]", "", text).strip()
+
+
+def sentences(about: str, known: Iterable[K], said: Mapping[K, str]) -> dict[K, str]:
+    """What is said of each known name, in the code's order; both must agree."""
+    names = list(known)
+    missing = [str(name) for name in names if name not in said]
+    extra = [str(name) for name in said if name not in names]
+    if missing or extra:
+        raise SystemExit(f"make_reference: {about}: without a sentence: {missing}; no longer there: {extra}")
+    return {name: said[name] for name in names}
+
+
+def number(value: float) -> str:
+    """`10000` -> `10,000`; sizes and floats in the form people read."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def seconds(value: float) -> str:
+    """`900` -> `900 s (15 min)`."""
+    if value < 120:
+        return f"{value:g} s"
+    return f"{value:,.0f} s ({value / 60:g} min)" if value < 7200 else f"{value:,.0f} s ({value / 3600:g} h)"
+
+
+def size(value: int) -> str:
+    """`8388608` -> `8 MiB`."""
+    shown = show_size(value)
+    return f"{float(shown[:-1]):g} {shown[-1]}iB"
+
+
+# --- task.md
+def _texts(most: int) -> str:
+    return f"at most {most:,}, each up to 4,096 bytes"
+
+
+# Field -> type, what it means, limits.
+TASK: dict[str, tuple[str, str, str]] = {
+    "name": (
+        "text",
+        "A name for the tasks of this table. Another table's `after` uses it. Unique in the run.",
+        f"{limits.MAX_NAME} bytes",
+    ),
+    "command": (
+        "list of texts",
+        "The program and its arguments. No shell reads it, so nothing needs quoting. Give this or `shell`.",
+        f"{limits.MAX_ARGV_ITEMS:,} words, {size(limits.MAX_ARGV_BYTES)}",
+    ),
+    "shell": ("text", "A script for `/bin/sh`. Give this or `command`.", size(limits.MAX_ARGV_BYTES)),
+    "cwd": (
+        "text",
+        "Directory to run in, seen from the run's directory. Without it: the run's directory. "
+        '`"own"`: a fresh directory for each attempt, removed afterwards.',
+        "4,096 bytes",
+    ),
+    "env": (
+        "table of texts",
+        "Variables to set on top of the submitter's environment.",
+        f"{limits.MAX_ENV_ITEMS:,} names; not `SHOAL_*`, `LD_PRELOAD`, `LD_AUDIT`",
+    ),
+    "stdin": ("text", "File for the standard input. Without it the input is empty.", "4,096 bytes"),
+    "inputs": (
+        "list of texts",
+        "Files the task reads. The command line checks that they are there. With `cwd = \"own\"` they are linked or copied in.",
+        _texts(limits.MAX_FILES),
+    ),
+    "outputs": (
+        "list of texts",
+        "Files the task writes. If one is missing at the end, the task has failed (`output_missing`). "
+        'With `cwd = "own"` they are carried to the run\'s directory when the server has accepted the result.',
+        f"{_texts(limits.MAX_FILES)}; relative, without `..`",
+    ),
+    "cores": ("whole number", "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}"),
+    "memory": (
+        "size",
+        "Memory the task takes. Its processes are watched together; above this it is killed (`out_of_memory`). "
+        "Without it nothing is reserved and nothing limited.",
+        "1 byte to 1024 PiB",
+    ),
+    "disk": ("size", "Disk space the pilot must have. Used to choose a pilot; not enforced.", "1 byte to 1024 PiB"),
+    "gpus": ("whole number", "Graphics devices. Each task gets its own in `CUDA_VISIBLE_DEVICES`.", "0 to 1,024"),
+    "time": (
+        "duration",
+        "Time limit of one attempt. Then SIGTERM, and SIGKILL after the grace (`over_time`).",
+        "above 0, up to ten years",
+    ),
+    "retries": (
+        "whole number",
+        "How often an attempt that failed is followed by another. A lost pilot burns none.",
+        f"0 to {limits.MAX_RETRIES}; 0 with `rerun = \"never\"`",
+    ),
+    "rerun": (
+        "text",
+        "What may happen when the pilot is lost: see [states](states.md#re-run-classes).",
+        "`safe`, `exclusive` or `never`",
+    ),
+    "priority": (
+        "number",
+        "Higher goes first among ready tasks. Equal ones go in the order of submission.",
+        f"±{limits.MAX_PRIORITY:g}",
+    ),
+    "labels": ("table of texts", "Kept with the task.", f"{limits.MAX_LABELS} names"),
+    "params": (
+        "table, or list of tables",
+        "A sweep. Table: one task for each combination of values, the last name varies fastest. "
+        "List of tables: one task for each. `{name}` stands for the value.",
+        f"{limits.MAX_PARAMS} names, {limits.MAX_ELEMENTS:,} tasks a run",
+    ),
+    "array": (
+        "text",
+        "An array as in Slurm: `1-2000`, `0-9:3`, `1,4,7-9`; `%50` behind it: at most 50 at once. The parameter is `{i}`. "
+        "Give this or `params`.",
+        f"{limits.MAX_ELEMENTS:,} tasks a run",
+    ),
+    "after": (
+        "list of texts",
+        "Names of tables in the same run. These tasks wait until all tasks of those have succeeded.",
+        f"{limits.MAX_PARENTS:,} names",
+    ),
+}  # fmt: skip
+RUN: dict[str, tuple[str, str, str]] = {
+    "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
+    "max_fail": ("whole number", "Cancel the rest when so many tasks have failed or are lost.", "1 or more"),
+    "seed": ("whole number", "Each task's `SHOAL_SEED` is made from it. Without it: drawn by chance.", "0 to 2^63 - 1"),
+    "labels": ("table of texts", "Kept with the run; `shoal show` prints them.", f"{limits.MAX_LABELS} names"),
+    "key": (
+        "text",
+        "Idempotency key: the same key with the same content never runs twice; with other content it is refused.",
+        f"{limits.MAX_KEY} bytes",
+    ),
+    "cwd": (
+        "text",
+        "The run's directory. Without it: the directory in which `shoal` is called, not that of the file.",
+        "4,096 bytes",
+    ),
+    "tasks": ("list of tables", "The tasks, in the fields below.", f"1 to {limits.MAX_SPECS:,} tables"),
+}
+VARIABLES = {
+    "SHOAL_RUN": "the run: `r12`",
+    "SHOAL_TASK": "the task: `r12.7`",
+    "SHOAL_ATTEMPT": "the attempt: `r12.7#2`",
+    "SHOAL_INDEX": "the value of `i` in an array, else the number of the task in the run",
+    "SHOAL_SEED": "a random seed of 31 bits, the same for every attempt of the task",
+    "OMP_NUM_THREADS": "the field `cores`, unless `env` sets it",
+    "CUDA_VISIBLE_DEVICES": "the devices of this task, if it asked for `gpus`",
+}
+EXAMPLE = """\
+name = "scan"                     # --- the run as a whole
+max_fail = 20
+seed = 7
+labels = { paper = "2" }
+key = "scan-of-monday"
+cwd = "."
+
+[[tasks]]                         # --- one task
+name = "prepare"
+shell = "sort -n raw.txt > sorted.txt"
+inputs = ["raw.txt"]
+outputs = ["sorted.txt"]
+
+[[tasks]]                         # --- a sweep: 3 x 2 tasks
+name = "fit"
+after = ["prepare"]
+command = ["./fit", "--energy", "{energy}", "--mode", "{mode}", "-o", "fit-{energy}-{mode}.json"]
+params = { energy = "10..30:10", mode = ["fast", "slow"] }
+cwd = "own"                       # a fresh directory for each attempt
+inputs = ["fit", "sorted.txt"]
+outputs = ["fit-{energy}-{mode}.json"]
+stdin = "sorted.txt"
+env = { LOG_LEVEL = "info" }
+cores = 2
+memory = "2G"
+disk = "500M"
+gpus = 0
+time = "1h30m"
+retries = 2
+rerun = "safe"
+priority = 5
+labels = { step = "fit" }
+
+[[tasks]]                         # --- an array as in Slurm, four at a time
+name = "plot"
+after = ["fit"]
+command = ["./plot", "{i}"]
+array = "1-12%4"
+"""
+
+
+def task_page() -> list[str]:
+    """docs/reference/task.md."""
+    said = sentences("fields of a task", task.FIELDS, dict.fromkeys(TASK, ""))
+    whole = {"tasks", *(f.name for f in dataclasses.fields(spec.Submission))} - {"specs", "tables"}
+    sentences("fields of a run", whole, dict.fromkeys(RUN, ""))
+    found = tomllib.loads(EXAMPLE)
+    count = submission.parse_submission(found).count
+    unused = set(task.FIELDS) - {field for one in found["tasks"] for field in one}
+    unused |= whole - set(found)
+    if unused:
+        raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
+    rows = [(code(name), TASK[name][0], task_default(name), TASK[name][1], TASK[name][2]) for name in said]
+    run_rows = [(code(name), *RUN[name]) for name in RUN]
+    return [
+        "# Task fields",
+        "",
+        "One table of fields serves task files, the command line and the HTTP interface. "
+        "An unknown field is an error, never ignored. Anything wrong refuses the whole submission.",
+        "",
+        "## The file",
+        "`shoal run FILE.toml` reads a task file in [TOML](https://toml.io). "
+        "Fields of the run come first. Each `[[tasks]]` is one task, or as many as its parameters make. "
+        f"This example is a run of {count} tasks and uses every field:",
+        "",
+        *fence("toml", EXAMPLE.rstrip().splitlines()),
+        "How to write one, step by step: [write a task file](../howto/write-a-task-file.md).",
+        "",
+        "## Fields of the run",
+        *table(("field", "type", "meaning", "limits"), run_rows),
+        "## Fields of a task",
+        *table(("field", "type", "default", "meaning", "limits"), rows),
+        "**Sizes**: bytes, or a number with a unit. K, M, G, T, P are powers of 1024, as are KiB, MiB, ...; "
+        "KB, MB, ... are powers of 1000.  ",
+        '**Durations**: seconds, or `"90s"`, `"15m"`, `"2h"`, `"1h30m"`, `"1d"`, `"02:30:00"`, `"1-00:00:00"`.  ',
+        '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
+        '`"1..3,7"`, or a TOML list.  ',
+        "**Placeholders**: `{name}` is filled in `command`, `shell`, `cwd`, `env`, `stdin`, `inputs` and `outputs` of a sweep "
+        "or array; `{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
+        "",
+        "## Not yet supported",
+        f"{', '.join(code(name) for name in task.LATER)} are known words, and are refused with the code `unsupported_field`.",
+        "",
+        "## Variables every task gets",
+        "A task starts with the environment of whoever submitted it, without names that begin with `SHOAL_`. On top of it:",
+        "",
+        *table(("variable", "value"), [(code(name), text) for name, text in VARIABLES.items()]),
+    ]
+
+
+def task_default(name: str) -> str:
+    """The default of a task's field, from the dataclasses it is read into."""
+    if name in ("command", "shell"):
+        return "one of both is required"
+    for kind in (spec.Needs, spec.Spec):
+        for field in dataclasses.fields(kind):
+            if field.name == name:
+                value = field.default if field.default is not dataclasses.MISSING else None
+                return code(value) if value not in (None, "", (), 0, 0.0) or name in SHOWN_ZERO else "none"
+    return "none"
+
+
+SHOWN_ZERO = ("gpus", "retries", "priority")
+
+
+# --- states.md
+TASK_STATES = {
+    "waiting": "It waits for tasks named in `after`.",
+    "ready": "It could be handed out. `shoal why` says why it is not.",
+    "leased": "A pilot has it and has not started it yet.",
+    "running": "A pilot runs it.",
+    "succeeded": "The command ended with exit code 0 and its declared outputs are there.",
+    "failed": "It did not succeed and no retries are left. The cause says why.",
+    "cancelled": "A person cancelled it, or `max_fail` was reached.",
+    "lost": "Its pilot was lost and it must never run again (`rerun = never`).",
+}
+TASK_EDGES: dict[tuple[str, str], str] = {
+    ("waiting", "ready"): "all parents succeeded",
+    ("waiting", "cancelled"): "cancel",
+    ("waiting", "failed"): "a parent did not succeed",
+    ("ready", "leased"): "a pilot has room",
+    ("ready", "succeeded"): "a late success is adopted",
+    ("ready", "cancelled"): "cancel",
+    ("leased", "running"): "the pilot starts it",
+    ("leased", "ready"): "given back, or the pilot is lost",
+    ("leased", "cancelled"): "cancel",
+    ("running", "succeeded"): "exit code 0",
+    ("running", "failed"): "no retries left, or poison",
+    ("running", "cancelled"): "cancel",
+    ("running", "lost"): "pilot lost, rerun = never",
+    ("running", "ready"): "retry, or the pilot is lost",
+    ("succeeded", "ready"): "no command does this yet",
+    ("failed", "ready"): "shoal retry",
+    ("cancelled", "ready"): "shoal retry",
+    ("lost", "ready"): "shoal retry",
+}
+PILOT_STATES = {
+    "queued": "It is registering.",
+    "idle": "It is connected and holds no task.",
+    "busy": "It holds at least one task.",
+    "draining": "It takes no new task, finishes what runs, and ends.",
+    "gone": "It ended or was given up. The reason is kept. It does not come back under this name.",
+}
+PILOT_EDGES: dict[tuple[str, str], str] = {
+    ("queued", "idle"): "registered",
+    ("queued", "gone"): "the host is unfit",
+    ("idle", "busy"): "a task is leased",
+    ("idle", "draining"): "drain",
+    ("idle", "gone"): "silent too long, or dead",
+    ("busy", "idle"): "its last task ended",
+    ("busy", "draining"): "drain",
+    ("busy", "gone"): "silent too long, or dead",
+    ("draining", "gone"): "nothing left",
+}
+CAUSES = {
+    "task_error": "The command ended with another exit code than 0.",
+    "over_time": "It was stopped at its limit `time`.",
+    "out_of_memory": "It was killed above its limit `memory`.",
+    "signal": "A signal ended it that Shoal did not send.",
+    "stage_in": "Its inputs, its standard input or its environment could not be brought in.",
+    "stage_out": "Its outputs could not be brought to their place.",
+    "output_missing": "It ended with exit code 0, but a declared output is not there.",
+    "host_unfit": "The host, not the task, is at fault. The attempt is given back and no retry is burnt.",
+    "pilot_lost": "Its pilot was lost and it may not run again (`rerun = never`).",
+    "poison": f"{limits.POISON_LOSSES} pilots were lost while they ran it. It is not given to another.",
+    "cancelled": "A person cancelled it, or `max_fail` was reached.",
+    "dependency_failed": "A task named in `after` did not succeed.",
+}
+RERUNS = {
+    "safe": "May run again, even while an older copy might still live. The first success counts, and counts once. "
+    "A late success of a copy that was given up is adopted. The default.",
+    "exclusive": "May run again, but never twice at once. After contact is lost, the guard beside the task kills it after "
+    "{kill} s. The server hands it out again {free} s after its pilot was last heard.",
+    "never": "Starts at most once, unless a person says retry. If its pilot is lost, it becomes `lost` "
+    "{free} s after the pilot was last heard. "
+    "It has no retries.",
+}
+
+
+def states_page() -> list[str]:
+    """docs/reference/states.md."""
+    times = timing.Timing()
+    free = f"{times.hold + times.margin:g}"
+    reruns = {name: text.format(kill=f"{times.kill_after:g}", free=free) for name, text in RERUNS.items()}
+    task_words = sentences("task states", [s.value for s in states.TaskState], TASK_STATES)
+    pilot_words = sentences("pilot states", [s.value for s in states.PilotState], PILOT_STATES)
+    causes = sentences("causes", [c.value for c in states.Cause], CAUSES)
+    sentences("what to try next", causes, dict.fromkeys(NEXT, ""))
+    rerun_words = sentences("re-run classes", [r.value for r in states.Rerun], reruns)
+    final = [s.value for s in states.TaskState if s.final]
+    return [
+        "# States",
+        "",
+        "The pictures are drawn from the tables in `src/shoal/model/states.py`. No other change of state is possible.",
+        "",
+        "## Task",
+        *picture({(a.value, b.value) for a, to in states.TASK_TABLE.items() for b in to}, TASK_EDGES, final, "waiting"),
+        f"Final: {', '.join(map(code, final))}. Only `shoal retry` leads out of them, and it takes those that did not "
+        "succeed. A task without parents begins as `ready`.",
+        "",
+        *table(("state", "meaning"), [(code(name), text) for name, text in task_words.items()]),
+        "Reasons are not states. A task that fits no pilot is `ready`, and `shoal why` gives the reason.",
+        "",
+        "A run has no state of its own in the database. Listings call it `succeeded` if all tasks did, `failed` if one failed "
+        "or is lost, else `cancelled`; before its end `running` or `ready`.",
+        "",
+        "## Pilot",
+        *picture({(a.value, b.value) for a, to in states.PILOT_TABLE.items() for b in to}, PILOT_EDGES, ["gone"], "queued"),
+        *table(("state", "meaning"), [(code(name), text) for name, text in pilot_words.items()]),
+        f"A pilot that is silent for {times.suspect:g} s is *suspect*. That is a mark, not a state: nothing is done. "
+        f"After {times.lease:g} s of silence it is given up: `gone`.",
+        "",
+        "## Causes",
+        "Why an attempt did not succeed, and what to type next:",
+        "",
+        *table(("cause", "meaning", "next"), [(code(c), text, next_step(NEXT[c])) for c, text in causes.items()]),
+        "## Re-run classes",
+        "The field `rerun` says what may happen to a task whose pilot went silent.",
+        "",
+        *table(("class", "what may happen"), [(code(name), text) for name, text in rerun_words.items()]),
+        "More on this: [when something fails](../explain/failure.md).",
+        "",
+    ]  # fmt: skip
+
+
+def next_step(text: str) -> str:
+    """The advice for a cause, with names as in the other pages."""
+    shown = text.replace("{task}", "r12.7").replace("{run}", "r12")
+    return code(shown) if shown.startswith("shoal ") else shown
+
+
+def picture(
+    edges: set[tuple[str, str]], said: Mapping[tuple[str, str], str], final: Sequence[str], first: str
+) -> list[str]:
+    """A Mermaid picture of a state table, with each change named."""
+    words = sentences("changes of state", edges, said)
+    ordered = [edge for edge in said if edge in words]
+    lines = ["stateDiagram-v2", f"    [*] --> {first}"]
+    lines += [f"    {a} --> {b}" + (f": {said[a, b]}" if said[a, b] else "") for a, b in ordered]
+    lines += [f"    {name} --> [*]" for name in final]
+    return fence("mermaid", lines)
+
+
+# --- events.md
+EVENT_FIELDS = {
+    "seq": "Number in the journal of this database, 1, 2, 3, ... without gaps.",
+    "time": "Seconds since 1970, by the server's clock.",
+    "kind": "One of the kinds below.",
+    "run": "Number of the run: 12 for `r12`.",
+    "task": "Number of the task in its run: 7 for `r12.7`.",
+    "attempt": "Number of the attempt: 2 for `r12.7#2`.",
+    "pilot": "Name of the pilot.",
+    "site": "The pilot's site.",
+    "data": "What else there is to say: see the kinds.",
+}
+
+
+def events_page() -> list[str]:
+    """docs/reference/events.md."""
+    fields = sentences("fields of an event", [f.name for f in dataclasses.fields(event.Event)], EVENT_FIELDS)
+    told = emitted()
+    rows = [(code(kind), clean(text.partition("; data:")[0]), ", ".join(map(code, told[kind])) or "-")
+            for kind, text in event.KINDS.items()]  # fmt: skip
+    return [
+        "# Events",
+        "",
+        "The journal is what happened, in order, for programs. A change in the database and its event are one transaction. "
+        f"Events are kept for {retention.KEEP_SECONDS / 86_400:g} days or {size(retention.KEEP_BYTES)} with the logs, "
+        "oldest dropped first.",
+        "",
+        "Read them with `GET /v1/events?after=SEQ` ([HTTP](http.md)). `after` older than what is kept answers 410 "
+        "and names the oldest kept. `shoal show r12.7` prints those of one task.",
+        "",
+        "## Fields",
+        *table(("field", "meaning"), [(code(name), text) for name, text in fields.items()]),
+        "## Kinds",
+        "A member of `data` may be missing where it makes no sense.",
+        "",
+        *table(("kind", "what happened", "`data`"), rows),
+    ]
+
+
+def emitted() -> dict[str, list[str]]:
+    """Kind -> the names in `data`, from the calls of `emit` in the engine; every kind must be both listed and emitted."""
+    found: dict[str, dict[str, None]] = {}
+    for tree in sources("engine").values():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                for kind, names in _emits(function):
+                    found.setdefault(kind, {}).update(dict.fromkeys(names))
+    sentences("kinds of events", event.KINDS, dict.fromkeys(found, ""))
+    return {kind: sorted(names) for kind, names in found.items()}
+
+
+def _emits(function: ast.FunctionDef) -> Iterator[tuple[str, list[str]]]:
+    for call in ast.walk(function):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "emit"):
+            continue
+        names = [word.arg for word in call.keywords if word.arg is not None and word.arg not in EVENT_FIELDS]
+        if any(word.arg is None for word in call.keywords):  # **data, a dict built in the same function
+            names += _keys(function)
+        first = call.args[0]
+        kinds = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+        for kind in kinds:
+            if not isinstance(kind, ast.Constant):
+                raise SystemExit(f"make_reference: an event whose kind cannot be read: {ast.unparse(call)}")
+            yield str(kind.value), names
+
+
+def _keys(function: ast.FunctionDef) -> list[str]:
+    dicts = [found for found in ast.walk(function) if isinstance(found, ast.Dict)]
+    return [str(key.value) for found in dicts for key in found.keys if isinstance(key, ast.Constant)]
+
+
+# --- limits.md
+LIMITS = {
+    "MAX_BODY": "body of a request",
+    "MAX_BULK_BODY": "body of a submission, and size of a task file",
+    "MAX_DEPTH": "depth of nested JSON",
+    "MAX_DIGITS": "digits of a number in JSON",
+    "MAX_PAGE": "rows of one answer of a listing",
+    "MAX_ECHO": "characters of a caller's input that an error repeats",
+    "MAX_SPECS": "task tables in one submission, and targets in one call of cancel or retry",
+    "MAX_ELEMENTS": "tasks in one run",
+    "MAX_PARAMS": "parameters of a sweep",
+    "MAX_NAME": "a name",
+    "MAX_ARGV_ITEMS": "words of a command",
+    "MAX_ARGV_BYTES": "a command or a shell text",
+    "MAX_ENV_ITEMS": "variables",
+    "MAX_ENV_BYTES": "one variable of `env`, and the whole environment of the submitter",
+    "MAX_LABELS": "labels",
+    "MAX_PARENTS": "names in `after`",
+    "MAX_FILES": "names in `inputs`, and in `outputs`",
+    "MAX_KEY": "an idempotency key",
+    "MAX_CORES": "cores of a task",
+    "MAX_RETRIES": "retries of a task",
+    "MAX_PRIORITY": "a priority, up or down",
+    "MAX_BYTES": "a size",
+    "MAX_SECONDS": "a duration",
+    "MAX_LEASES": "tasks in one reply",
+    "MAX_HELD": "attempts a pilot holds",
+    "MAX_REPORTS": "reports in one exchange; the rest ride on the next one",
+    "MAX_IN_FLIGHT": "exchanges of a pilot under way at once",
+    "KEPT_REPLIES": "replies to a pilot kept in case one was lost",
+    "MAX_TAGS": "tags of a pilot",
+    "MAX_TAG_BYTES": "a tag, on average",
+    "MAX_TAIL": "a log in one exchange, for each stream",
+    "MAX_STDERR_TAIL": "standard error in the report of a failure",
+    "MAX_LINE": "the last line of standard output kept as the result",
+    "MAX_STREAM": "kept of each stream of an attempt: its head and its tail, with a mark between",
+    "POISON_LOSSES": "pilots lost while they ran a task, before it is given to no other",
+}
+TIMES = {
+    "beat": "a pilot is heard at least this often; an empty reply is held as long",
+    "suspect": "a pilot is silent so long: it is shown, nothing is done",
+    "lease": "a pilot is silent so long: it is lost",
+    "hold": "an `exclusive` task is killed at 0.8 of this without contact, and handed out again at this plus `margin`",
+    "margin": "for clocks and slow kills",
+    "quarantine": "after a restart nothing is handed out until all living pilots have spoken, or this",
+    "idle_end": "a pilot without contact that holds nothing ends",
+    "spool_end": "a pilot without contact that holds reports nobody has acknowledged ends",
+    "grace": "from SIGTERM to SIGKILL of a task",
+}
+BYTES = re.compile(r"BODY|BYTES|TAIL|LINE$|STREAM|NAME|KEY$")
+
+
+def limits_page() -> list[str]:
+    """docs/reference/limits.md."""
+    lines: list[str] = []
+    text = inspect.getsource(limits)
+    names = re.findall(r"^([A-Z_]+) = ", text, re.M)
+    words = sentences("limits", names, LIMITS)
+    for part in re.split(r"^# --- ", text, flags=re.M)[1:]:
+        title = clean(part.splitlines()[0])
+        rows = [(words[name], show_limit(name, getattr(limits, name)), code(name))
+                for name in re.findall(r"^([A-Z_]+) = ", part, re.M)]  # fmt: skip
+        lines += [f"## {title[0].upper()}{title[1:]}", *table(("what", "at most", "name"), rows)]
+    times = timing.Timing()
+    said = sentences("times", [f.name for f in dataclasses.fields(times)], TIMES)
+    rows = [(text, seconds(getattr(times, name)), code(name)) for name, text in said.items()]
+    kill = (
+        "an `exclusive` task without contact is killed by its guard",
+        seconds(times.kill_after),
+        code("kill_after"),
+    )
+    own = [
+        ("an embedded server ends so long after its last work", seconds(server_main.LINGER)),
+        ("events and logs of finished runs are kept", f"{retention.KEEP_SECONDS / 86_400:g} days"),
+        ("events and logs are kept up to", size(retention.KEEP_BYTES)),
+        ("`GET /v1/events` waits for news at most", seconds(http.MAX_WAIT)),
+    ]
+    return [
+        "# Limits and times",
+        "",
+        "Everything has a bound. What is over one is refused with a sentence that names it. "
+        "Only logs and last lines are cut to their bound. "
+        "The names are those in `src/shoal/model/limits.py` and `src/shoal/model/timing.py`.",
+        "",
+        *lines,
+        "## Times that pilot and server agree on",
+        *table(("what", "time", "name"), [*rows, kill]),
+        "What they are for: [when something fails](../explain/failure.md).",
+        "",
+        "## Other times and sizes",
+        *table(("what", "how much"), own),
+    ]
+
+
+def show_limit(name: str, value: float) -> str:
+    """A limit in the form people read."""
+    if name == "MAX_SECONDS":
+        return f"{value / 86_400 / 365:g} years"
+    if BYTES.search(name) and isinstance(value, int):
+        return f"{value} bytes" if value < 1024 else "1024 PiB" if value == 1 << 60 else size(value)
+    return number(value)
+
+
+# --- cli.md
+USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed, 2 wrong use, 3 refused, 4 no answer from the server,
+130 Ctrl-C, 70 a defect of Shoal. Notes and errors go to standard error, results to standard output."""
+
+
+def cli_page() -> list[str]:
+    """docs/reference/cli.md."""
+    root = click.Context(front.cli, info_name="shoal", **front.cli.context_settings)
+    found = list(walk(front.cli, root))
+    starting = [ctx for ctx, command in found if command.name in ("run", "sweep", "submit")]
+    everywhere = {"--json", "--server", "--help"}
+    shared = [name for name in records(starting[0]) if all(name in records(ctx) for ctx in starting)]
+    shared = [name for name in shared if not everywhere & _spelled(name)]
+    common: dict[str, str] = {}
+    for ctx, _ in found:
+        for name, text in records(ctx).items():
+            if everywhere & _spelled(name):
+                common.setdefault(name, text)
+    lines = [
+        "# Commands",
+        "",
+        " ".join(USAGE.split()),
+        "",
+        *table(("command", "what it does"), [
+            (f"[`{ctx.command_path}`](#{anchor(ctx.command_path)})", first_line(command)) for ctx, command in found
+            if not isinstance(command, click.Group)
+        ]),
+        "## Options of most commands",
+        *table(("option", "meaning"), [(code(name), text) for name, text in common.items()]),
+        "`--json` of `run`, `sweep` and `wait` prints one document at the end; of `results` one line for each task.",
+        "",
+        "## Which server",
+        "The first of these that names one: `--server`, `$SHOAL_SERVER`, `shoal.toml` in the current directory, "
+        "`~/.config/shoal/config.toml`. If none does, the embedded server is used. Both files have these keys:",
+        "",
+        *table(("key", "value"), [(code(name), text) for name, text in config.KEYS.items()]),
+        "The token comes from `$SHOAL_TOKEN`, else from `token_file`, else from the state directory of a server on this machine.",
+        "",
+        "## Options of run, sweep and submit",
+        *table(("option", "meaning"), [(code(name), records(starting[0])[name]) for name in shared]),
+    ]  # fmt: skip
+    for ctx, command in found:
+        if isinstance(command, click.Group):
+            continue
+        own = {n: t for n, t in records(ctx).items() if not everywhere & _spelled(n)}
+        if ctx in starting:
+            own = {n: t for n, t in own.items() if n not in shared}
+        lines += [f"## {ctx.command_path}", f"`{usage(ctx)}`", "", *body(command)]
+        lines += table(("option", "meaning"), [(code(name), text) for name, text in own.items()]) if own else []
+    return lines
+
+
+def walk(command: click.Command, ctx: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    """Every command below one, each with its context."""
+    assert isinstance(command, click.Group)
+    for name in command.list_commands(ctx):
+        found = command.get_command(ctx, name)
+        assert found is not None
+        inner = click.Context(found, info_name=name, parent=ctx)
+        yield inner, found
+        if isinstance(found, click.Group):
+            yield from walk(found, inner)
+
+
+def records(ctx: click.Context) -> dict[str, str]:
+    """Option as it is written -> its help."""
+    found = [param.get_help_record(ctx) for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)]
+    return {names: " ".join(text.split()) for names, text in filter(None, found)}
+
+
+def _spelled(names: str) -> set[str]:
+    return {word.partition(" ")[0] for word in names.split(", ")}
+
+
+def usage(ctx: click.Context) -> str:
+    """The usage line."""
+    return " ".join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])
+
+
+def anchor(title: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+
+
+def first_line(command: click.Command) -> str:
+    """The first sentence of a command's help."""
+    return " ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split())
+
+
+def body(command: click.Command) -> list[str]:
+    """A command's help: paragraphs as text, `\\b` paragraphs as they stand."""
+    lines: list[str] = []
+    for part in inspect.cleandoc(command.help or "").split("\n\n"):
+        if part.startswith("\b"):
+            shown = textwrap.dedent("\n".join(part.splitlines()[2:]))
+            lines += fence("sh", shown.splitlines())
+        else:
+            lines += [" ".join(part.split()), ""]
+    return lines
+
+
+# --- errors.md
+# Rooms whose errors the server answers with; the others speak on the command line only.
+BEHIND_HTTP = ("model", "wire", "engine", "db", "server")
+EDGE = {
+    "no_such_route": "404",
+    "method": "405",
+    "http": "any other error of the HTTP layer",
+    "internal": "500: a defect; the server's log has it",
+}
+
+
+@dataclasses.dataclass
+class Raised:
+    """One error code: as which classes, where, and with which words."""
+
+    code: str
+    kinds: dict[type[errors.ShoalError], None] = dataclasses.field(default_factory=dict)
+    places: dict[str, None] = dataclasses.field(default_factory=dict)
+    words: list[str] = dataclasses.field(default_factory=list)
+
+
+def errors_page() -> list[str]:
+    """docs/reference/errors.md."""
+    found = raised()
+    edge = (SOURCE / "server" / "http.py").read_text(encoding="utf-8")
+    gone = [name for name in EDGE if f'"{name}"' not in edge]
+    if gone:
+        raise SystemExit(f"make_reference: the HTTP edge no longer makes the codes {gone}")
+    rows = []
+    for name in sorted(found):
+        one = found[name]
+        status = http_status(one)
+        words = next((text for text in one.words if text), "-")
+        rows.append(
+            (code(name), words, status or "-", exit_status(one, status), ", ".join(map(code, sorted(one.places))))
+        )
+    return [
+        "# Errors",
+        "",
+        "An error has a stable code, a sentence, often the field it speaks of and how to fix it. The command line prints one "
+        "line and ends with the exit status; the server answers with the HTTP status and "
+        '`{"error": {"code", "message", "field", "hint"}}`. In both cases nothing was half done.',
+        "",
+        "Only codes are for programs; the words may change. `…` stands for what differs. "
+        "`-`: this error is not one of the server's answers. "
+        "The last column says which files of `src/shoal` raise it. Errors of `db/` and `server/main.py` mostly show while a "
+        "server starts; the command that started it then says `start_refused` with their words.",
+        "",
+        *table(("code", "says, for example", "HTTP", "exit", "raised in"), rows),
+        "## Codes of the HTTP layer itself",
+        *table(("code", "HTTP"), [(code(name), text) for name, text in EDGE.items()]),
+        "`http_NNN`: what answered with status NNN is not a Shoal server, or not in Shoal's words.",
+        "",
+    ]
+
+
+def raised() -> dict[str, Raised]:
+    """Every error code that the source raises."""
+    kinds = error_kinds()
+    found: dict[str, Raised] = {}
+    for path, tree in sources().items():
+        if path == "model/errors.py":
+            continue
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds:
+                kind = kinds[call.func.id]
+                for name in codes_of(call, kind, tree):
+                    one = found.setdefault(name, Raised(name))
+                    one.kinds[kind], one.places[path] = None, None
+                    one.words.append(words_of(call, kind))
+    kind = errors.IllegalTransition
+    found[kind.code] = Raised(kind.code, {kind: None}, {"model/states.py": None}, [(kind.__doc__ or "").rstrip(".")])
+    return found
+
+
+def error_kinds() -> dict[str, type[errors.ShoalError]]:
+    """Every class of errors, by name."""
+    for module in pkgutil.walk_packages(shoal.__path__, "shoal."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found: dict[str, type[errors.ShoalError]] = {}
+    line: list[type[errors.ShoalError]] = [errors.ShoalError]
+    while line:
+        kind = line.pop()
+        found[kind.__name__] = kind
+        line += kind.__subclasses__()
+    return found
+
+
+def codes_of(call: ast.Call, kind: type[errors.ShoalError], tree: ast.Module) -> list[str]:
+    """The codes that a call may give its error."""
+    given = next((word.value for word in call.keywords if word.arg == "code"), None)
+    if given is None:
+        return [kind.code]
+    if isinstance(given, ast.Constant):
+        return [str(given.value)]
+    if isinstance(given, ast.Name):
+        return named_codes(given.id, call, tree)
+    return []  # an error passed on with its own code
+
+
+def named_codes(name: str, call: ast.Call, tree: ast.Module) -> list[str]:
+    """What a code held in a name may be: texts assigned to it, or handed in as the parameter of that name."""
+    function = next(f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and call in ast.walk(f))
+    found: list[str] = []
+    for assigned in ast.walk(function):
+        if isinstance(assigned, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in assigned.targets):
+            value = assigned.value
+            found += [
+                str(part.value)
+                for part in ([value.body, value.orelse] if isinstance(value, ast.IfExp) else [value])
+                if isinstance(part, ast.Constant)
+            ]
+    places = [at for at, argument in enumerate(function.args.args) if argument.arg == name]
+    for other in ast.walk(tree):
+        if places and isinstance(other, ast.Call) and ast.unparse(other.func) == function.name:
+            argument = other.args[places[0]]
+            found += [str(argument.value)] if isinstance(argument, ast.Constant) else []
+    if not found:
+        raise SystemExit(f"make_reference: a code that cannot be read: {ast.unparse(call)}")
+    return found
+
+
+def words_of(call: ast.Call, kind: type[errors.ShoalError]) -> str:
+    """The message of a call with `…` for what is filled in; empty if it is made elsewhere."""
+    first = call.args[0] if call.args else None
+    if first is None or kind.__init__ is not errors.ShoalError.__init__:
+        return (kind.__doc__ or "").strip().rstrip(".")
+    if isinstance(first, ast.Constant):
+        return str(first.value)
+    if isinstance(first, ast.JoinedStr):
+        parts = [str(v.value) if isinstance(v, ast.Constant) else _hole(v) for v in first.values]
+        return "".join(parts)
+    return ""
+
+
+def _hole(value: ast.expr) -> str:
+    return "'…'" if isinstance(value, ast.FormattedValue) and value.conversion == ord("r") else "…"
+
+
+def bare(kind: type[errors.ShoalError], name: str) -> errors.ShoalError:
+    """An error of a class and code, without the arguments that its own constructor may want."""
+    error = kind.__new__(kind)
+    error.code = name
+    return error
+
+
+def http_status(one: Raised) -> str:
+    """The status that the server answers with; empty if the error never leaves the command line."""
+    if not any(path.split("/")[0] in BEHIND_HTTP for path in one.places):
+        return ""
+    if one.kinds.keys() == {errors.IllegalTransition}:
+        return "500"  # a defect: the edge answers as for any other
+    found = sorted({http.status_of(bare(kind, one.code)) for kind in one.kinds})
+    return ", ".join(map(str, found))
+
+
+def exit_status(one: Raised, status: str) -> str:
+    """The exit status of the command that meets it, here or in the server's answer."""
+    found = {front.status_of(bare(kind, one.code)) for kind in one.kinds}
+    if status:
+        found |= {front.status_of(error_of(int(word), b"", "")) for word in status.split(", ")}
+    return ", ".join(map(str, sorted(found)))
+
+
+def sources(room: str = "") -> dict[str, ast.Module]:
+    """Path below src/shoal -> its syntax tree."""
+    paths = sorted((SOURCE / room).rglob("*.py"))
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+# --- all of them
+PAGES: dict[str, Callable[[], list[str]]] = {
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "events.md": events_page,
+    "limits.md": limits_page,
+    "states.md": states_page,
+    "task.md": task_page,
+}
+
+
+def render(name: str) -> str:
+    """A page as it should be."""
+    lines = PAGES[name]()
+    return "\n".join([NOTE, "", *lines]).rstrip() + "\n"
+
+
+def stale() -> list[str]:
+    """Pages that are not what the code says."""
+    return [name for name in PAGES if not _is_fresh(REFERENCE / name, render(name))]
+
+
+def _is_fresh(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(description="Write the generated pages of docs/reference.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is stale")
+    chosen = parser.parse_args(words)
+    old = stale()
+    if chosen.check:
+        for name in old:
+            print(f"docs/reference/{name} is stale: run python scripts/make_reference.py", file=sys.stderr)
+        return 1 if old else 0
+    for name in old:
+        (REFERENCE / name).write_text(render(name), encoding="utf-8")
+        print(f"docs/reference/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

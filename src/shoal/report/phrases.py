@@ -1,0 +1,38 @@
+"""Numbers in words, the same in every command: `1 task`, `2 tasks`, and a run's counts in one fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FINAL = ("succeeded", "failed", "cancelled", "lost")
+
+
+def many(count: int, noun: str, nouns: str = "") -> str:
+    """`1 task`, `2 tasks`, `1,000 entries`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def done_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are final."""
+    return sum(int(row["counts"].get(state, 0)) for state in FINAL)
+
+
+def live_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are with a pilot; to people they run."""
+    return int(row["counts"].get("live", 0))
+
+
+def counts_text(row: Mapping[str, Any]) -> str:
+    """How many tasks of a run are in which state; what is empty is left out."""
+    counts, live = row["counts"], live_of(row)
+    left = row["total"] - done_of(row) - live
+    # The row does not tell ready from waiting; only tasks that name others can wait.
+    may_wait = any(array["task"].get("after") for array in row.get("arrays", ()))
+    shown = [
+        ("succeeded", counts.get("succeeded", 0)),
+        ("running", live),
+        ("ready or waiting" if may_wait else "ready", left),
+        *((state, counts.get(state, 0)) for state in FINAL[1:]),
+    ]
+    return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)

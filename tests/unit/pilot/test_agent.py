@@ -1,0 +1,673 @@
+"""The pilot's thought: its four rules, leaving, being disowned, and patience (contract 5, U4, G1)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from shoal.model.limits import MAX_IN_FLIGHT, MAX_REPORTS
+from shoal.pilot.agent import BACKOFF_MOST, LAZY, Agent
+from shoal.pilot.moves import (
+    Action,
+    Answered,
+    Begin,
+    Contact,
+    Disowned,
+    Ended,
+    Event,
+    Finish,
+    Join,
+    Joined,
+    Leave,
+    NoAnswer,
+    Noticed,
+    Outdated,
+    Send,
+    Settle,
+    Started,
+    Stop,
+    Tick,
+)
+from shoal.wire.messages import Exchange, Former, Lease, Order, Registered, Reply, Report, Room, Tail, Verdict
+
+REGISTERED = Registered("p1", "secret", 1, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
+ActionT = TypeVar("ActionT", bound=Action)
+
+
+def lease(number: int, cores: int = 1, **more: Any) -> Lease:
+    return Lease(f"r1.{number}#1@1", Room(cores, **more), "safe", ["true"])
+
+
+def done(number: int, outcome: str = "succeeded", **more: Any) -> Report:
+    return Report(f"r1.{number}#1@1", outcome, started=1.0, **more)
+
+
+class Driver:
+    """An agent, its clock, and everything it did."""
+
+    def __init__(self, room: Room | None = None, join: bool = True) -> None:
+        self.agent = Agent(room or Room(2, 8 << 30, 1 << 40, 2), Random(1))
+        self.now = 100.0
+        self.did: list[Action] = []
+        self.open: dict[int, Exchange] = {}  # sent and not answered
+        if join:
+            self.see(Tick())
+            self.see(Joined(REGISTERED))
+
+    def see(self, event: Event) -> list[Action]:
+        """Something happens; what the agent does about it."""
+        actions = self.agent.handle(event, self.now)
+        self.did += actions
+        for action in actions:
+            if isinstance(action, Send):
+                self.open[action.exchange.seq] = action.exchange
+        return actions
+
+    def answer(self, seq: int | None = None, **more: Any) -> list[Action]:
+        """The oldest open exchange, or the one named, is answered."""
+        seq = seq if seq is not None else min(self.open)
+        said = self.open.pop(seq)
+        verdicts = [Verdict(r.attempt, "recorded") for r in said.reports]
+        return self.see(Answered(Reply(seq, 1, **{"verdicts": verdicts, **more})))
+
+    def begin(self, *leases: Lease) -> list[Action]:
+        """The server hands out work, and the hands begin it."""
+        actions = self.answer(leases=list(leases))
+        for action in only(actions, Begin):
+            self.see(Started(action.lease.attempt))
+        return actions
+
+    def settle(self) -> None:
+        """Answer until there is nothing left to say but one parked exchange."""
+        for _ in range(20):
+            if len(self.open) < 2 and not any(e.reports for e in self.open.values()):
+                return
+            self.answer()
+
+    def tick(self) -> list[Action]:
+        """Let time pass up to the deadline."""
+        due = self.agent.deadline()
+        assert due is not None
+        self.now = max(self.now, due)
+        return self.see(Tick())
+
+
+def only(actions: list[Action], kind: type[ActionT]) -> list[ActionT]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def sent(actions: list[Action]) -> list[Exchange]:
+    return [action.exchange for action in only(actions, Send)]
+
+
+# --- joining
+def test_the_first_thing_is_to_join() -> None:
+    driver = Driver(join=False)
+    assert driver.see(Tick()) == [Join(None)]
+    assert driver.see(Tick()) == []
+
+
+def test_who_has_joined_sends_an_exchange_at_once() -> None:
+    driver = Driver(join=False)
+    driver.see(Tick())
+    (contact, send) = driver.see(Joined(REGISTERED))
+    assert contact == Contact(driver.now)
+    assert isinstance(send, Send)
+    exchange = send.exchange
+    assert (exchange.pilot, exchange.session, exchange.seq, exchange.ack) == ("p1", "secret", 1, 0)
+    assert exchange.free == driver.agent.room
+
+
+def test_there_is_always_one_exchange_open() -> None:
+    driver = Driver()
+    for seq in range(1, 6):
+        assert list(driver.open) == [seq]
+        assert [e.seq for e in sent(driver.answer())] == [seq + 1]
+    assert driver.open[6].ack == 5
+
+
+# --- rule 1: a report is kept until a reply acknowledges it
+def test_a_report_is_kept_until_it_is_acknowledged() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Ended(done(1))))
+    assert [r.attempt for r in exchange.reports] == ["r1.1#1@1"]
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+    driver.see(NoAnswer(exchange.seq))
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+    actions = driver.answer(exchange.seq)
+    assert only(actions, Settle) == [Settle("r1.1#1@1", True)]
+    assert not driver.agent.reports
+
+
+@pytest.mark.parametrize(
+    ("verdict", "accepted"),
+    [("recorded", True), ("adopted", True), ("stale", False), ("final", False), ("unknown", False)],
+)
+def test_outputs_are_published_only_if_the_report_counted(verdict: str, accepted: bool) -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Ended(done(1))))
+    actions = driver.answer(exchange.seq, verdicts=[Verdict("r1.1#1@1", verdict)])
+    assert only(actions, Settle) == [Settle("r1.1#1@1", accepted)]
+    assert not driver.agent.reports
+
+
+def test_an_answer_to_another_exchange_acknowledges_nothing() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Ended(done(1))))
+    other = next(seq for seq in driver.open if seq != exchange.seq)
+    driver.answer(other)
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+
+
+def test_what_is_reported_is_held_as_done_until_then() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Ended(done(1))))
+    assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "done")]
+
+
+def test_reports_beyond_one_message_follow_in_the_next() -> None:
+    driver = Driver(Room(MAX_REPORTS + 10))
+    driver.answer(leases=[lease(n) for n in range(1, MAX_REPORTS + 6)])
+    for n in range(1, MAX_REPORTS + 6):
+        driver.agent.reports[f"r1.{n}#1@1"] = done(n)
+        driver.agent.running.pop(f"r1.{n}#1@1")
+    while driver.agent.reports:
+        assert all(len(e.reports) <= MAX_REPORTS for e in driver.open.values())
+        driver.answer()
+    assert len(only(driver.did, Settle)) == MAX_REPORTS + 5
+
+
+# --- rule 2: an attempt once seen is never begun again
+def test_a_lease_sent_twice_is_begun_once() -> None:
+    driver = Driver()
+    assert len(only(driver.begin(lease(1)), Begin)) == 1
+    assert only(driver.answer(leases=[lease(1)]), Begin) == []
+    driver.see(Ended(done(1)))
+    driver.settle()
+    assert only(driver.answer(leases=[lease(1)]), Begin) == []
+    assert len(only(driver.did, Begin)) == 1
+
+
+def test_a_reply_that_comes_twice_is_taken_once() -> None:
+    driver = Driver()
+    reply = Reply(1, 1, leases=[lease(1)])
+    driver.see(Answered(reply))
+    driver.see(Ended(done(1)))
+    assert driver.see(Answered(reply)) == []
+
+
+# --- rule 3: an exchange without an answer is sent again unchanged
+def test_an_unanswered_exchange_is_sent_again_under_its_number() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (first,) = driver.open.values()
+    driver.see(NoAnswer(first.seq))
+    driver.see(Ended(done(1)))  # there is more to say, but not in this one
+    again = sent(driver.tick())
+    assert again[0] is first
+    assert all(exchange.seq > first.seq for exchange in again[1:])
+
+
+def test_nothing_new_is_sent_while_the_first_waits_for_its_next_try() -> None:
+    driver = Driver()
+    driver.begin(lease(1), lease(2))
+    (first,) = driver.open.values()
+    driver.see(NoAnswer(first.seq))
+    assert sent(driver.see(Ended(done(1)))) == []
+    assert sent(driver.see(Ended(done(2)))) == []
+    driver.tick()
+    driver.answer(first.seq)
+    riding = [r.attempt for exchange in driver.open.values() for r in exchange.reports]
+    assert sorted(riding) == ["r1.1#1@1", "r1.2#1@1"]
+
+
+def test_backoff_grows_and_stays_within_its_bounds() -> None:
+    driver = Driver()
+    (seq,) = driver.open
+    waits = []
+    for _ in range(12):
+        driver.see(NoAnswer(seq))
+        due = driver.agent.deadline()
+        assert due is not None
+        waits.append(due - driver.now)
+        assert [e.seq for e in sent(driver.tick())] == [seq]
+    assert 0.0 < waits[0] <= 0.4
+    assert all(0.0 < wait <= BACKOFF_MOST for wait in waits)
+    assert min(waits[5:]) >= BACKOFF_MOST / 2
+    assert len(set(waits[5:])) > 1, "pilots must not come back all at once"
+
+
+def test_an_answer_ends_the_backoff() -> None:
+    driver = Driver()
+    for _ in range(8):
+        driver.see(NoAnswer(1))
+        driver.tick()
+    driver.answer(1)
+    driver.see(NoAnswer(2))
+    due = driver.agent.deadline()
+    assert due is not None
+    assert due - driver.now <= 0.4
+
+
+def test_a_registration_without_an_answer_is_tried_again() -> None:
+    driver = Driver(join=False)
+    driver.see(Tick())
+    assert driver.see(NoAnswer(0)) == []
+    due = driver.agent.deadline()
+    assert due is not None
+    assert 0 < due - driver.now <= 0.4
+    assert driver.tick() == [Join(None)]
+
+
+# --- rule 4: at most two in flight, a report on one at a time
+def test_at_most_two_are_in_flight() -> None:
+    driver = Driver(Room(8))
+    driver.begin(*(lease(n) for n in range(1, 6)))
+    for n in range(1, 6):
+        driver.see(Ended(done(n)))
+        assert len(driver.open) <= MAX_IN_FLIGHT
+    assert len(driver.open) == MAX_IN_FLIGHT
+
+
+def test_a_report_rides_on_one_exchange_at_a_time() -> None:
+    driver = Driver(Room(8))
+    driver.begin(*(lease(n) for n in range(1, 6)))
+    for n in range(1, 6):
+        driver.see(Ended(done(n)))
+    seen: list[str] = []
+    while driver.agent.reports:
+        riding = [r.attempt for e in driver.open.values() for r in e.reports]
+        assert len(riding) == len(set(riding))
+        seen += [r.attempt for r in driver.open[min(driver.open)].reports]
+        driver.answer()
+    assert sorted(seen) == [f"r1.{n}#1@1" for n in range(1, 6)]
+
+
+def test_a_start_waits_a_little_for_company() -> None:
+    driver = Driver()
+    driver.answer(leases=[lease(1)])
+    assert sent(driver.see(Started("r1.1#1@1"))) == []
+    due = driver.agent.deadline()
+    assert due == driver.now + LAZY
+    (exchange,) = sent(driver.tick())
+    assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
+
+
+def test_changed_tags_travel_once() -> None:
+    driver = Driver()
+    driver.see(Noticed({"load": 0.5}))
+    driver.see(Noticed({"load": 0.7, "free": 3}))
+    (exchange,) = sent(driver.tick())
+    assert exchange.tags == {"load": 0.7, "free": 3}
+    driver.answer()
+    driver.answer()
+    assert all(later.tags == {} for later in driver.open.values())
+
+
+# --- outdated and disowned
+def test_what_an_outdated_exchange_carried_is_said_again() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    tail = Tail("r1.1#1@1", "stdout", "hi")
+    (exchange,) = sent(driver.see(Ended(done(1), (tail,))))
+    assert exchange.tails == [tail]
+    del driver.open[exchange.seq]
+    (again,) = sent(driver.see(Outdated(exchange.seq)))
+    assert again.seq > exchange.seq
+    assert [r.attempt for r in again.reports] == ["r1.1#1@1"]
+    assert again.tails == [tail]
+
+
+def test_tags_of_an_outdated_exchange_do_not_overwrite_newer_ones() -> None:
+    driver = Driver()
+    driver.see(Noticed({"a": 1, "b": 1}))
+    (exchange,) = sent(driver.tick())
+    driver.see(Noticed({"b": 2}))
+    del driver.open[exchange.seq]
+    (again,) = sent(driver.see(Outdated(exchange.seq)))
+    assert again.tags == {"a": 1, "b": 2}
+
+
+def test_who_is_disowned_joins_again_with_its_former_name() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (seq,) = driver.open
+    assert driver.see(Disowned(seq)) == [Join(Former("p1", "secret"))]
+    driver.open.clear()
+    new = Registered("p2", "other", 2, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
+    (exchange,) = sent(driver.see(Joined(new)))
+    assert (exchange.pilot, exchange.session) == ("p2", "other")
+    assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
+    assert exchange.seq > seq, "numbers go on, so that an old answer is not taken for a new one"
+
+
+def test_who_is_disowned_keeps_its_reports_and_tails() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    tail = Tail("r1.1#1@1", "stderr", "x")
+    (exchange,) = sent(driver.see(Ended(done(1), (tail,))))
+    driver.see(Disowned(exchange.seq))
+    driver.open.clear()
+    (again,) = sent(driver.see(Joined(REGISTERED)))
+    assert [r.attempt for r in again.reports] == ["r1.1#1@1"]
+    assert again.tails == [tail]
+
+
+def test_who_is_disowned_keeps_the_tags_it_had_to_tell() -> None:
+    driver = Driver()
+    driver.see(Noticed({"gpu": "broken"}))
+    (exchange,) = sent(driver.tick())
+    driver.see(Disowned(exchange.seq))
+    driver.open.clear()
+    (again,) = sent(driver.see(Joined(REGISTERED)))
+    assert again.tags == {"gpu": "broken"}
+
+
+def test_word_of_a_session_already_left_is_ignored() -> None:
+    driver = Driver()
+    driver.answer()
+    driver.see(Disowned(1))
+    assert driver.agent.registered is REGISTERED
+
+
+def test_an_answer_from_before_does_not_count_after_joining_again() -> None:
+    driver = Driver()
+    driver.see(Disowned(1))
+    driver.open.clear()
+    driver.see(Joined(REGISTERED))
+    assert driver.see(Answered(Reply(1, 1, leases=[lease(1)]))) == []
+    assert not driver.agent.running
+
+
+# --- room and devices
+def test_what_does_not_fit_waits_in_order() -> None:
+    driver = Driver(Room(4))
+    actions = driver.answer(leases=[lease(1, 3), lease(2, 2), lease(3, 1)])
+    assert [b.lease.attempt for b in only(actions, Begin)] == ["r1.1#1@1"], (
+        "the second must not starve behind the third"
+    )
+    actions = driver.see(Ended(done(1)))
+    assert [b.lease.attempt for b in only(actions, Begin)] == ["r1.2#1@1", "r1.3#1@1"]
+
+
+def test_memory_is_counted() -> None:
+    driver = Driver(Room(4, memory=8))
+    actions = driver.answer(leases=[lease(1, memory=5), lease(2, memory=5)])
+    assert len(only(actions, Begin)) == 1
+
+
+def test_free_room_counts_what_runs_and_what_waits() -> None:
+    driver = Driver(Room(4, memory=8))
+    driver.answer(leases=[lease(1, 3, memory=1), lease(2, 2, memory=1)])
+    assert driver.agent.free() == Room(0, 6)
+
+
+def test_every_task_gets_devices_of_its_own() -> None:
+    driver = Driver(Room(8, gpus=4))
+    actions = driver.answer(leases=[lease(1, gpus=2), lease(2, gpus=1), lease(3), lease(4, gpus=2)])
+    begun = {b.lease.attempt: b.gpus for b in only(actions, Begin)}
+    assert begun == {"r1.1#1@1": (0, 1), "r1.2#1@1": (2,), "r1.3#1@1": ()}
+    (after,) = only(driver.see(Ended(done(1))), Begin)
+    assert after.lease.attempt == "r1.4#1@1"
+    assert len(set(after.gpus)) == 2
+    assert 2 not in after.gpus
+
+
+# --- orders
+def test_a_running_attempt_is_stopped_and_reported_cancelled() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    order = Order("cancel", "r1.1#1@1", "cancelled by the user")
+    assert only(driver.answer(orders=[order]), Stop) == [Stop("r1.1#1@1", "cancelled by the user")]
+    assert only(driver.answer(orders=[order]), Stop) == [], "once is enough"
+    driver.see(Ended(done(1, "failed", cause="signal", signal=15)))
+    report = driver.agent.reports["r1.1#1@1"]
+    assert (report.outcome, report.cause, report.message) == ("cancelled", "cancelled", "cancelled by the user")
+
+
+def test_a_success_that_was_faster_than_the_stop_is_a_success() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.answer(orders=[Order("cancel", "r1.1#1@1", "x")])
+    driver.see(Ended(done(1)))
+    assert driver.agent.reports["r1.1#1@1"].outcome == "succeeded"
+
+
+def test_a_waiting_attempt_is_cancelled_without_ever_running() -> None:
+    driver = Driver(Room(1))
+    driver.answer(leases=[lease(1), lease(2)])
+    actions = driver.answer(orders=[Order("cancel", "r1.2#1@1", "x")])
+    assert only(actions, Stop) == []
+    assert driver.agent.reports["r1.2#1@1"].outcome == "cancelled"
+    assert driver.agent.reports["r1.2#1@1"].started is None
+    driver.see(Ended(done(1)))
+    assert [b.lease.attempt for b in only(driver.did, Begin)] == ["r1.1#1@1"]
+
+
+def test_an_order_about_nothing_of_ours_is_no_problem() -> None:
+    driver = Driver()
+    assert only(driver.answer(orders=[Order("cancel", "r9.9#1@1", "x"), Order("dance")]), Stop) == []
+
+
+# --- leaving
+def test_who_leaves_gives_back_what_waits_finishes_what_runs_and_says_farewell() -> None:
+    driver = Driver(Room(1))
+    driver.begin(lease(1), lease(2))
+    driver.answer(orders=[Order("drain", why="maintenance")])
+    assert driver.agent.reports["r1.2#1@1"].outcome == "returned"
+    assert driver.agent.leaving == "maintenance"
+    driver.settle()
+    assert not only(driver.did, Finish), "one still runs"
+    assert only(driver.did, Stop) == []
+    driver.see(Ended(done(1)))
+    for _ in range(5):
+        if driver.agent.ended:
+            break
+        driver.answer()
+    assert only(driver.did, Finish) == [Finish(0, "maintenance")]
+    assert not driver.agent.reports
+
+
+def test_every_exchange_of_who_leaves_says_so() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Leave("SIGTERM")))
+    assert exchange.leaving == "SIGTERM"
+
+
+def test_leases_that_come_too_late_are_given_back() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Leave("bye"))
+    actions = driver.answer(leases=[lease(2)])
+    assert only(actions, Begin) == []
+    assert driver.agent.reports["r1.2#1@1"].outcome == "returned"
+    assert driver.agent.reports["r1.2#1@1"].started is None
+
+
+def test_who_must_leave_now_stops_what_runs_and_gives_it_back() -> None:
+    driver = Driver()
+    driver.begin(lease(1), lease(2))
+    actions = driver.see(Leave("walltime", now=True))
+    assert [s.attempt for s in only(actions, Stop)] == ["r1.1#1@1", "r1.2#1@1"]
+    driver.see(Ended(done(1, "failed", cause="signal")))
+    assert driver.agent.reports["r1.1#1@1"].outcome == "returned"
+    assert driver.agent.reports["r1.1#1@1"].message == "walltime"
+
+
+def test_who_leaves_with_nothing_ends_after_one_answer() -> None:
+    driver = Driver()
+    driver.see(Leave("bye"))
+    assert not driver.agent.ended
+    driver.answer(2)
+    assert only(driver.did, Finish) == [Finish(0, "bye")]
+    assert driver.agent.deadline() is None
+    assert driver.see(Tick()) == []
+
+
+def test_the_answer_to_an_exchange_from_before_is_no_farewell() -> None:
+    driver = Driver()
+    driver.see(Leave("bye"))
+    driver.answer(1)
+    assert not driver.agent.ended
+
+
+def test_who_leaves_and_is_disowned_with_nothing_left_just_ends() -> None:
+    driver = Driver()
+    driver.see(Leave("bye"))
+    assert only(driver.see(Disowned(2)), Finish) == [Finish(0, "bye")]
+
+
+def test_who_leaves_does_not_wait_long_for_a_silent_server() -> None:
+    driver = Driver()
+    driver.see(Leave("bye"))
+    start = driver.now
+    for seq in list(driver.open):
+        driver.see(NoAnswer(seq))
+    while not driver.agent.ended:
+        for exchange in sent(driver.tick()):
+            driver.see(NoAnswer(exchange.seq))
+    assert driver.now - start <= 2 * REGISTERED.beat + BACKOFF_MOST
+    assert only(driver.did, Finish) == [Finish(0, "bye")]
+
+
+def test_who_must_leave_now_says_what_could_not_be_delivered() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Leave("SIGTERM twice", now=True))
+    driver.see(Ended(done(1, "failed")))
+    for seq in list(driver.open):
+        driver.see(NoAnswer(seq))
+    while not driver.agent.ended:
+        for exchange in sent(driver.tick()):
+            driver.see(NoAnswer(exchange.seq))
+    (finish,) = only(driver.did, Finish)
+    assert finish.code == 4
+    assert "1 reports could not be delivered" in finish.why
+
+
+def test_who_leaves_with_reports_waits_for_the_server() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Leave("bye"))
+    driver.see(Ended(done(1)))
+    for seq in list(driver.open):
+        driver.see(NoAnswer(seq))
+    start = driver.now
+    while driver.now < start + 3_600:
+        for exchange in sent(driver.tick()):
+            driver.see(NoAnswer(exchange.seq))
+    assert not driver.agent.ended
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+
+
+# --- patience
+def alone(driver: Driver) -> float:
+    """No answer ever comes again: how long the agent stays."""
+    start = driver.now
+    for seq in list(driver.open):
+        driver.see(NoAnswer(seq))
+    for _ in range(100_000):
+        if driver.agent.ended:
+            break
+        for action in driver.tick():
+            if isinstance(action, Send):
+                driver.see(NoAnswer(action.exchange.seq))
+            elif isinstance(action, Join):
+                driver.see(NoAnswer(0))
+    assert driver.agent.ended
+    return driver.now - start
+
+
+def test_without_contact_and_with_nothing_it_ends_after_ten_minutes() -> None:
+    driver = Driver()
+    assert 600.0 <= alone(driver) <= 606.0
+    (finish,) = only(driver.did, Finish)
+    assert finish.code == 4
+    assert "no contact" in finish.why
+
+
+def test_with_reports_it_stays_a_day() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Ended(done(1)))
+    assert 86_400.0 <= alone(driver) <= 86_406.0
+
+
+def test_who_never_got_in_ends_after_ten_minutes() -> None:
+    driver = Driver(join=False)
+    driver.see(Tick())
+    driver.see(NoAnswer(0))
+    assert 600.0 <= alone(driver) <= 606.0
+
+
+def test_what_runs_is_never_left_for_want_of_contact() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(NoAnswer(min(driver.open)))
+    driver.now += 1_000_000.0
+    driver.see(Tick())
+    assert not driver.agent.ended
+
+
+def test_contact_counts_from_the_sending_of_what_was_answered() -> None:
+    driver = Driver()
+    driver.now += 9.0
+    assert only(driver.answer(), Contact) == [Contact(100.0)]
+
+
+def test_time_does_not_run_backwards_with_answers_out_of_order() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.now += 5.0
+    (late,) = sent(driver.see(Ended(done(1))))
+    first = min(driver.open)
+    assert only(driver.answer(late.seq), Contact) == [Contact(105.0)]
+    assert only(driver.answer(first), Contact) == [Contact(105.0)]
+
+
+# --- no busy loop
+def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() -> None:
+    rng = Random(5)
+    for round_ in range(300):
+        driver = Driver(Room(rng.randint(1, 4)), join=rng.random() < 0.9)
+        number = 0
+        for _ in range(40):
+            choice = rng.random()
+            if choice < 0.3 and driver.open:
+                leases = []
+                for _ in range(rng.randint(0, 2)):
+                    number += 1
+                    leases.append(lease(number))
+                driver.answer(rng.choice(list(driver.open)), leases=leases)
+            elif choice < 0.45 and driver.open:
+                driver.see(NoAnswer(rng.choice(list(driver.open))))
+            elif choice < 0.6 and driver.agent.running:
+                attempt = rng.choice(list(driver.agent.running))
+                driver.see(Started(attempt) if rng.random() < 0.5 else Ended(Report(attempt, "succeeded")))
+            elif choice < 0.65:
+                driver.see(Noticed({"x": number}))
+            elif choice < 0.68 and driver.open:
+                driver.see(Disowned(rng.choice(list(driver.open))))
+                driver.open.clear()
+            elif choice < 0.71 and driver.open:
+                seq = rng.choice(list(driver.open))
+                del driver.open[seq]
+                driver.see(Outdated(seq))
+            elif choice < 0.73:
+                driver.see(Leave("bye", now=rng.random() < 0.5))
+            elif choice < 0.8 and driver.agent.registered is None:
+                driver.see(Joined(REGISTERED) if rng.random() < 0.5 else NoAnswer(0))
+            else:
+                driver.now += rng.choice([0.01, 0.5, 5.0, 100.0])
+            if driver.agent.deadline() is not None:
+                driver.tick()
+            due = driver.agent.deadline()
+            assert due is None or due > driver.now, f"round {round_}: a loop without rest"
+            assert len(driver.agent._flights) <= MAX_IN_FLIGHT
