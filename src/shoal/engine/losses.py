@@ -51,7 +51,7 @@ def watch(state: State) -> None:
             pilot.suspect = True
             state.emit("pilot_suspect", pilot=pilot, since=pilot.seen)
     for attempt, task in list(state.orphans.items()):
-        right = task.live[attempt].orphaned
+        right = task.live[attempt].orphaned if attempt in state.orphans else None
         if right is not None and state.now >= right:
             _end_orphan(state, task, attempt)
 
@@ -59,6 +59,8 @@ def watch(state: State) -> None:
 def lose(state: State, pilot: Pilot, why: str) -> None:
     """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4]."""
     for attempt in list(pilot.live.values()):
+        if attempt.id not in pilot.live:
+            continue  # the loss of one before it was one failure too many, and cancelled this one
         task = state.task_of(attempt.id)
         if task.array.spec.rerun is Rerun.SAFE:
             _lose_attempt(state, pilot, task, attempt)

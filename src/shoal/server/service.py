@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -16,6 +17,7 @@ from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Outcome
 from shoal.engine.commands import Command, Talk
 from shoal.engine.engine import Engine
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooLarge
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_TAIL
@@ -23,17 +25,21 @@ from shoal.model.timing import Timing
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+REFUSALS = (BadInput, NotFound, Conflict, TooLarge, Refused)
+DEFECT = 5  # exit code, also of a database that cannot be written
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
 
 
 class ServerClock:
     """Wall time at the start plus time that never jumps and counts suspend: no step of the wall clock matters [I9]."""
 
     def __init__(self) -> None:
-        self._wall, self._boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._wall, self._boot = time.time(), time.clock_gettime(_BOOT)
 
     def __call__(self) -> float:
-        return self._wall + time.clock_gettime(time.CLOCK_BOOTTIME) - self._boot
+        return self._wall + time.clock_gettime(_BOOT) - self._boot
 
 
 class Service:
@@ -61,7 +67,7 @@ class Service:
     # --- commands
     async def command(self, command: Command, then: Callable[[Any], None] | None = None) -> Any:
         """Carry out a command; returns when it is durable. `then` follows also if the caller has gone away."""
-        outcome = self.engine.handle(command, self.clock())
+        outcome = self._handle(command)
         done: asyncio.Future[None] = self.loop.create_future()
 
         def after() -> None:
@@ -76,9 +82,20 @@ class Service:
 
     def tell(self, command: Command) -> Any:
         """Carry out a command nobody waits for."""
-        outcome = self.engine.handle(command, self.clock())
+        outcome = self._handle(command)
         self._perform(outcome)
         return outcome.result
+
+    def _handle(self, command: Command) -> Outcome:
+        """The engine's word. A refusal has changed nothing; after any other error memory can no longer be trusted,
+        and the next server starts from what is on disk."""
+        try:
+            return self.engine.handle(command, self.clock())
+        except REFUSALS:
+            raise
+        except Exception:
+            log.critical("a defect in the engine, the server ends: command=%s", type(command).__name__, exc_info=True)
+            os._exit(DEFECT)
 
     async def exchange(self, exchange: Exchange) -> Reply:
         """A pilot's exchange: answered when the engine has news or its time is over."""

@@ -398,6 +398,22 @@ def test_an_exclusive_task_that_takes_three_pilots_with_it_is_poison_too() -> No
     assert (stand.state(run), stand.row(run).cause) == ("failed", "poison")
 
 
+def test_a_pilot_that_comes_back_was_not_lost_under_its_task() -> None:
+    """B0.4: a 10 h run is not thrown away for a 2 min cut, nor for the third of them: nothing died here [I11]."""
+    stand = Stand()
+    run = stand.submit({})
+    pilot = stand.pilot()
+    attempt = pilot.work()
+    for cut in range(1, 6):
+        stand.pass_time(120)
+        pilot = stand.pilot(former=pilot)
+        assert pilot.orders("cancel") == [], f"cut {cut}"
+        assert stand.state(run) == "running", f"cut {cut}"
+    assert stand.task(run).losses == 0
+    assert pilot.verdict(good(attempt)) == "recorded"
+    assert stand.state(run) == "succeeded"
+
+
 def test_losses_are_counted_across_restarts() -> None:
     stand = Stand()
     run = stand.submit({})
