@@ -4,7 +4,7 @@
 
 STAMP := .venv/.stamp
 PYTEST := .venv/bin/pytest -q -n 2 --dist worksteal
-TYPED := $(wildcard src tests bench)
+TYPED := $(wildcard src tests bench scripts)
 ARGS :=
 
 help: ## Show this list
@@ -21,7 +21,7 @@ check: $(STAMP) ## Check format, lint, types and the rules of the repository
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy $(TYPED)
-	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_repository.py
+	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_repository.py tests/unit/test_reference.py
 
 format: $(STAMP) ## Format the code and apply the safe lint fixes
 	.venv/bin/ruff check --fix-only --exit-zero --quiet .
