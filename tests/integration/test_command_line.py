@@ -168,6 +168,7 @@ def test_shell_text_stdin_and_secrets(terminal: Terminal) -> None:
 def test_a_time_limit_and_retries_are_kept(terminal: Terminal) -> None:
     said = terminal.run("run", "--time", "1s", "--", "sleep", "30")
     assert said.status == 1
+    assert "failed: stopped at its time limit of 1 s (ended by signal 15)" in said.err
     failed = terminal.run("run", "--retries", "2", "--json", "--", "sh", "-c", "exit 1")
     assert failed.status == 1
     row = json.loads(terminal.good("results", failed.json()["run"], "--json").out)
@@ -242,8 +243,8 @@ def test_resume_runs_only_what_is_missing_and_says_so(terminal: Terminal) -> Non
     second = terminal.run("sweep", "--resume", "x=1..5", *words)
     assert second.status == 0, second
     assert "3 of 5 tasks are not run again" in second.err
-    assert f"1 run again: failed in {first.run}" in second.err
-    assert "1 run again: not run before" in second.err
+    assert f"1 task runs again: failed in {first.run}" in second.err
+    assert "1 task runs: not run before" in second.err
     time.sleep(0.01)
     script.write_text("echo changed\n", encoding="utf-8")
     third = terminal.run("sweep", "--resume", "x=1..5", *words)
@@ -271,6 +272,39 @@ def test_submit_wait_cancel_retry(terminal: Terminal) -> None:
     assert "nothing to retry" in terminal.good("retry", run).out
 
 
+def test_waiting_for_a_single_task_shows_its_output_and_the_latest_run_needs_no_name(terminal: Terminal) -> None:
+    run = terminal.submit("--", "sh", "-c", "echo out; echo err >&2")
+    waited = terminal.good("wait")
+    assert waited.out == "out\n"
+    assert waited.err.startswith(f"shoal: no run named: {run}, the latest\nerr\n")
+    assert terminal.good("results", "--csv").out.splitlines()[1].startswith(f"{run}.1,succeeded,0,0.")
+    assert terminal.good("show").out.split()[1] == run
+
+
+def test_what_can_never_run_is_said_and_not_waited_for(terminal: Terminal) -> None:
+    """B1."""
+    said = terminal.run("run", "--cores", "60000", "--", "true")
+    assert (said.status, said.out) == (3, "")
+    line = said.err.splitlines()[-1]
+    run = line.split()[1]
+    for part in ("no pilot is large enough", "needs 60000 cores", "ask for less", f"shoal cancel {run}"):
+        assert part in line
+    assert "1 ready" in terminal.good("show", run).out  # it stays queued
+    assert terminal.good("cancel", run).out == "1 task cancelled\n"
+
+
+def test_open_work_is_told_of_when_the_server_is_stopped_and_gone(fresh: Terminal) -> None:
+    run = fresh.submit("x=1..200", "--", "sleep", "5")
+    _until(lambda: fresh.good("show", run, "--json").json()["counts"].get("live"))
+    shown = fresh.good("ps", run).out.splitlines()[0]
+    assert re.fullmatch(rf"{run}: running, 200 tasks: \d+ running, \d+ ready", shown)
+    stopped = fresh.good("server", "stop")
+    assert stopped.out == "stopped\n"
+    assert "what runs goes on" in stopped.err
+    assert "1 open run will go on with the next server" in stopped.err
+    assert f"`shoal wait {run}`" in fresh.good("ps").err
+
+
 def test_the_same_key_never_runs_twice(terminal: Terminal) -> None:
     """Row 42."""
     first = terminal.submit("--key", "once", "--", "echo", "a")
@@ -289,8 +323,11 @@ def test_children_of_a_failed_task_fail_with_it(terminal: Terminal) -> None:
     )
     said = terminal.run("run", "dag.toml")
     assert said.status == 1
-    assert "3 dependency_failed" in said.out
+    assert "3 dependency_failed, e.g. r" in said.out
     run = said.run
+    never = terminal.run("logs", f"{run}.2")
+    assert (never.status, never.err.count("\n")) == (3, 1)
+    assert f"{run}.2 never ran, it is failed: " in never.err
     states = [json.loads(line)["cause"] for line in terminal.good("results", run, "--json").out.splitlines()]
     assert states == ["task_error"] + ["dependency_failed"] * 3
 
@@ -300,7 +337,7 @@ def test_hostile_text_cannot_reach_the_terminal(terminal: Terminal) -> None:
     name = "evil\x1b]0;title\x07\u202egnp <script>"
     run = terminal.submit("--name", name, "--label", f"k={name}", "--", "printf", "\\033[2Jboo\\n")
     terminal.run("wait", run)
-    for words in (["ps"], ["show", run], ["show", f"{run}.1"], ["results", run], ["wait", run]):
+    for words in (["ps"], ["show", run], ["show", f"{run}.1"], ["results", run], ["wait", run, "--json"]):
         out = terminal.run(*words).out
         assert "\x1b" not in out.replace("\x1b[0m", "").replace("\x1b[1m", "")
         assert "\u202e" not in out
@@ -416,6 +453,7 @@ def test_a_server_of_ones_own(fresh: Terminal) -> None:
         refused = fresh.run("ps", cwd=fresh.home, env={"SHOAL_SERVER": url})
         assert (refused.status, refused.err.count("\n")) == (3, 1)  # no token there
         assert fresh.good("ps", cwd=fresh.home, env={"SHOAL_SERVER": url, "SHOAL_TOKEN": token}).out
+        assert fresh.good("pilots").out == "no pilots, so nothing runs: start one with `shoal pilot start`\n"
         with fresh.start("pilot", "start", "--cores", "1") as pilot:
             done = fresh.good("run", "--", "echo", "over there")
             assert done.out == "over there\n"
@@ -445,11 +483,17 @@ def test_a_pilot_is_built_the_same_twice(terminal: Terminal) -> None:
 def test_prune_deletes_old_logs_and_keeps_results(fresh: Terminal) -> None:
     run = fresh.submit("--", "echo", "kept")
     fresh.good("wait", run)
-    assert fresh.run("prune").status == 3  # the server keeps house by itself
-    fresh.good("server", "stop", "--pilots")
+    assert "logs deleted" in fresh.good("prune").out  # nothing is so old
+    fresh.good("server", "stop", "--pilots")  # a server remembers for a while what it ran itself, and its logs
+    assert fresh.good("logs", f"{run}.1").out == "kept\n"
+    other = fresh.submit("--", "echo", "other")
+    fresh.good("wait", other)
     time.sleep(1.1)
-    assert "logs deleted" in fresh.good("prune", "--older-than", "1s").out
+    assert fresh.good("prune", "--older-than", "1s", "--json").json()["log_bytes"] > 0
     assert fresh.good("logs", f"{run}.1").out == ""
+    fresh.good("server", "stop", "--pilots")
+    assert "logs deleted" in fresh.good("prune", "--older-than", "1s").out
+    assert fresh.good("logs", f"{other}.1").out == ""
     assert json.loads(fresh.good("results", run, "--json").out)["result"] == "kept"
 
 

@@ -89,23 +89,22 @@ def commits_held(cluster: Cluster) -> Iterator[None]:
 
 # --- the server is killed
 @pytest.mark.slow
-def test_server_killed_twice_in_5000_commands_records_each_once_and_reruns_nothing(cluster: Cluster) -> None:
-    total, lines = 5_000, cluster.cwd / "lines"
+def test_server_killed_in_the_middle_of_5000_commands_records_each_once_and_reruns_nothing(cluster: Cluster) -> None:
+    (total, kills), lines = ((20_000, 10) if PROVE else (5_000, 2)), cluster.cwd / "lines"
     cluster.timing |= CALM
     cluster.start_server()
     pilots = [cluster.start_pilot(2) for _ in range(2)]
     run = cluster.submit(appending(lines, array=f"1-{total}", retries=3))
-    rng = random.Random(2)
-    for part in (1, 2):
-        goal = part * total // 3 + rng.randrange(total // 6)
-        cluster.wait_succeeded(run, goal, 240)
+    rng, part = random.Random(2), total // (kills + 1)
+    for kill in range(1, kills + 1):
+        cluster.wait_succeeded(run, kill * part + rng.randrange(part // 2), 240)
         cluster.kill_server()
         assert cluster.succeeded(run) < total  # in the middle
         assert all(pilot.is_alive for pilot in pilots)
-        # What they had runs on without a server; once it comes back on the same port, once on another.
-        cluster.start_server(port=cluster.ports[-1] if part == 1 else 0)
+        # What they had runs on without a server, which comes back on the same port or on another.
+        cluster.start_server(port=cluster.ports[-1] if kill % 2 else 0)
     assert cluster.wait_run(run, 240) == {"succeeded": total}
-    assert len(cluster.events("server_started")) == 3
+    assert len(cluster.events("server_started")) == kills + 1
     assert cluster.ports[0] == cluster.ports[1] != cluster.ports[2]
     cluster.check_recorded_once(run, total)
     assert starts(lines) == once(run, total)
@@ -449,9 +448,10 @@ def test_exclusive_task_of_a_frozen_pilot_is_ended_by_the_guard_before_another_s
     cluster.until(lambda: state_of(frozen.pid) == "T", "the pilot is frozen")
     cluster.until(lambda: is_dead(life.pid), "its guard ends the exclusive task")
     dead_at = time.monotonic()
-    assert 0.8 * t["hold"] - 2 * t["beat"] < dead_at - stopped_at < t["hold"] + t["margin"]
+    # It counts from the sending of the last exchange that was answered: up to two beats before.
+    assert 0.8 * t["hold"] - 3 * t["beat"] < dead_at - stopped_at < t["hold"] + t["margin"]
     second = cluster.wait_start(f"r{run}.1", copies=2)
-    assert second.alone and second.start - stopped_at > t["hold"] + t["margin"] - 2 * t["beat"]
+    assert second.alone and second.start - stopped_at > t["hold"] + t["margin"] - 3 * t["beat"]
     assert cluster.wait_run(run) == {"succeeded": 1}
     assert state_of(frozen.pid) == "T"
     frozen.cont()
@@ -686,7 +686,7 @@ def test_idle_pilot_ends_in_a_long_outage_and_one_with_reports_keeps_them(cluste
     life = cluster.until(lambda: [life for life in cluster.lives() if life.end], "the payload ends")[0]
     assert life.end is not None and life.end > stopped_at
     assert idle.process.wait(60) == 4
-    assert time.monotonic() - stopped_at > cluster.timing["idle_end"] - 2 * cluster.timing["beat"]
+    assert time.monotonic() - stopped_at > cluster.timing["idle_end"] - 3 * cluster.timing["beat"]
     assert "no contact with the server" in idle.log.read_text(encoding="utf-8")
     assert not any(idle.work.iterdir())
     while time.monotonic() - stopped_at < 1.5 * cluster.timing["idle_end"]:

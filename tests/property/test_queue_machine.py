@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from shoal.engine.changes import Answer, Outcome, TaskRow
 from shoal.engine.commands import Accept, Cancel, Drain, Submit, Talk, Tick
@@ -26,6 +34,14 @@ from shoal.wire.submission import canonical, parse_submission
 from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 TIMING = Timing()
+HAPPENED: Counter[str] = Counter()  # over all examples: events, and what the wires did
+MUST_HAPPEN = {
+    "crash with changes lost", "enrolled again", "key refused", "reply lost", "retry refused", "report_refused", "run_reopened",
+    "task_adopted late success", "task_adopted living copy", "task_adopted pilot came back", "task_finished cancelled",
+    "task_finished failed", "task_finished lost", "task_finished succeeded", "task_lost_pilot ready again",
+    "task_lost_pilot waits for its hold to end", "task_retried", "task_returned", "tasks_closed cancelled",
+    "tasks_closed dependency_failed", "tasks_released", "tasks_reset",
+}  # fmt: skip
 FINALS = ("succeeded", "failed", "cancelled", "lost")
 _END = st.sampled_from(["succeeded", "succeeded", "failed", "returned"])
 _RARE = st.integers(0, 3)  # a rule that would drown the others acts only on a 3
@@ -110,6 +126,10 @@ class QueueMachine(RuleBasedStateMachine):
                 self._deliver(answer)
 
     def _event(self, event: Event, rows: dict[tuple[int, int], TaskRow]) -> None:
+        HAPPENED[event.kind] += 1
+        for word in ("how", "cause", "next", "state"):
+            if event.data.get(word):
+                HAPPENED[f"{event.kind} {event.data[word]}"] += 1
         self.model.seq += 1
         assert event.seq == self.model.seq, "the journal has a gap"
         assert event.kind in KINDS
@@ -186,7 +206,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert (row.cause == "poison") <= (row.losses >= 3)
         if row.state == "succeeded":
             assert f"r{row.run}.{row.element}#{row.winner}" in self.successes, "nobody reported that success"
-        if row.state == "ready":
+        if row.state == "ready" and row.run not in self.model.adopted:
             assert row.losses < 3, "it took three pilots with it, and goes on"
 
     # --- the wires
@@ -194,6 +214,7 @@ class QueueMachine(RuleBasedStateMachine):
         for body in self.bodies:
             if body.pilot.name == answer.pilot and answer.seq in body.flights:
                 if self.lose_next:
+                    HAPPENED["reply lost"] += 1
                     self.lose_next = False
                     body.unanswered.add(answer.seq)
                     return
@@ -282,6 +303,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.stand.do(Submit(submission, OWNER, digest))
             except BadInput as error:
                 assert error.code == "key_reused"
+                HAPPENED["key refused"] += 1
                 return
             raise AssertionError("a key was used for something else")
         expected = known[1] if known is not None else f"r{self.stand.engine.state.next_run}"
@@ -324,7 +346,20 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(fate.final for fate in self.model.tasks.values()))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        run = data.draw(st.sampled_from(sorted({t.run for t, f in self.model.tasks.items() if f.final})))
+        self._retry(data.draw(st.sampled_from(sorted({t.run for t, f in self.model.tasks.items() if f.final}))))
+
+    @precondition(lambda self: self.model.tasks and self.bodies)
+    @rule(data=st.data(), heard=st.booleans())
+    def change_of_mind(self, data: st.DataObject, heard: bool) -> None:
+        """A run at work is cancelled and retried while its copies may still be dying."""
+        self.start_all(2)
+        run = data.draw(st.sampled_from(sorted({t.run for t in self.model.tasks})))
+        self.do(Cancel((run,)))
+        if heard:
+            self.start_all(1)
+        self._retry(run)
+
+    def _retry(self, run: int) -> None:
         self.commit()
         again = [t for t, f in self.model.tasks.items() if t.run == run and f.final not in ("", "succeeded")]
         kept = copy.deepcopy(self.model)
@@ -335,6 +370,7 @@ class QueueMachine(RuleBasedStateMachine):
             count = self.stand.retry(run)
         except Conflict as error:
             assert error.code == "still_stopping"
+            HAPPENED["retry refused"] += 1
             assert any(kept.tasks[t].rerun != "safe" for t in again)
             self.model = kept
             return
@@ -392,8 +428,7 @@ class QueueMachine(RuleBasedStateMachine):
         for _ in range(rounds):
             for body in list(self.bodies):
                 self._turn(body, False, True, True, ends)
-            self.stand.now += pause
-            self.do(Tick())
+            self.tick(pause)
 
     @precondition(lambda self: self.bodies)
     @rule(end=_END, durable=st.booleans())
@@ -412,7 +447,6 @@ class QueueMachine(RuleBasedStateMachine):
                 self._turn(body, False, True, True, [])
 
     def _turn(self, body: Body, lose: bool, durable: bool, start: bool, ends: list[str]) -> None:
-        self._guard(body)
         if start:
             body.running = dict.fromkeys(body.running, "running")
         begun = [a for a, stage in body.running.items() if stage == "running"]
@@ -448,9 +482,11 @@ class QueueMachine(RuleBasedStateMachine):
                 if body.leaving and not body.running and not body.ended:
                     self.bodies.remove(body)
                 else:
+                    HAPPENED["enrolled again"] += 1
                     self._re_enrol(body)
             else:
                 assert error.code == "replay"
+                HAPPENED["replay refused"] += 1
                 del body.flights[exchange.seq]
 
     @precondition(lambda self: any(body.flights for body in self.bodies))
@@ -505,6 +541,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(jump=st.sampled_from([0.01, 1.0, 1.0, 9.0, 9.0, 11.0, 16.0, 31.0, 76.0, 300.0, 920.0]))
     def tick(self, jump: float) -> None:
         self.stand.now += jump
+        for body in self.bodies:
+            self._guard(body)
         self.do(Tick())
         due = self.stand.engine.deadline()
         assert due is None or due > self.stand.now, "a deadline that has passed: a loop without rest"
@@ -518,6 +556,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.commit()
             self.stand.restart()
         else:
+            HAPPENED.update(["crash with changes lost"] if self.stand.pending else [])
             self.later = []
             self.model = copy.deepcopy(self.saved)
             self.stand.crash()
@@ -527,6 +566,25 @@ class QueueMachine(RuleBasedStateMachine):
         self.commit()
         for body in list(self.bodies) if soon else []:
             self._turn(body, False, True, True, [])
+
+    @precondition(lambda self: self.bodies)
+    @rule(seconds=st.sampled_from([80.0, 120.0, 850.0]), ends=st.lists(_END, max_size=1))
+    def cut(self, seconds: float, ends: list[str]) -> None:
+        """The network is cut while everybody works, long enough to be given up; then all come back."""
+        self.start_all(2)
+        self.tick(seconds)
+        for _ in range(2):
+            for body in list(self.bodies):
+                self._turn(body, False, True, True, ends)
+
+    @precondition(lambda self: self.bodies)
+    @rule(ends=st.lists(_END, max_size=2), soon=st.booleans())
+    def crash_in_gap(self, ends: list[str], soon: bool) -> None:
+        """Pilots speak, what needs no commit goes out, and the server dies before the rest is on disk."""
+        for body in list(self.bodies):
+            if body.pilot.name in self.stand.engine.state.pilots:
+                self._turn(body, False, False, True, ends)
+        self.restart(False, 3, soon)
 
     # --- always
     @invariant()
@@ -568,5 +626,8 @@ class QueueMachine(RuleBasedStateMachine):
                 assert not bad_parents, f"{task} waits for {bad_parents}"
 
 
-QueueMachine.TestCase.settings = settings(stateful_step_count=40)
-TestQueueMachine = QueueMachine.TestCase
+def test_the_queue_keeps_its_promises_whatever_happens() -> None:
+    HAPPENED.clear()
+    run_state_machine_as_test(QueueMachine, settings=settings(stateful_step_count=40))
+    missing = MUST_HAPPEN - set(HAPPENED)
+    assert not missing, "a run in which these never happened proves little"

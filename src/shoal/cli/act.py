@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import print_json
 from shoal.cli.words import QUIET_OPTION
 from shoal.model.ids import parse_run, parse_target
+from shoal.model.quantities import many
+from shoal.report.source import latest_run
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @QUIET_OPTION
 @json_option
 @server_option
 def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) -> int:
-    """Wait for runs with progress; exit status 0 only if all their tasks succeeded.
+    """Wait for runs with progress; exit status 0 only if all their tasks succeeded. Without a run: the latest one.
 
     \b
     Examples:
+      shoal wait
       shoal wait r12
       shoal wait r12 r13 --json
 
@@ -30,12 +33,14 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
     for run in runs:
         parse_run(run)
     session = Session(server)
+    if not runs:
+        with session.source() as source:
+            runs = (latest_run(source, say),)
     with session.client_for(runs[0]) as client:
-        for run in runs:
-            client.run(run)  # all of them exist before the first is waited for
+        found = [client.run(run) for run in runs]  # all of them exist before the first is waited for
     worst = 0
-    for run in runs:
-        status = wait_for(session, session.client(), run, quiet, as_json)
+    for run, info in zip(runs, found, strict=True):
+        status = wait_for(session, session.client(), run, quiet, as_json, single=info["total"] == 1)
         if status == INTERRUPTED:
             return status
         worst = max(worst, status)
@@ -61,9 +66,9 @@ def cancel(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(answer)
         return
-    done = f"{answer['cancelled']:,} task{'s' * (answer['cancelled'] != 1)} cancelled"
     final = answer.get("already_final") or 0
-    click.echo(done + (f", {final:,} were finished already" if final else ""))
+    already = f", {final:,} {'was' if final == 1 else 'were'} finished already" if final else ""
+    click.echo(f"{many(answer['cancelled'], 'task')} cancelled{already}")
 
 
 @click.command()
@@ -87,6 +92,6 @@ def retry(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
         return
     runs = list(dict.fromkeys(target.partition(".")[0] for target in targets))
     if answer["tasks"]:
-        click.echo(f"{answer['tasks']:,} task{'s' * (answer['tasks'] != 1)} ready again: shoal wait {' '.join(runs)}")
+        click.echo(f"{many(answer['tasks'], 'task')} ready again: shoal wait {' '.join(runs)}")
     else:
         click.echo("nothing to retry: no such task failed, was cancelled or lost")

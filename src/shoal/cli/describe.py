@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.cli.tables import clean, shorten
-from shoal.model.quantities import show_duration, show_size
+from shoal.model.quantities import many, show_duration, show_size
 from shoal.model.spec import Spec
 from shoal.model.sweep import fill
+from shoal.report.phrases import counts_text, done_of, live_of
 from shoal.wire.task import parse_spec
 
 Json = dict[str, Any]
 Pairs = Iterator[tuple[str, object]]
-FINAL = ("succeeded", "failed", "cancelled", "lost")
 MAX_SHOWN = 20
 
 
@@ -23,7 +23,7 @@ def run_state(row: Json) -> str:
     """A run's state in one word."""
     counts = row["counts"]
     if row["finished"] is None:
-        return "running" if counts.get("live", counts.get("running", 0) + counts.get("leased", 0)) else "ready"
+        return "running" if live_of(row) else "ready"
     if counts.get("succeeded", 0) == row["total"]:
         return "succeeded"
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
@@ -40,9 +40,7 @@ def describe_run(run: Json) -> Pairs:
     yield "run", run["run"]
     yield "name", run["name"] or "-"
     yield "state", run_state(run)
-    done = sum(run["counts"].get(state, 0) for state in FINAL)
-    counts = [f"{count:,} {state}" for state, count in run["counts"].items() if count]
-    yield "tasks", f"{run['total']:,} ({done:,} done{': ' if counts else ''}{', '.join(counts)})"
+    yield "tasks", f"{run['total']:,} ({done_of(run):,} done: {counts_text(run)})"
     yield "submitted", moment(run["created"])
     if run["finished"] is not None:
         yield (
@@ -66,7 +64,7 @@ def describe_run(run: Json) -> Pairs:
         if params:
             yield "", f"for {shorten(clean(_params_text(params)), 120)}"
     if len(run["arrays"]) > MAX_SHOWN:
-        yield "...", f"{len(run['arrays']) - MAX_SHOWN:,} more tables"
+        yield "...", many(len(run["arrays"]) - MAX_SHOWN, "more table")
     for span in run["spans"][:MAX_SHOWN]:
         yield (
             f"{run['run']}.{span['low']} .. {span['high'] - 1}",
@@ -80,7 +78,7 @@ def _params_text(params: Any) -> str:
             f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}"
             for name, values in params.items()
         )
-    return f"a table of {len(params)} rows" if isinstance(params, list) else f"i={params}"
+    return f"a table of {many(len(params), 'row')}" if isinstance(params, list) else f"i={params}"
 
 
 def command_text(task: Json, element: int | None = None) -> str:
@@ -96,11 +94,11 @@ def command_text(task: Json, element: int | None = None) -> str:
 def needs_text(spec: Spec) -> str:
     """What a task takes, in a few words."""
     needs = spec.needs
-    parts = [f"{needs.cores} core{'s' * (needs.cores != 1)}"]
+    parts = [many(needs.cores, "core")]
     parts += [f"{show_size(size)} {name}" for name, size in (("memory", needs.memory), ("disk", needs.disk)) if size]
-    parts += [f"{needs.gpus} gpus"] if needs.gpus else []
+    parts += [many(needs.gpus, "gpu")] if needs.gpus else []
     parts += [f"at most {show_duration(spec.time)}"] if spec.time is not None else []
-    parts += [f"{spec.retries} retries"] if spec.retries else []
+    parts += [many(spec.retries, "retry", "retries")] if spec.retries else []
     parts += [f"{spec.throttle} at once"] if spec.throttle is not None else []
     return ", ".join(parts)
 
@@ -125,7 +123,8 @@ def describe_task(name: str, found: Json) -> Pairs:
 def _describe_row(name: str, row: Json, retries: int) -> Pairs:
     if row["reused"]:
         yield "result of", f"{row['reused']} (not run again)"
-    yield "attempts", f"{row['attempt']} ({row['retries']} of {retries} retries burnt, {row['losses']} pilots lost)"
+    burnt = f"{row['retries']} of {many(retries, 'retry', 'retries')} burnt"
+    yield "attempts", f"{row['attempt']} ({burnt}, {many(row['losses'], 'pilot')} lost)"
     if row["cause"]:
         yield "cause", row["cause"] + (f": {clean(row['message'])}" if row["message"] else "")
     for label, key in (("exit code", "exit_code"), ("signal", "signal")):
@@ -162,7 +161,7 @@ def describe_pilot(pilot: Json) -> Pairs:
     yield "host", clean(pilot["host"])
     yield "site", clean(pilot["site"])
     size = f", {show_size(pilot['memory'])} memory" if pilot["memory"] else ""
-    yield "offers", f"{pilot['cores']} cores{size}" + (f", {pilot['gpus']} gpus" if pilot["gpus"] else "")
+    yield "offers", many(pilot["cores"], "core") + size + (f", {many(pilot['gpus'], 'gpu')}" if pilot["gpus"] else "")
     yield "version", clean(pilot["version"])
     yield "joined", moment(pilot["joined"])
     if pilot.get("ended") is not None:

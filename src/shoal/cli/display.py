@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from shoal.cli.tables import clean, shorten
-from shoal.model.quantities import show_duration
+from shoal.model.quantities import many, show_duration
 from shoal.report.summary import rate_text
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def status_text(status: Status) -> str:
     if status.rate > 0 and left and status.elapsed > 1:
         parts.append(f"about {show_duration(left / status.rate)} left")
     if status.pilots:
-        parts.append(f"{status.pilots} pilot{'s' * (status.pilots != 1)}, {status.slots} slots")
+        parts.append(f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}")
     return "  ".join(parts)
 
 

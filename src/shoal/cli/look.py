@@ -12,15 +12,16 @@ from typing import Any
 
 import click
 
-from shoal.cli.describe import FINAL, describe_pilot, describe_run, describe_task, run_state
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.describe import describe_pilot, describe_run, describe_task, run_state
+from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines, table, write_raw
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task
-from shoal.model.quantities import show_duration
+from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
+from shoal.report.phrases import counts_text, done_of, live_of
 from shoal.report.results import columns_of, iterate
-from shoal.report.source import Json, Source
+from shoal.report.source import HttpSource, Json, Source, latest_run
 from shoal.wire.task import did_you_mean
 
 ATTENTION = ("running", "leased", "failed", "lost")  # what `ps RUN` shows unless told otherwise
@@ -77,13 +78,16 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
     now = time.time()
     print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took"), [
         (
-            row["run"], row["name"] or "-", run_state(row), _done(row), row["total"], _live(row),
+            row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], live_of(row),
             row["counts"].get("failed", 0) + row["counts"].get("lost", 0), show_duration(max(0.0, now - row["created"])),
             show_duration(max(0.0, (row["finished"] or now) - row["created"])),
         ) for row in rows
     ]))  # fmt: skip
     if more is not None:
         click.echo(f"older runs are left out: shoal ps --limit {len(rows) * 5}")
+    asleep = next((row["run"] for row in rows if row["finished"] is None), None)
+    if asleep is not None and not isinstance(source, HttpSource):
+        say(f"no server is running, so nothing new is started; `shoal wait {asleep}` starts one and the work goes on")
 
 
 def _pages(ask: Any, key: str, limit: int) -> tuple[list[Json], str | None]:
@@ -95,15 +99,6 @@ def _pages(ask: Any, key: str, limit: int) -> tuple[list[Json], str | None]:
         rows += page[key]
         before = page["next"]
     return rows, before
-
-
-def _done(row: Json) -> int:
-    return sum(row["counts"].get(state, 0) for state in FINAL)
-
-
-def _live(row: Json) -> int:
-    counts = row["counts"]
-    return int(counts.get("live", counts.get("running", 0) + counts.get("leased", 0)))
 
 
 def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, as_json: bool) -> None:
@@ -120,10 +115,8 @@ def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, 
     if as_json:
         print_json({"run": run, "counts": info["counts"], "tasks": rows, "next": more})
         return
-    counts = ", ".join(f"{count:,} {name}" for name, count in info["counts"].items() if count)
-    click.echo(
-        f"{run}{' ' + clean(info['name']) if info['name'] else ''}: {run_state(info)}, {info['total']:,} tasks: {counts}"
-    )
+    title = f"{run} {clean(info['name'])}" if info["name"] else run
+    click.echo(f"{title}: {run_state(info)}, {many(info['total'], 'task')}: {counts_text(info)}")
     if rows:
         print_lines(table(("task", "state", "attempt", "exit", "took", "host", "cause", "message"), [
             (
@@ -150,30 +143,46 @@ def _states(text: str) -> list[str]:
     return words
 
 
+def _parse_any(text: str) -> int | TaskId | str:
+    """A run, a task or a pilot (which stays the text it is)."""
+    if is_pilot(text):
+        return text
+    try:
+        return parse_target(text)
+    except BadInput:
+        raise BadInput(
+            f"{echo(text)!r} is neither a run nor a task nor a pilot", code="bad_id",
+            hint="a run looks like r12, a task like r12.7, a pilot like p3f9c (`shoal pilots --all`)",
+        ) from None  # fmt: skip
+
+
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT")
+@click.argument("target", required=False, metavar="[RUN|TASK|PILOT]")
 @json_option
 @server_option
-def show(target: str, as_json: bool, server: str | None) -> None:
-    """Everything about a run, a task or a pilot.
+def show(target: str | None, as_json: bool, server: str | None) -> None:
+    """Everything about a run, a task or a pilot; without a name, about the latest run.
 
     \b
     Examples:
+      shoal show
       shoal show r12
       shoal show r12.7
       shoal show p3f9c
     """
     with Session(server).source() as source:
-        if is_pilot(target):
+        target = latest_run(source, say) if target is None else target
+        what = _parse_any(target)
+        if isinstance(what, str):
             found = next((row for row in source.pilots()["pilots"] if row["pilot"] == target), None)
             if found is None:
-                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots`")
+                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
             shown = describe_pilot(found)
-        elif isinstance(named := parse_target(target), TaskId):
+        elif isinstance(what, TaskId):
             found = source.task(target)
             shown = describe_task(target, found)
         else:
-            found = source.run(f"r{named}")
+            found = source.run(target)
             shown = describe_run(found)
         if as_json:
             print_json(found)
@@ -193,8 +202,7 @@ def why(target: str, as_json: bool, server: str | None) -> None:
       shoal why r12
       shoal why r12.7
     """
-    if not is_pilot(target):
-        parse_target(target)
+    _parse_any(target)
     with Session(server).source() as source:
         answer = source.why(target)
     if as_json:
@@ -229,25 +237,38 @@ def logs(task: str, stderr: bool, attempt: int | None, server: str | None) -> No
     with Session(server).source() as source:
         data = source.logs(task, "stderr" if stderr else "stdout", attempt)
         if not data:
-            row = source.task(task)["task"]
-            if row is None or row["attempt"] < (attempt or 1):
-                tries = row["attempt"] if row is not None else 0
-                raise NotFound(
-                    f"{task} had {tries} attempts so far" if attempt else f"{task} has not started yet", code="no_log",
-                    hint=f"see `shoal show {task}`",
-                )  # fmt: skip
+            _check_ran(task, source.task(task), attempt)
     write_raw(data)
+    if not data and sys.stdout.isatty():
+        say("nothing on standard error" if stderr else "nothing on standard output; try --stderr")
+
+
+def _check_ran(task: str, found: Json, attempt: int | None) -> None:
+    """A task without output: did it run at all, and so often?"""
+    row = found["task"] or {}
+    tries = int(row.get("attempt") or 0)
+    if row.get("reused") or tries >= (attempt or 1):
+        return
+    if tries:
+        raise NotFound(f"{task} had only {many(tries, 'attempt')}", code="no_log", hint=f"see `shoal show {task}`")
+    if not TaskState(found["state"]).final:
+        raise NotFound(f"{task} has not started yet", code="no_log", hint=f"see `shoal why {task}`")
+    told = row or found.get("span") or {}
+    because = clean(told.get("message") or told.get("cause") or "")
+    reason = f": {because}" if because and because != found["state"] else ""
+    raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", required=False, metavar="[RUN]")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, one row each.")
 @_LIMIT
 @server_option
-def results(run: str, as_csv: bool, as_json: bool, limit: int | None, server: str | None) -> None:
+def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, server: str | None) -> None:
     """One row per task: its parameters, state, exit code, duration, host and the last line it printed.
 
+    Without a run, of the latest one.
     A last line that is JSON is parsed. In CSV the members of a JSON object are columns of their own too.
     In Python, `pandas.DataFrame(shoal.results("r12"))` gives the same rows.
 
@@ -259,11 +280,13 @@ def results(run: str, as_csv: bool, as_json: bool, limit: int | None, server: st
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json together (give one of them)")
-    if "." in run:
+    if run is not None and "." in run:
         parse_task(run)
         raise BadInput(f"{run} is a task", code="bad_id", hint=f"name its run: {run.partition('.')[0]}")
-    parse_run(run)
+    if run is not None:
+        parse_run(run)
     with Session(server).bulk_source() as source:
+        run = latest_run(source, say) if run is None else run
         info = source.run(run)
         rows: Iterator[Json] = iterate(source, run, flat=not as_json)
         if limit:
@@ -283,7 +306,10 @@ def _write_csv(columns: list[str], rows: Iterator[Json]) -> None:
     names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(peeked)]))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([row.get(name) for name in names] for row in itertools.chain(peeked, rows))
+    # Most rows have just these columns, in this order.
+    writer.writerows(
+        row.values() if [*row] == names else [row.get(name) for name in names] for row in itertools.chain(peeked, rows)
+    )
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
@@ -296,12 +322,7 @@ def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
         # Results are objects: their members say more as columns than as one text.
         columns = [*columns[:-1], *extra]
     shown = itertools.chain(peeked, rows)
-    print_lines(table(columns, ([_value(row, name) for name in columns] for row in shown)))
+    print_lines(table(columns, ([row.get(name) for name in columns] for row in shown)))
     if limit is None and info["total"] > TABLE_ROWS:
         left = info["total"] - TABLE_ROWS
-        click.echo(f"... {left:,} more rows: --limit 0, --csv or --json")
-
-
-def _value(row: Json, name: str) -> Any:
-    value = row.get(name)
-    return round(value, 3) if name == "duration" and isinstance(value, float) else value
+        click.echo(f"... {many(left, 'more row')}: --limit 0, --csv or --json")

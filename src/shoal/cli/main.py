@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pilot": ("pilot", "Start or build a pilot."),
     "server": ("server", "Start, stop or look at a server."),
 }
+EXAMPLES = {"RUN": "r12", "TASK": "r12.7"}  # of arguments, by how their names begin
 WELCOME = """Shoal runs your commands on every machine you can reach. Three commands to begin with:
 
   shoal run -- echo hello                     run one command
@@ -109,6 +110,10 @@ def line_of(error: click.ClickException) -> str:
         return f"there is no option {error.option_name} ({fix})"
     if isinstance(command, click.Group) and isinstance(error, click.exceptions.NoArgsIsHelpError):
         return f"{path} needs a command (one of: {', '.join(command.commands)})"
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        wanted = (error.param.metavar or error.param.human_readable_name).strip("[].")
+        example = next((text for word, text in EXAMPLES.items() if wanted.startswith(word)), wanted)
+        return f"{path} needs {wanted} (e.g. {path} {example})"
     words = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and "(" not in words:
         words = f"{words.rstrip('.')} (see `{path} --help`)"

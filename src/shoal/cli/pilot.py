@@ -41,7 +41,8 @@ def pilots(state: str | None, show_all: bool, as_json: bool, server: str | None)
     known = [word.value for word in PilotState]
     if state is not None and state not in known:
         raise click.UsageError(f"{clean(echo(state))!r} is not a state of a pilot ({did_you_mean(state, known)})")
-    with Session(server).source() as source:
+    session = Session(server)
+    with session.source() as source:
         rows = source.pilots(state or "")["pilots"]
     if state is None and not show_all:
         rows = [row for row in rows if row["state"] != "gone"]
@@ -49,7 +50,10 @@ def pilots(state: str | None, show_all: bool, as_json: bool, server: str | None)
         print_json({"pilots": rows})
         return
     if not rows:
-        click.echo("no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one")
+        if session.is_embedded:
+            click.echo("no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one")
+        else:
+            click.echo("no pilots, so nothing runs: start one with `shoal pilot start`")
         return
     now = time.time()
     print_lines(table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [

@@ -10,22 +10,26 @@ from typing import Any
 
 import click
 
-from shoal.cli.describe import FINAL
 from shoal.cli.display import Display, Status, choose_display
 from shoal.cli.session import Session, say
 from shoal.cli.tables import clean, print_json, print_lines, write_raw
 from shoal.client.client import Client
 from shoal.model.errors import ShoalError, Unreachable
-from shoal.model.quantities import show_duration
+from shoal.model.limits import MAX_PAGE
+from shoal.model.quantities import many, show_duration
+from shoal.report.phrases import done_of, live_of
 from shoal.report.source import HttpSource
 from shoal.report.summary import Failure, Tally, summary_lines, tally_run
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
+HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
 LOOK_EVERY = 1.0  # seconds between questions about pilots and reasons
 TAIL_LINES = 10
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
-INTERRUPTED = 130
+REFUSED, INTERRUPTED = 3, 130
+# What the engine says of tasks that no pilot there is can ever run, and of those that wait for others.
+TOO_LARGE, PARENTS = "no pilot is large enough", "it waits for "
 
 Json = dict[str, Any]
 
@@ -42,17 +46,19 @@ class Watch:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     tally: Tally = field(default_factory=Tally)
+    hopeless: str = ""  # why nothing of the run can ever run here, once that is clear
     _row: Json = field(default_factory=dict)
     _began: float = 0.0
     _looked: float = -1e9
     _moved: float = 0.0
     _facts: Json = field(default_factory=dict)
     _reason: str = ""
+    _hopeless_since: float | None = None
     _shown_failure: bool = False
     _lost_at: float | None = None
 
     def follow(self, after: int = 0) -> None:
-        """Until the run is finished."""
+        """Until the run is finished and all is read that led to it, or until it is clear that nothing can run."""
         self._began = self._moved = self.clock()
         self.tally.run = self.run
         for events in self.client.pages(self.run, after, wait=1.0, on_lost=self._on_lost, sleep=self.sleep):
@@ -62,15 +68,24 @@ class Watch:
                 self._shown_failure = True
                 if self.show_failure:
                     self.display.note(failure_text(self.tally.first))
-            self._look()
-            if self.tally.finished or self._row.get("finished") is not None:
+            was_over = self._over
+            answered = self._look()
+            if self._over and self.tally.finished and len(events) < MAX_PAGE:
                 return
-            if 0 < len(events) < 1_000:
+            if was_over and answered and not events:
+                return  # the journal ends without the run's end: retention took it
+            if self.hopeless:
+                return
+            if 0 < len(events) < MAX_PAGE:
                 # Let news gather: at a thousand tasks a second, one question each would be rude.
                 self.sleep(0.02 if self.clock() - self._began < 1.0 else 0.2)
 
-    def _look(self) -> None:
-        """Ask how far it is, and show it."""
+    @property
+    def _over(self) -> bool:
+        return self._row.get("finished") is not None
+
+    def _look(self) -> bool:
+        """Ask how far it is, and show it; did the server answer?"""
         now = self.clock()
         try:
             self._row = one_row(self.client, self.run)
@@ -78,11 +93,11 @@ class Watch:
                 self._looked = now
                 self._facts = self.client.server()
                 if now - self._moved > STUCK_AFTER and not self._running():
-                    self._reason = reason_of(self.client.why(self.run))
+                    self._ask_why(now)
         except Unreachable:
-            return  # the next page of events finds out, and knows what to do
-        if self._running() or self._row["finished"] is not None:
-            self._moved, self._reason = now, ""
+            return False  # the next page of events finds out, and knows what to do
+        if self._running() or self._over:
+            self._moved, self._reason, self._hopeless_since = now, "", None
         if self._lost_at is not None:
             self._lost_at = None
             self.display.note("shoal: the server answers again")
@@ -95,14 +110,25 @@ class Watch:
                 pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0), reason=self._reason,
             )
         )  # fmt: skip
+        return True
+
+    def _ask_why(self, now: float) -> None:
+        """Why nothing runs. On a server of others a larger pilot may still come; here there is only this machine."""
+        answer = self.client.why(self.run)
+        self._reason = reason_of(answer)
+        if not (self.session.is_embedded and nothing_fits(answer)):
+            self._hopeless_since = None
+        elif self._hopeless_since is None:
+            self._hopeless_since = now
+        elif now - self._hopeless_since > HOPELESS_AFTER:
+            self.hopeless = reason_of(answer, TOO_LARGE)
 
     def _running(self) -> int:
         """How many tasks run. The row counts those with a pilot, which also fetches ahead: no more run than fit."""
         live = live_of(self._row)
         if not live and self._facts.get("open_runs") == 1:
             live = int(self._facts.get("live", 0))  # the row is written when a task ends, the server knows now
-        counts = self._row["counts"]
-        left = self._row["total"] - sum(counts.get(state, 0) for state in FINAL)
+        left = self._row["total"] - done_of(self._row)
         slots = int(self._facts.get("slots", 0))
         return int(min(live, left, slots) if slots else min(live, left))
 
@@ -128,19 +154,19 @@ def one_row(client: Client, run: str) -> Json:
     return client.run(run)
 
 
-def live_of(row: Json) -> int:
-    """How many tasks of a run are with a pilot now."""
-    counts = row["counts"]
-    return int(counts.get("live", counts.get("running", 0) + counts.get("leased", 0)))
-
-
-def reason_of(why: Json) -> str:
-    """The first reason, with its fix."""
-    reasons = why.get("reasons") or []
+def reason_of(why: Json, wanted: str = "") -> str:
+    """The first reason (with the wanted words), with its fix."""
+    reasons = [reason for reason in why.get("reasons") or () if wanted in reason["text"]]
     if not reasons:
         return ""
     first = reasons[0]
     return clean(f"{first['text']}" + (f" ({first['fix']})" if first.get("fix") else ""))
+
+
+def nothing_fits(why: Json) -> bool:
+    """Is everything that is left of a run too large for every pilot, or behind something that is?"""
+    texts = [str(reason["text"]) for reason in why.get("reasons") or ()]
+    return any(TOO_LARGE in text for text in texts) and all(TOO_LARGE in text or PARENTS in text for text in texts)
 
 
 def failure_text(failure: Failure) -> str:
@@ -158,7 +184,7 @@ def wait_for(
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     try:
         row = one_row(client, run)
-        already = sum(row["counts"].get(state, 0) for state in FINAL)
+        already = done_of(row)
         if row["finished"] is None:
             watch.follow(0 if already <= FOLLOW_MOST else newest_event(client))
     except KeyboardInterrupt:
@@ -166,7 +192,20 @@ def wait_for(
         return detach(watch.client, run)
     finally:
         watch.display.close()
-    return tell_end(watch, as_json, single, quiet, complete=already <= FOLLOW_MOST and row["finished"] is None)
+    if watch.hopeless:
+        return tell_hopeless(watch, as_json)
+    return tell_end(watch, as_json, single, quiet, complete=already <= FOLLOW_MOST and watch.tally.finished)
+
+
+def tell_hopeless(watch: Watch, as_json: bool) -> int:
+    """Nothing of the run can run here: one line that says why and what helps [B1]."""
+    run = watch.run
+    with HttpSource(watch.client) as source:
+        if as_json:
+            info = source.run(run)
+            print_json({**end_document(info, watch.tally, None), "stuck": watch.hopeless})
+    say(f"{run} cannot run here: {watch.hopeless}; it stays queued: `shoal cancel {run}` takes it back")
+    return REFUSED
 
 
 def newest_event(client: Client) -> int:
@@ -182,7 +221,7 @@ def tell_end(watch: Watch, as_json: bool, single: bool, quiet: bool, complete: b
 
 def _tell_end(source: HttpSource, watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool) -> int:
     info = source.run(watch.run)
-    tally = watch.tally if complete else tally_run(source, watch.run, info)
+    tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
     ended = info["finished"]
     wall = ended - info["created"] if ended is not None else None
     status = 0 if info["counts"].get("succeeded", 0) == info["total"] else 1
@@ -221,7 +260,7 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
 def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
     """A single command: its own output as if it had run here, then one line about it."""
     found = source.task(task)
-    row = found["task"] or {}
+    row = found["task"] or found.get("span") or {}
     for stream in ("stdout", "stderr"):
         try:
             write_raw(source.logs(task, stream), to_stderr=stream == "stderr")
@@ -240,12 +279,14 @@ def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
 
 def end_in_words(row: Json) -> str:
     """How a task ended."""
-    if row.get("signal"):
-        return f"it was ended by signal {row['signal']}" + (f" ({row['message']})" if row.get("message") else "")
-    code = row.get("exit_code")
+    said, number, code = str(row.get("message") or ""), row.get("signal"), row.get("exit_code")
+    if number:
+        if not said:
+            return f"it was ended by signal {number}"
+        return said if f"signal {number}" in said else f"{said} (ended by signal {number})"
     if row.get("cause") == "task_error" and code:
         return f"the command ended with exit code {code}"
-    return str(row.get("message") or row.get("cause") or "it did not run")
+    return said or str(row.get("cause") or "it did not run")
 
 
 def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -259,5 +300,5 @@ def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep
         sleep(AGAIN_WITHIN)
     except KeyboardInterrupt:
         answer = client.cancel([run])
-        click.echo(f"\nshoal: {run}: {answer['cancelled']:,} tasks cancelled", err=True)
+        click.echo(f"\nshoal: {run}: {many(answer['cancelled'], 'task')} cancelled", err=True)
     return INTERRUPTED

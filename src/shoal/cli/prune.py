@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,7 @@ from shoal.cli.session import Session, json_option
 from shoal.cli.tables import print_json
 from shoal.client import embedded
 from shoal.model.layout import DATABASE
-from shoal.model.quantities import parse_duration, parse_size, show_size
-
-if TYPE_CHECKING:
-    pass
+from shoal.model.quantities import many, parse_duration, parse_size, show_size
 
 
 @click.command()
@@ -44,7 +40,7 @@ def prune(older_than: str, keep: str, as_json: bool) -> None:
     if as_json:
         print_json(done)
     else:
-        click.echo(f"{done['events']:,} events and {show_size(done['log_bytes'])} of logs deleted")
+        click.echo(f"{many(done['events'], 'event')} and {show_size(done['log_bytes'])} of logs deleted")
 
 
 def prune_state(state: Path, before: float, budget: int) -> tuple[int, int]:

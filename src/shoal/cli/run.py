@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import uuid
 from typing import Any
@@ -27,11 +28,15 @@ from shoal.cli.words import (
 )
 from shoal.client.client import Client
 from shoal.model.errors import Unreachable
+from shoal.model.quantities import many
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 from shoal.wire.task import texts
 
 SHOWN = 3  # commands that --dry-run renders per spec
+NEVER_RUN = "not run before"  # the server's word for elements that no earlier run has
+# Ranges as Slurm and others write them, which are texts here.
+_OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
@@ -142,7 +147,18 @@ def _draft(
         raise click.UsageError(f"{clean(shorten(wrong[0]))!r} is not a parameter ({_AXIS_HINT})", context)
     if not command:
         raise click.UsageError(f"there is no command after -- (write: {context.command_path} ... -- COMMAND)", context)
-    return draft_command(command, words, options)
+    draft = draft_command(command, words, options)
+    _tell_other_ranges(words)
+    return draft
+
+
+def _tell_other_ranges(axes: tuple[str, ...]) -> None:
+    """`x=1-3` is one value here, and hardly what was meant."""
+    for word in axes:
+        name, _, values = word.partition("=")
+        found = _OTHER_RANGE.fullmatch(values)
+        if found:
+            say(f"note: {name}={values} is one value, the text {values}; a range is {name}={found[1]}..{found[2]}")
 
 
 def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
@@ -193,9 +209,16 @@ def _tell_reused(answer: dict[str, Any]) -> None:
         say(f"{answer['run']} has this key already: nothing new was submitted")
     reused = answer.get("reused") or 0
     if reused:
-        say(f"{reused:,} of {answer['tasks']:,} tasks are not run again: an earlier equal run has their results")
+        total = many(answer["tasks"], "task")
+        say(f"{reused:,} of {total} {_plural(reused, 'is', 'are')} not run again: an earlier equal run has the results")
     for rerun in answer.get("reruns") or ():
-        say(f"{rerun['count']:,} run again: {rerun['why']}")
+        new = rerun["why"] == NEVER_RUN
+        runs = _plural(rerun["count"], "runs", "run") + ("" if new else " again")
+        say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
+
+
+def _plural(count: int, one: str, more: str) -> str:
+    return one if count == 1 else more
 
 
 def _tell_unused(draft: Draft) -> None:
@@ -217,7 +240,7 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
         ]
         print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks})
         return 0
-    click.echo(f"{submission.count:,} task{'s' * (submission.count != 1)} would be submitted; nothing was.")
+    click.echo(f"{many(submission.count, 'task')} would be submitted; nothing was.")
     for spec in submission.specs[:20]:
         title = f"{clean(spec.name)}: " if spec.name else ""
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
@@ -227,7 +250,7 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
         if spec.count > SHOWN:
             click.echo(f"    ... and {spec.count - SHOWN:,} more")
     if len(submission.specs) > 20:
-        click.echo(f"  ... and {len(submission.specs) - 20:,} more tables")
+        click.echo(f"  ... and {many(len(submission.specs) - 20, 'more table')}")
     return 0
 
 

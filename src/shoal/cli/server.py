@@ -14,18 +14,19 @@ from typing import Any
 import click
 
 from shoal.cli.describe import moment
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
 from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.layout import SERVER_LOG
-from shoal.model.quantities import show_size
+from shoal.model.quantities import many, show_size
 
 PORT = 8443
 TOKEN = "token"  # the server's file for it; unlike its server.json it stays when the server ends
 STOP_WITHIN = 15.0
+DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
 
 _STATE = click.option("--state", metavar="DIR", help="The server's state directory.")
 
@@ -72,7 +73,8 @@ def start(state: str | None, port: int, foreground: bool, as_json: bool) -> int:
         print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN)})
         return 0
     print_lines(pairs([("server", client.url), ("token", f"in {place / TOKEN}"), ("log", place / SERVER_LOG)]))
-    click.echo(f"use it: export SHOAL_SERVER={client.url}   pilots: shoal pilot start --server {client.url}")
+    click.echo(f"use it: export SHOAL_SERVER={client.url}")
+    click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")
     return 0
 
 
@@ -173,6 +175,7 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
         click.echo(f"no server is running on {clean(str(place))}")
         return
     told: dict[str, Any] = (read_server_file(place) or {}) if place is not None else {}
+    _tell_open_work(client.server(), with_pilots)
     if with_pilots:
         drain(client)
     client.stop()
@@ -181,7 +184,18 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     click.echo("stopped")
 
 
-def drain(client: Client, within: float = 60.0) -> None:
+def _tell_open_work(facts: dict[str, Any], with_pilots: bool) -> None:
+    """What stopping means for the work that is open."""
+    live, runs = int(facts.get("live", 0)), int(facts.get("open_runs", 0))
+    if live and with_pilots:
+        say(f"waiting until the pilots have finished {many(live, 'task')} (at most {DRAIN_WITHIN:.0f} s)")
+    elif live:
+        say(f"{many(live, 'task')} with pilots: what runs goes on there, and is reported to the next server")
+    if runs:
+        say(f"{many(runs, 'open run')} will go on with the next server")
+
+
+def drain(client: Client, within: float = DRAIN_WITHIN) -> None:
     """Ask all pilots to finish and end, and wait for it."""
     client.drain()
     end = time.monotonic() + within

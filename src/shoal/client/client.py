@@ -106,7 +106,7 @@ class Client:
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
         """A stream of a task's latest or given attempt, as the task wrote it."""
         query = {"stream": stream, "attempt": attempt if attempt is not None else ""}
-        return self._call("GET", f"/v1/tasks/{quote(task, safe='')}/logs", query)[1]
+        return self._send("GET", _target(f"/v1/tasks/{quote(task, safe='')}/logs", query), None, True, self._timeout)
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is where it is: `target`, `state`, `reasons`."""
@@ -214,7 +214,9 @@ class Client:
         repeat: bool | None = None,
         timeout: float | None = None,
     ) -> Json:
-        _, data = self._call(method, path, query, body, repeat, timeout)
+        sent = encode(body) if body is not None else None
+        may_repeat = method == "GET" if repeat is None else repeat
+        data = self._send(method, _target(path, query), sent, may_repeat, timeout or self._timeout)
         try:
             answer = json.loads(data) if data else {}
         except ValueError:
@@ -225,27 +227,8 @@ class Client:
             )
         return answer
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object] | None = None,
-        body: Mapping[str, Any] | None = None,
-        repeat: bool | None = None,
-        timeout: float | None = None,
-    ) -> tuple[int, bytes]:
-        asked = {name: value for name, value in (query or {}).items() if value not in ("", None)}
-        target = f"{path}?{urlencode(asked)}" if asked else path
-        data = encode(body) if body is not None else None
-        may_repeat = method == "GET" if repeat is None else repeat
-        status, answer = self._send(method, target, data, may_repeat, timeout or self._timeout)
-        if status >= 400:
-            raise error_of(status, answer, self.url)
-        return status, answer
-
-    def _send(
-        self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float
-    ) -> tuple[int, bytes]:
+    def _send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> bytes:
+        """The answer to one request; what the server refuses is raised."""
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -268,7 +251,9 @@ class Client:
                 raise
             if response.will_close:
                 self.close()
-            return response.status, answer
+            if response.status >= 400:
+                raise error_of(response.status, answer, self.url)
+            return answer
 
     def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
         """The kept connection if it is still good, else a new one."""
@@ -302,6 +287,11 @@ class Client:
         return Unreachable(
             f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"
         )
+
+
+def _target(path: str, query: Mapping[str, object] | None) -> str:
+    asked = {name: value for name, value in (query or {}).items() if value not in ("", None)}
+    return f"{path}?{urlencode(asked)}" if asked else path
 
 
 def check_url(url: str) -> str:

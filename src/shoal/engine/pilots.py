@@ -230,7 +230,10 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     if task.live and item.stage != "running":
         return None  # a copy that has not begun is worth nothing beside one that is under way
     live = Attempt(attempt, pilot.name, state.now)
-    task.past.pop(attempt, None)
+    former = task.past.pop(attempt, None)
+    if former is not None and item.stage == "running":
+        task.losses = max(0, task.losses - 1)  # nothing died: it was only out of sight
+        task.lost_on = [name for name in task.lost_on if name != former]
     task.number = max(task.number, attempt.number)
     if not task.live:
         array.todo.remove(task.element)

@@ -11,6 +11,7 @@ from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
+from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order
@@ -200,7 +201,9 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
     for target in command.targets:
         run = state.runs.get(target if isinstance(target, int) else target.run)
         if run is not None and not isinstance(target, int) and run.array_of(target.element) is None:
-            raise NotFound(f"{target} does not exist", code="unknown_task", hint=f"the run has {run.total} tasks")
+            raise NotFound(
+                f"{target} does not exist", code="unknown_task", hint=f"the run has {many(run.total, 'task')}"
+            )
     for target in command.targets:
         run = state.runs.get(target if isinstance(target, int) else target.run)
         if run is None:

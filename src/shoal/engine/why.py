@@ -9,7 +9,7 @@ from shoal.engine.records import Array, Pilot, Run, Task
 from shoal.engine.state import State
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
-from shoal.model.quantities import show_duration
+from shoal.model.quantities import many, show_duration
 from shoal.model.states import Rerun, TaskState
 from shoal.sched.match import misfit
 
@@ -50,7 +50,7 @@ def _ready(state: State, array: Array) -> Reason:
         return Reason(shut, "nothing to do, it goes on by itself")
     if array.throttled:
         return Reason(
-            f"{array.live} tasks of this array run, its limit is {spec.throttle}", "raise the number behind %"
+            f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}", "raise the number behind %"
         )
     pilots = [p for p in state.pilots.values() if p.owner == run.owner]
     if not pilots:
@@ -58,9 +58,7 @@ def _ready(state: State, array: Array) -> Reason:
         return Reason(f"no pilot is connected{because}", "start one with `shoal pilot start`")
     taking = [p for p in pilots if not p.draining]
     if not taking:
-        return Reason(
-            f"all {len(pilots)} pilots are ending ({pilots[0].draining})", "start one with `shoal pilot start`"
-        )
+        return Reason(f"every pilot is ending ({pilots[0].draining})", "start one with `shoal pilot start`")
     fitting = [p for p in taking if misfit(spec.needs, p.room) is None]
     if not fitting:
         best = max(taking, key=lambda p: p.room.cores)
@@ -73,13 +71,13 @@ def _ready(state: State, array: Array) -> Reason:
     quiet = [p for p in fitting if p.suspect]
     if len(quiet) == len(fitting):
         return Reason(
-            f"all {len(fitting)} fitting pilots are silent", "they are given up after the lease time, or come back"
+            f"every fitting pilot is silent ({len(fitting)})", "they are given up after the lease time, or come back"
         )
     if any(misfit(spec.needs, p.free) is None for p in fitting):
         return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
     running = sum(len(p.live) for p in fitting)
     return Reason(
-        f"all slots are busy: {running} tasks on {cores} cores of {len(fitting)} pilots",
+        f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(fitting), 'pilot')}",
         "wait, or start more pilots with `shoal pilot start`",
     )
 
@@ -110,7 +108,7 @@ def why_run(state: State, run: Run) -> list[Reason]:
         return [Reason("nothing waits: every task is final")]
     reasons: list[Reason] = []
     if run.live:
-        reasons.append(Reason(f"{run.live} tasks are with pilots"))
+        reasons.append(Reason(f"{many(run.live, 'task')} with pilots"))
     seen: set[str] = set()
     for array in run.arrays:
         if not array.todo:
@@ -119,7 +117,7 @@ def why_run(state: State, run: Run) -> list[Reason]:
         if reason.text not in seen:
             seen.add(reason.text)
             label = f"{array.spec.name}: " if array.spec.name else ""
-            reasons.append(Reason(f"{label}{len(array.todo)} tasks: {reason.text}", reason.fix))
+            reasons.append(Reason(f"{label}{many(len(array.todo), 'task')}: {reason.text}", reason.fix))
         if len(reasons) >= 10:
             break
     return reasons
@@ -131,9 +129,13 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         left = show_duration(max(0.0, state.timing.lease - (state.now - pilot.seen)))
         return [Reason(f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
     if pilot.draining:
-        return [Reason(f"it takes nothing new: {pilot.draining}; {len(pilot.live)} attempts left", "it ends by itself")]
+        return [
+            Reason(
+                f"it takes nothing new: {pilot.draining}; {many(len(pilot.live), 'attempt')} left", "it ends by itself"
+            )
+        ]
     if pilot.live:
-        return [Reason(f"it holds {len(pilot.live)} attempts on {pilot.room.cores} cores")]
+        return [Reason(f"it holds {many(len(pilot.live), 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
     if shut:
         return [Reason(shut)]
@@ -159,7 +161,9 @@ def why(state: State, target: int | TaskId | str) -> tuple[str, list[Reason]]:
     array = run.array_of(target.element)
     if array is None:
         raise NotFound(
-            f"{target} does not exist", code="unknown_task", hint=f"{run_text(run.number)} has {run.total} tasks"
+            f"{target} does not exist",
+            code="unknown_task",
+            hint=f"{run_text(run.number)} has {many(run.total, 'task')}",
         )
     where: TaskState | None = array.state_of(target.element)
     return str(where) if where is not None else "final", [why_task(state, array, target.element)]

@@ -51,6 +51,11 @@ def parse_duration(value: object, field: str = "time") -> float:
     return seconds
 
 
+def many(count: int, noun: str, nouns: str = "") -> str:
+    """`1 task`, `2 tasks`, `1,000 entries`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def show_size(bytes_: float) -> str:
     """`4294967296` -> `4.0G`."""
     for unit in ("B", "K", "M", "G", "T"):

@@ -1,4 +1,4 @@
-"""Numbers in words, the same in every command: `1 task`, `2 tasks`, and a run's counts in one fixed order."""
+"""A run's counts in words, the same in every command and in one fixed order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 FINAL = ("succeeded", "failed", "cancelled", "lost")
-
-
-def many(count: int, noun: str, nouns: str = "") -> str:
-    """`1 task`, `2 tasks`, `1,000 entries`."""
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def done_of(row: Mapping[str, Any]) -> int:

@@ -11,11 +11,12 @@ A parameter that has the name of a fixed column is shown as `param_NAME`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shoal.model.ids import parse_run, run_text
 from shoal.model.spec import Spec
+from shoal.model.sweep import Axis, Steps
 from shoal.report.source import Json, Source, open_source, waits_for
 from shoal.wire.task import parse_spec
 
@@ -43,7 +44,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
     make = flat_row if flat else nested_row
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
-        columns = list(param_columns(spec).values())
+        columns = [*BEFORE, *param_columns(spec).values(), *AFTER]
         default: Json | None = None
         for element, params in enumerate(each_element(spec), first):
             while row is not None and row["element"] < element:
@@ -59,7 +60,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
                 if default is None:
                     default = {"state": "waiting" if waits(spec) else "ready"}
                 found = default
-            yield make(f"{run}.{element}", zip(columns, params, strict=True), found)
+            yield make(columns, f"{run}.{element}", params, found)
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -67,7 +68,7 @@ def _first(array: Mapping[str, Any]) -> int:
 
 
 def each_element(spec: Spec) -> Iterator[tuple[Any, ...]]:
-    """The parameters' values element by element: the last axis turns fastest, and only what turns is worked out."""
+    """The parameters' values element by element: the last axis turns fastest."""
     sweep = spec.sweep
     if sweep is None:
         yield ()
@@ -76,34 +77,43 @@ def each_element(spec: Spec) -> Iterator[tuple[Any, ...]]:
         names = sweep.names
         yield from (tuple(row[name] for name in names) for row in sweep.rows)
         return
-    axes, counts = sweep.axes, [axis.count for axis in sweep.axes]
-    places = [0] * len(axes)
-    values = [axis.at(0) for axis in axes]
-    turning = len(axes) - 1
-    while turning >= 0:
-        yield tuple(values)
-        turning = len(axes) - 1
-        while turning >= 0:
-            places[turning] = (places[turning] + 1) % counts[turning]
-            values[turning] = axes[turning].at(places[turning])
-            if places[turning]:
-                break
-            turning -= 1
+    yield from _combinations(sweep.axes)
 
 
-def nested_row(task: str, params: Iterable[tuple[str, Any]], found: Mapping[str, Any]) -> Json:
+def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[Any, ...]]:
+    if not axes:
+        yield ()
+        return
+    for slower in _combinations(axes[:-1]):
+        for value in axis_values(axes[-1]):
+            yield (*slower, value)
+
+
+def axis_values(axis: Axis) -> Iterator[Any]:
+    """The values of one parameter in order; whole numbers are counted, which is much quicker than Axis.at."""
+    for piece in axis.pieces:
+        if not isinstance(piece, Steps):
+            yield from piece
+        elif "." in piece.start or "." in piece.step:
+            yield from map(piece.at, range(piece.count))
+        else:
+            start, step = int(piece.start), int(piece.step)
+            yield from range(start, start + piece.count * step, step)
+
+
+def nested_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
     """A row whose `result` is what the last line stands for."""
     line = found.get("last_line")
-    return _row(task, params, found, parse_line(line) if line else None)
+    return _row(columns, task, params, found, parse_line(line) if line else None)
 
 
-def flat_row(task: str, params: Iterable[tuple[str, Any]], found: Mapping[str, Any]) -> Json:
+def flat_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
     """A row without nesting: members of a result that is an object become columns."""
     line = found.get("last_line")
     value = parse_line(line) if line else None
     if not isinstance(value, (dict, list)):
-        return _row(task, params, found, value)
-    row = _row(task, params, found, line)
+        return _row(columns, task, params, found, value)
+    row = _row(columns, task, params, found, line)
     if isinstance(value, dict):
         for name, member in value.items():
             column = f"result_{name}" if name in row else str(name)
@@ -111,19 +121,14 @@ def flat_row(task: str, params: Iterable[tuple[str, Any]], found: Mapping[str, A
     return row
 
 
-def _row(task: str, params: Iterable[tuple[str, Any]], found: Mapping[str, Any], result: Any) -> Json:
+def _row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], result: Any) -> Json:
     get = found.get
-    return {
-        "task": task,
-        **dict(params),
-        "state": found["state"],
-        "exit_code": get("exit_code"),
-        "duration": get("duration"),
-        "host": get("host") or None,
-        "cause": get("cause") or None,
-        "attempts": get("attempt") or 0,
-        "result": result,
-    }
+    duration = get("duration")
+    values = (
+        task, *params, found["state"], get("exit_code"), duration if duration is None else round(duration, 3),
+        get("host") or None, get("cause") or None, get("attempt") or 0, result,
+    )  # fmt: skip
+    return dict(zip(columns, values, strict=True))
 
 
 def param_columns(spec: Spec) -> dict[str, str]:
@@ -145,9 +150,11 @@ def parse_line(line: str) -> Any:
     text = line.strip()
     if text[:1] in _JSON_STARTS:
         try:
-            return _decode(text)
+            value, end = _read(text)
         except (ValueError, RecursionError):
-            pass
+            return line
+        if end == len(text):
+            return value
     return line
 
 
@@ -155,4 +162,4 @@ def _refuse(word: str) -> None:
     raise ValueError(word)  # NaN and Infinity are not JSON, and would make our own JSON unreadable
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse).decode
+_read = json.JSONDecoder(parse_constant=_refuse).raw_decode  # `decode` looks for blanks around it, too

@@ -173,6 +173,20 @@ def open_file(state: Path) -> Source:
     return FileSource(state)
 
 
+def latest_run(source: Source, say: Say) -> str:
+    """The run that was submitted last, for a command that names none; says which it took."""
+    runs = source.runs(limit=1)["runs"]
+    if not runs:
+        raise NotFound(
+            "there are no runs: nothing was submitted here yet", code="unknown_run",
+            hint="try `shoal run -- echo hello`",
+        )  # fmt: skip
+    run = str(runs[0]["run"])
+    name = f" ({runs[0]['name']})" if runs[0]["name"] else ""
+    say(f"no run named: {run}{name}, the latest")
+    return run
+
+
 def waits_for(source: Source, info: Mapping[str, Any]) -> Callable[[Spec], bool]:
     """Does an array still wait for its parents? Their successes are counted once, and only if somebody asks."""
     named: dict[str, tuple[int, int]] = {}

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.model.quantities import show_duration
-from shoal.report.phrases import FINAL, done_of, many
+from shoal.model.quantities import many, show_duration
+from shoal.report.phrases import FINAL, done_of
 from shoal.report.source import Json, Source
 
 SAMPLE = 10_000  # durations kept for the median; beyond that a fair sample
@@ -31,7 +31,7 @@ NEXT: dict[str, str] = {
     "pilot_lost": "shoal retry {run}",
     "poison": "shoal show {task}",
     "cancelled": "shoal retry {run}",
-    "dependency_failed": "shoal why {task}",
+    "dependency_failed": "shoal show {task}",
 }
 
 
@@ -141,6 +141,13 @@ class Tally:
         for state in ("failed", "cancelled", "lost"):
             self.states[state] = 0
 
+    def forget_ends(self) -> None:
+        """Keep what happened on the way, but not how tasks ended."""
+        self.states.clear()
+        self.failures.clear()
+        self._sample.clear()
+        self._seen = 0
+
     def _learn(self, duration: float) -> None:
         self._seen += 1
         if len(self._sample) < SAMPLE:
@@ -176,9 +183,8 @@ class Tally:
                 " such tasks run elsewhere and burn no retry."
             )
         if self.adopted:
-            told.append(
-                f"{many(self.adopted, 'result or copy', 'results or copies')} of an attempt given up was kept."
-            )
+            was = "was" if self.adopted == 1 else "were"
+            told.append(f"{many(self.adopted, 'result or copy', 'results or copies')} of attempts given up {was} kept.")
         if self.returned:
             told.append(f"{many(self.returned, 'attempt')} given back by a pilot and handed out again.")
         if self.refused:
@@ -219,7 +225,7 @@ def tally_run(source: Source, run: str, info: Mapping[str, Any], most: int = 20_
             tally.take(event)
         if tally.adds_up(info):
             return tally
-        tally = Tally(run)  # the journal's beginning is pruned: the rows still tell the most
+        tally.forget_ends()  # a part of the journal is pruned or reset: the rows know how things ended
     for row in _first_rows(source, run, ("failed", "lost"), 1_000):
         tally.add_row(f"{run}.{row['element']}", row)
     for row in _first_rows(source, run, ("succeeded",), 1_000):

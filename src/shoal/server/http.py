@@ -17,7 +17,7 @@ from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import LOG_MARK, LOGS, log_name
 from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_SPECS
-from shoal.model.quantities import parse_duration, parse_size
+from shoal.model.quantities import many, parse_duration, parse_size
 from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.server.submit import submit
@@ -214,7 +214,7 @@ class Edge:
     async def _check_task(self, task: TaskId) -> None:
         total = await self._total(task.run)
         if task.element > total:
-            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {total} tasks")
+            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {many(total, 'task')}")
 
     async def tasks(self, request: web.Request) -> web.Response:
         """Rows of a run's tasks, a page at a time."""
@@ -232,7 +232,9 @@ class Edge:
         run = await self._run(task.run)
         arrays = [a for a in run["arrays"] if a["first"] <= task.element < a["first"] + a["count"]]
         if not arrays:
-            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {run['total']} tasks")
+            raise NotFound(
+                f"there is no task {task}", code="unknown_task", hint=f"the run has {many(run['total'], 'task')}"
+            )
         row, events = await self.service.look(lambda r: (r.task(*task), r.history(*task)))
         spans = [s for s in run["spans"] if s["low"] <= task.element < s["high"]]
         live = self.service.engine.state.runs.get(task.run)

@@ -22,6 +22,7 @@ class FakeClient(Client):
         self.facts = {"pilots": 1, "slots": 4, "live": 0, "open_runs": 1} if facts is None else facts
         self.submitted: list[Json] = []
         self.cancelled: list[str] = []
+        self.already_final = 0
         self.lost: ShoalError | None = None
         self.answer: Json = {"run": "r1", "tasks": source.info["total"], "reused": 0, "reruns": [], "again": False}
 
@@ -77,7 +78,7 @@ class FakeClient(Client):
 
     def cancel(self, targets: Iterable[str]) -> Json:
         self.cancelled += targets
-        return {"cancelled": len(self.cancelled), "already_final": 0}
+        return {"cancelled": len(self.cancelled), "already_final": self.already_final}
 
     def retry(self, targets: Iterable[str]) -> Json:
         return {"tasks": 2}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import COMMANDS, cli, invoke
+from shoal.cli.run import NEVER_RUN
 from shoal.cli.session import Session
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import FakeClient
@@ -111,6 +112,42 @@ def test_show_tells_run_task_and_pilot(source: FakeSource, capsys: pytest.Captur
         assert part in out
 
 
+def test_an_open_run_is_counted_in_words_and_in_order(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    source.info.update(name="", finished=None, total=30, counts={"live": 4, "failed": 1, "succeeded": 2, "lost": 1})
+    counted = "2 succeeded, 4 running, 22 ready, 1 failed, 1 lost"
+    assert run(capsys, "ps", "r1")[1].splitlines()[0] == f"r1: running, 30 tasks: {counted}"
+    assert f"30 (4 done: {counted})" in run(capsys, "show", "r1")[1]
+    source.info["arrays"][0]["task"] = {**SWEEP, "after": ["x"]}
+    assert "22 ready or waiting" in run(capsys, "show", "r1")[1]
+    source.info.update(total=1, counts={"live": 1}, arrays=source.info["arrays"][:1])
+    assert run(capsys, "ps", "r1")[1].splitlines()[0] == "r1: running, 1 task: 1 running"
+
+
+def test_open_runs_without_a_server_are_told(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "ps")[2] == ""
+    source.info["finished"] = None
+    _, out, err = run(capsys, "ps")
+    assert "r1" in out
+    assert err.count("\n") == 1
+    assert "`shoal wait r1`" in err
+
+
+def test_the_latest_run_needs_no_name(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("results",), ("show",)):
+        status, out, err = run(capsys, *words)
+        assert (status, out) == (0, run(capsys, *words, "r1")[1])
+        assert err == "shoal: no run named: r1 (evil\\x1b[31m), the latest\n"
+
+
+def test_what_names_nothing_is_told_with_what_would(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("show", "why"):
+        status, _, err = run(capsys, command, "p99xyz")
+        assert status == 2
+        assert "neither a run nor a task nor a pilot" in err
+    assert run(capsys, "logs")[2] == "shoal: shoal logs needs TASK (e.g. shoal logs r12.7)\n"
+    assert run(capsys, "why")[2] == "shoal: shoal why needs RUN|TASK|PILOT (e.g. shoal why r12)\n"
+
+
 def test_why_gives_reasons_and_fixes(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "why", "r1.1")
     assert out == "r1.1 is ready:\n  it failed\n    -> shoal retry r1\n"
@@ -120,6 +157,25 @@ def test_logs_go_out_byte_for_byte(source: FakeSource, capsys: pytest.CaptureFix
     assert run(capsys, "logs", "r1.1")[1] == "hello\n"
     assert run(capsys, "logs", "r1.1", "--stderr", "--attempt", "2")[1] == "oops\n"
     assert source.asked[-1] == ("logs", "r1.1", "stderr", 2)
+
+
+def test_logs_of_what_never_ran_say_why(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    source.all_logs = dict.fromkeys([("r1.1", "stdout"), ("r1.2", "stdout"), ("r1.3", "stdout")], b"")
+    source.all_rows = [task_row(2)]
+    assert "r1.1 has not started yet (see `shoal why r1.1`)" in run(capsys, "logs", "r1.1")[2]
+    assert run(capsys, "logs", "r1.2") == (0, "", "")
+    assert "r1.2 had only 1 attempt (" in run(capsys, "logs", "r1.2", "--attempt", "2")[2]
+    source.info["spans"] = [{"low": 3, "high": 4, "state": "cancelled", "cause": "cancelled", "message": "2 failed"}]
+    status, _, err = run(capsys, "logs", "r1.3")
+    assert (status, err) == (3, "shoal: r1.3 never ran, it is cancelled: 2 failed (see `shoal show r1.3`)\n")
+
+
+def test_an_empty_log_on_a_terminal_says_so(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.all_logs["r1.1", "stdout"] = b""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run(capsys, "logs", "r1.1")[2] == "shoal: nothing on standard output; try --stderr\n"
 
 
 def test_results_as_table_csv_and_json_lines(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,12 +194,16 @@ def test_pilots_are_listed(source: FakeSource, capsys: pytest.CaptureFixture[str
     _, out, _ = run(capsys, "pilots")
     assert "p3f9c" in out
     source.all_pilots = [{**PILOT, "state": "gone"}]
-    assert "no pilots" in run(capsys, "pilots")[1]
+    assert "the embedded server starts one" in run(capsys, "pilots")[1]
+    own = run(capsys, "pilots", "--server", "http://127.0.0.1:9")[1]
+    assert own == "no pilots, so nothing runs: start one with `shoal pilot start`\n"
     assert "gone" in run(capsys, "pilots", "--all")[1]
 
 
 def test_cancel_and_retry_say_what_they_did(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "cancel", "r1", "r1.2")[1] == "2 tasks cancelled\n"
+    client.already_final = 1
+    assert run(capsys, "cancel", "r1")[1] == "3 tasks cancelled, 1 was finished already\n"
     assert run(capsys, "retry", "r1")[1] == "2 tasks ready again: shoal wait r1\n"
     assert json.loads(run(capsys, "retry", "r1", "--json")[1]) == {"tasks": 2}
 
@@ -165,12 +225,31 @@ def test_submit_sends_the_task_with_its_environment_and_a_key(
 def test_resume_tells_what_is_skipped_and_why_the_rest_runs(
     client: FakeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.answer |= {"reused": 2, "reruns": [{"count": 1, "why": "failed in r1"}]}
+    client.answer |= {"reused": 2, "reruns": [{"count": 1, "why": "failed in r1"}, {"count": 2, "why": NEVER_RUN}]}
     _, _, err = run(capsys, "submit", "x=1..3", "--resume", "--", "echo", "{x}")
     assert client.submitted[0]["resume"] == {"newest": 0.0, "file": ""}
-    assert err == (
-        "shoal: 2 of 3 tasks are not run again: an earlier equal run has their results\nshoal: 1 run again: failed in r1\n"
-    )
+    assert err.splitlines() == [
+        "shoal: 2 of 3 tasks are not run again: an earlier equal run has the results",
+        "shoal: 1 task runs again: failed in r1",
+        "shoal: 2 tasks run: not run before",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("axis", "note"),
+    [
+        ("x=1-3", "shoal: note: x=1-3 is one value, the text 1-3; a range is x=1..3\n"),
+        ("x=-1:3", "shoal: note: x=-1:3 is one value, the text -1:3; a range is x=-1..3\n"),
+        ("x=1..3", ""),
+        ("x=2024-05-01", ""),
+        ("x=a-b", ""),
+    ],
+)
+def test_a_range_written_as_elsewhere_is_noted(
+    client: FakeClient, capsys: pytest.CaptureFixture[str], axis: str, note: str
+) -> None:
+    status, _, err = run(capsys, "submit", axis, "--", "echo", "{x}")
+    assert (status, err) == (0, note)
 
 
 def test_a_server_that_ends_during_submit_is_started_again_and_the_key_stays(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -124,6 +125,83 @@ def test_another_server_is_waited_for_and_its_return_is_told() -> None:
     assert len(screen.notes) == 2
 
 
+def test_a_run_whose_row_is_finished_first_is_read_to_its_end() -> None:
+    info = run_info([{"command": ["x"], "array": "1-3"}])
+
+    class Hasty(FakeClient):
+        def runs(self, *_: Any, **__: Any) -> dict[str, Any]:
+            info["finished"] = 110.0
+            return super().runs()
+
+    watched, _ = watch(Hasty(FakeSource(info), [[finished(1)], [finished(2)], [finished(3), END]]))
+    watched.follow()
+    assert watched.tally.states["succeeded"] == 3
+    assert watched.tally.finished
+
+
+def test_a_journal_without_the_end_of_a_finished_run_is_not_waited_for_for_ever() -> None:
+    info = run_info([{"command": ["x"], "array": "1-3"}], finished=110.0)
+    client = FakeClient(FakeSource(info), [[finished(3)], []])
+    watched, _ = watch(client)
+    watched.follow()
+    assert client.steps == []
+    assert not watched.tally.finished
+
+
+def test_an_earlier_end_of_a_run_that_was_opened_again_is_not_its_end() -> None:
+    again = {"seq": 100, "kind": "run_reopened", "run": 1, "data": {"tasks": 1}}
+    info = run_info([{"command": ["x"], "array": "1-2"}])
+
+    class Open(FakeClient):
+        def runs(self, *_: Any, **__: Any) -> dict[str, Any]:
+            info["finished"] = 110.0 if not self.steps else None
+            return super().runs()
+
+    watched, _ = watch(Open(FakeSource(info), [[finished(1, "failed"), END], [again], [finished(1), END]]))
+    watched.follow()
+    assert watched.tally.states["succeeded"] == 1
+
+
+TOO_LARGE = {"text": "a: 3 tasks: no pilot is large enough: it needs 99 cores, has 2", "fix": "ask for less"}
+BEHIND = {"text": "b: 1 tasks: it waits for a", "fix": ""}
+BUSY = {"text": "c: 1 tasks: all slots are busy", "fix": "wait"}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "embedded", "status"),
+    [
+        ([TOO_LARGE], True, 3),
+        ([BEHIND, TOO_LARGE], True, 3),
+        ([TOO_LARGE, BUSY], True, 1),
+        ([BEHIND], True, 1),
+        ([TOO_LARGE], False, 1),
+    ],
+)
+def test_what_can_never_run_here_is_not_waited_for(
+    reasons: list[dict[str, Any]], embedded: bool, status: int,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    clock = Clock()
+
+    class Slow(FakeClient):
+        def events(self, *words: Any, **more: Any) -> dict[str, Any]:
+            clock.now += 1.0
+            return super().events(*words, **more)
+
+    client = Slow(FakeSource(run_info([SWEEP]), reasons=reasons), [[] for _ in range(12)])
+    monkeypatch.setattr(Session, "is_embedded", embedded)
+    monkeypatch.setattr(progress, "Watch", partial(Watch, clock=clock, sleep=clock.sleep))
+    assert wait(client, monkeypatch) == status
+    seen = capsys.readouterr()
+    if status == 3:
+        assert seen.out == ""
+        assert seen.err.count("\n") == 1
+        assert seen.err.startswith("shoal: r1 cannot run here: a: 3 tasks: no pilot is large enough")
+        assert "ask for less" in seen.err
+        assert "shoal cancel r1" in seen.err
+        assert 6 < clock.now < 10
+
+
 # --- the whole of it
 
 
@@ -211,6 +289,8 @@ def test_a_second_ctrl_c_cancels(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"cause": "task_error", "exit_code": 3}, "the command ended with exit code 3"),
         ({"cause": "signal", "signal": 9, "message": ""}, "it was ended by signal 9"),
+        ({"cause": "signal", "signal": 9, "message": "killed by signal 9 (SIGKILL)"}, "killed by signal 9 (SIGKILL)"),
+        ({"cause": "over_time", "signal": 15, "message": "too long"}, "too long (ended by signal 15)"),
         ({"cause": "over_time", "message": "it ran longer than 5s"}, "it ran longer than 5s"),
         ({"cause": "dependency_failed"}, "dependency_failed"),
         ({}, "it did not run"),

@@ -67,7 +67,7 @@ def test_all_slots_are_busy() -> None:
     stand = Stand()
     run = stand.submit({"array": "1-5"})
     stand.pilot(2).pull()
-    assert stand.why(run, 5).text == "all slots are busy: 2 tasks on 2 cores of 1 pilots"
+    assert stand.why(run, 5).text == "all slots are busy: 2 tasks on 2 cores of 1 pilot"
 
 
 def test_a_pilot_has_room() -> None:
@@ -81,7 +81,7 @@ def test_all_pilots_are_ending() -> None:
     stand = Stand()
     run = stand.submit({})
     stand.drain(stand.pilot(), why="maintenance")
-    assert stand.why(run).text == "all 1 pilots are ending (maintenance)"
+    assert stand.why(run).text == "every pilot is ending (maintenance)"
 
 
 def test_all_fitting_pilots_are_silent() -> None:
@@ -89,14 +89,14 @@ def test_all_fitting_pilots_are_silent() -> None:
     run = stand.submit({})
     stand.pilot()
     stand.pass_time(31)
-    assert stand.why(run).text == "all 1 fitting pilots are silent"
+    assert stand.why(run).text == "every fitting pilot is silent (1)"
 
 
 def test_throttled_by_its_own_limit() -> None:
     stand = Stand()
     run = stand.submit({"array": "1-5%1"})
     stand.pilot(4).pull()
-    assert stand.why(run, 2).text == "1 tasks of this array run, its limit is 1"
+    assert stand.why(run, 2).text == "1 task of this array run, its limit is 1"
 
 
 def test_the_server_restarted() -> None:
@@ -161,8 +161,8 @@ def test_a_whole_run() -> None:
     state, reasons = stand.engine.why(run, stand.now)
     assert state == "open"
     assert [r.text for r in reasons] == [
-        "2 tasks are with pilots",
-        "a: 3 tasks: all slots are busy: 2 tasks on 2 cores of 1 pilots",
+        "2 tasks with pilots",
+        "a: 3 tasks: all slots are busy: 2 tasks on 2 cores of 1 pilot",
         "b: 1 tasks: it waits for a (0 of 5 succeeded)",
     ]
 
@@ -204,7 +204,7 @@ def test_pilots() -> None:
     assert told() == "no ready task fits it: a task needs 4 cores, has 2"
     stand.submit({})
     pilot.pull()
-    assert told() == "it holds 1 attempts on 2 cores"
+    assert told() == "it holds 1 attempt on 2 cores"
     stand.drain(pilot)
     assert told() == "it takes nothing new: maintenance; 1 attempts left"
     stand.pass_time(31)

@@ -80,8 +80,11 @@ class FakeSource:
         element = int(task.partition(".")[2])
         row = next((r for r in self.all_rows if r["element"] == element), None)
         array = next(a for a in self.info["arrays"] if a["first"] <= element < a["first"] + a["count"])
-        state = row["state"] if row else "ready"
-        return {"run": self.info["run"], "array": array, "task": row, "state": state, "events": self.all_events}
+        span = next((s for s in self.info["spans"] if s["low"] <= element < s["high"]), None)
+        state = (row or span or {"state": "ready"})["state"]
+        return {
+            "run": self.info["run"], "array": array, "task": row, "span": span, "state": state, "events": self.all_events,
+        }  # fmt: skip
 
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
         self.asked.append(("logs", task, stream, attempt))

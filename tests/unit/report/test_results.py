@@ -34,6 +34,13 @@ def test_every_element_has_one_row_with_its_parameters() -> None:
     assert list(rows[0]) == columns_of(source.info)
 
 
+def test_durations_are_given_to_the_millisecond() -> None:
+    rows = rows_of(
+        FakeSource(run_info([SWEEP]), [task_row(1, duration=0.12345678901234567), task_row(2, duration=None)])
+    )
+    assert [row["duration"] for row in rows] == [0.123, None, None, None]
+
+
 def test_spans_fill_the_elements_that_never_had_a_row() -> None:
     span = {"low": 2, "high": 5, "state": "cancelled", "cause": "cancelled", "message": "enough", "ended": 3.0}
     source = FakeSource(run_info([SWEEP], spans=[span]), [task_row(1), task_row(3, state="failed", cause="task_error")])
@@ -112,6 +119,7 @@ def test_members_of_an_object_become_columns_unless_the_name_is_taken() -> None:
         {"command": ["x"], "params": {"a": "1..3,7", "b": "x,y", "c": "0..1:0.5"}},
         {"command": ["x"], "params": [{"a": 1, "b": 2}, {"b": 4, "a": 3}]},
         {"command": ["x"], "array": "3,5-9:2"},
+        {"command": ["x"], "params": {"a": "9..1:-4", "b": "-2..2:2,x", "c": [True, 1.5, "t"]}},
     ],
 )
 def test_elements_are_counted_as_the_sweep_counts_them(task: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def test_retries_losses_rescues_and_cancels_are_told() -> None:
     tally.take(event("report_refused"))
     tally.take(event("task_returned"))
     tally.take(event("tasks_reused", data={"count": 7, "origins": ["r3"]}))
-    tally.take(event("tasks_cancelled", data={"count": 5, "state": "cancelled", "ranges": [[2, 6]]}))
+    tally.take(event("tasks_closed", data={"count": 5, "state": "cancelled", "ranges": [[2, 6]]}))
     told = " ".join(tally.happened())
     for part in ("1 attempt failed and went again (signal 1)", "p3f9c", "kept", "did not count", "given back",
                  "7 tasks not run again", "from r3", "5 tasks cancelled"):  # fmt: skip
@@ -70,7 +70,7 @@ def test_tasks_whose_parents_failed_count_as_failed_in_bulk() -> None:
         "why": "sim did not succeed",
         "ranges": [[5, 24]],
     }
-    tally.take(event("tasks_cancelled", task=None, data=data))
+    tally.take(event("tasks_closed", task=None, data=data))
     group = next(iter(tally.failures.values()))
     assert (group.count, group.example, group.cause) == (20, "r1.5", "dependency_failed")
 
@@ -113,6 +113,22 @@ def test_a_run_whose_journal_is_pruned_is_told_from_its_rows() -> None:
         ("dependency_failed", 2, "r1.3"),
     }
     assert tally.quantile(0.5) == 2.0
+
+
+def test_a_run_reset_in_part_keeps_what_happened_and_counts_from_its_rows() -> None:
+    info = run_info([{"command": ["x"], "array": "1-2"}], counts={"failed": 1, "succeeded": 1}, finished=101.0)
+    rows = [task_row(1, duration=2.0), task_row(2, state="failed", cause="task_error", exit_code=3)]
+    events = [
+        event("task_retried", data={"cause": "signal"}),
+        finished(1, "failed", cause="task_error", exit_code=1),
+        finished(2, "failed", cause="task_error", exit_code=3),
+        event("tasks_reset", data={"tasks": 1}),
+        finished(1, duration=2.0),
+    ]
+    tally = tally_run(FakeSource(info, rows, events), "r1", info)
+    assert [(f.what, f.count, f.example) for f in tally.failures.values()] == [("exit code 3", 1, "r1.2")]
+    assert tally.adds_up(info)
+    assert "1 attempt failed and went again (signal 1)." in tally.happened()
 
 
 def test_rates_are_given_in_a_readable_unit() -> None:
