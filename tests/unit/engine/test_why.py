@@ -163,7 +163,7 @@ def test_a_whole_run() -> None:
     assert [r.text for r in reasons] == [
         "2 tasks with pilots",
         "a: 3 tasks: all slots are busy: 2 tasks on 2 cores of 1 pilot",
-        "b: 1 tasks: it waits for a (0 of 5 succeeded)",
+        "b: 1 task: it waits for a (0 of 5 succeeded)",
     ]
 
 
@@ -206,7 +206,7 @@ def test_pilots() -> None:
     pilot.pull()
     assert told() == "it holds 1 attempt on 2 cores"
     stand.drain(pilot)
-    assert told() == "it takes nothing new: maintenance; 1 attempts left"
+    assert told() == "it takes nothing new: maintenance; 1 attempt left"
     stand.pass_time(31)
     assert told() == "silent for 31.0s"
     with pytest.raises(NotFound):
