@@ -4,6 +4,7 @@ first, never along the queue."""
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ class TaskClass:
     """Arrays that matching cannot tell apart, oldest first, with the durations they showed."""
 
     key: ClassKey
-    heap: list[tuple[int, int, Array]] = field(default_factory=list)
+    heap: list[tuple[int, int, int, Array]] = field(default_factory=list)  # run, first, serial, array
     mean: float | None = None
     listed: Place | None = None  # its one valid entry in the queue's order
 
@@ -35,7 +36,7 @@ class TaskClass:
     def head(self) -> Array | None:
         """The oldest array with something ready; spent and throttled ones drop out here."""
         while self.heap:
-            array = self.heap[0][2]
+            array = self.heap[0][3]
             if has_ready(array):
                 return array
             heapq.heappop(self.heap)
@@ -49,7 +50,7 @@ class TaskClass:
     def ready(self, most: int) -> int:
         """How many elements are ready, counted no further than `most`."""
         total = 0
-        for _, _, array in self.heap:
+        for _, _, _, array in self.heap:
             total += len(array.todo)
             if total >= most:
                 break
@@ -67,6 +68,7 @@ class Queue:
     def __init__(self) -> None:
         self.classes: dict[ClassKey, TaskClass] = {}
         self._order: list[Place] = []
+        self._serials = itertools.count()
 
     def class_of(self, array: Array) -> TaskClass:
         """The class of an array, made when first needed."""
@@ -85,7 +87,8 @@ class Queue:
             return
         cls = self.class_of(array)
         array.queued = True
-        heapq.heappush(cls.heap, (array.run.number, array.first, array))
+        # The serial parts an array from its own earlier self, which a retried run may have left in here.
+        heapq.heappush(cls.heap, (array.run.number, array.first, next(self._serials), array))
         place = cls.place(array)
         if cls.listed is None or place < cls.listed:
             cls.listed = place

@@ -88,6 +88,8 @@ class RangeSet:
 
     def remove_range(self, low: int, high: int) -> None:
         """Take `[low, high)` out; nothing of it need be a member."""
+        if low >= high:
+            return
         kept = [(a, b) for a, b in self.ranges() if b <= low or a >= high]
         for a, b in self.ranges():
             if a < high and b > low:

@@ -268,6 +268,18 @@ def test_retry_of_a_finished_and_forgotten_run_loads_it() -> None:
     assert stand.sound()
 
 
+def test_retry_of_a_run_that_was_cancelled_before_it_began_and_forgotten() -> None:
+    """The old run's array may still stand in its class when the same run is loaded anew."""
+    stand = Stand()
+    run = stand.submit({"array": "1-3"}, {})
+    stand.cancel(run)
+    stand.pass_time(61)
+    assert run not in stand.engine.state.runs
+    assert stand.retry(run) == 4
+    assert [lease.attempt.split("#")[0] for lease in stand.pilot(5).pull()] == ["r1.1", "r1.2", "r1.3", "r1.4"]
+    assert stand.sound()
+
+
 def test_a_retried_task_has_its_retries_again() -> None:
     stand = Stand()
     run = stand.submit({"retries": 1})

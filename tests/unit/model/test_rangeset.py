@@ -67,6 +67,14 @@ def test_taking_a_range_out_of_the_middle_of_several() -> None:
     assert len(some) == 10
 
 
+def test_taking_out_an_empty_or_reversed_range_takes_nothing() -> None:
+    some = RangeSet([(1, 10)])
+    some.remove_range(5, 5)
+    some.remove_range(7, 3)
+    assert some.ranges() == [(1, 10)]
+    assert len(some) == 9
+
+
 def test_the_first_is_the_least() -> None:
     assert RangeSet([(9, 10), (3, 4)]).first() == 3
 
