@@ -173,6 +173,7 @@ def test_submissions_answered_exist_once_whenever_the_server_is_killed(cluster: 
     over.set()
     for thread in threads:
         thread.join(60.0)
+        assert not thread.is_alive(), f"a submission gets no answer\n{cluster.story()}"
     assert not broken, broken
     assert len(cluster.events("server_started")) == rounds + 1
     with Reader(cluster.state / DATABASE) as reader:

@@ -65,6 +65,8 @@ class World:
             tail = "\n".join(self.story[-30:])
             again = f"replay: python -m shoal.sim --seed {self.seed}"
             raise Broken(f"{error!r} in seed {self.seed} at {self.clock.now:.3f}\n{tail}\n{again}") from error
+        finally:
+            self.hub.database.close()
         return self._trace.hexdigest()
 
     def _play(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -44,6 +45,7 @@ class Stand:
         self.rng = Random(7)
         self.now = 1_000.0
         self.database = Database.open(":memory:", durability="normal")
+        weakref.finalize(self, self.database.close)  # tests make stands by the dozen and never say good-bye
         self.reader = Reader.on(self.database)
         self.pending: list[Change] = []  # not yet committed
         self.journal: list[Event] = []
