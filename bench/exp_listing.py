@@ -1,11 +1,10 @@
 """How fast is the database at 100,000 tasks: writing batches, starting an engine, and every question of a reader?
 
-Prints one JSON object a line. Usage: python bench/exp_listing.py [tasks]
+Prints one JSON object a line. Usage: python -m bench.exp_listing [tasks]
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
+from bench.serving import line as show
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
@@ -22,11 +22,6 @@ BATCH = 1_000
 CHUNK = 50  # tasks per lease
 ROUNDS = 5
 T0 = 1_700_000_000.0
-
-
-def show(name: str, value: float, unit: str, note: str = "") -> None:
-    """Print one result."""
-    print(json.dumps({"name": name, "value": round(value, 6), "unit": unit, "note": note}), flush=True)
 
 
 def best(name: str, action: Callable[[], object], note: str = "") -> None:

@@ -185,8 +185,9 @@ def test_submissions_answered_exist_once_whenever_the_server_is_killed(cluster: 
     assert by_key == answered and len(answered) >= rounds
     assert sum(interrupted) >= rounds // 2, interrupted
     # The same again is the same run, also after the last restart.
-    for key in rng.sample(sorted(answered), 5):
-        said, _ = insist(cluster.client, cluster.submission(appending(lines, array="1-2"), key=key), give_up)
+    for key in [*list(answered)[:3], *rng.sample(sorted(answered), 5)]:
+        body = cluster.submission(appending(lines, array="1-2"), key=key)
+        said, _ = insist(cluster.client, body, time.monotonic() + 30)
         assert (said["run"], said["again"]) == (answered[key], True)
     for row in runs:
         assert cluster.wait_run(row["run"], 240) == {"succeeded": 2}

@@ -233,6 +233,8 @@ class QueueMachine(RuleBasedStateMachine):
                 body.seen.add(lease.attempt)
                 body.running[lease.attempt] = "leased"
                 body.rerun[lease.attempt] = lease.rerun
+                if lease.rerun != "safe" and self.stand.now - sent > TIMING.kill_after:
+                    self._end(body, lease.attempt, "returned")  # too long on the way: another may run it by now
         for order in answer.reply.orders:
             if order.kind == "cancel" and order.attempt in body.running:
                 self._end(body, order.attempt, "cancelled")
@@ -488,6 +490,7 @@ class QueueMachine(RuleBasedStateMachine):
                 assert error.code == "replay"
                 HAPPENED["replay refused"] += 1
                 del body.flights[exchange.seq]
+                body.unanswered.discard(exchange.seq)
 
     @precondition(lambda self: any(body.flights for body in self.bodies))
     @rule(data=st.data())
