@@ -5,6 +5,7 @@ Prints one JSON object a line. Usage: python -m bench.exp_listing [tasks]
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
