@@ -243,7 +243,7 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str) -> bool:
 
 
 def retry(state: State, command: Retry) -> dict[str, int]:
-    """Make final tasks ready again. Attempt numbers go on, so an old copy's report cannot count for a new try."""
+    """Make final tasks ready again. Attempt numbers go on, so an old copy cannot be taken for a new try."""
     run = state.runs[command.run]
     reopened = run.finished is not None
     rows = [row for row in command.rows if row.element in _array(run, row.element).done]

@@ -169,6 +169,9 @@ class Agent:
         if flight is None:
             return  # a duplicate: everything in it was taken already
         self._failures = 0
+        for other in self._flights.values():
+            if other.again_at is not None:
+                other.again_at = now  # the server is back: no reason to wait
         self._ack = max(self._ack, reply.seq)
         self._contact = max(self._contact or 0.0, flight.sent_at)
         self._beat = reply.hold

@@ -67,12 +67,19 @@ def main() -> int:
 async def serve(chosen: argparse.Namespace, umask: int) -> int:
     """Open, serve, close."""
     state_dir = Path(chosen.state).absolute()
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in (LOGS, ENVIRONMENTS):
-        (state_dir / folder).mkdir(mode=0o700, exist_ok=True)
-    (state_dir / LOGS / LOG_MARK).write_text("a pilot that can read this writes its logs here\n")
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (LOGS, ENVIRONMENTS):
+            (state_dir / folder).mkdir(mode=0o700, exist_ok=True)
+        (state_dir / LOGS / LOG_MARK).write_text("a pilot that can read this writes its logs here\n")
+    except OSError as error:
+        raise Refused(
+            f"the state directory {state_dir} cannot be used: {error.strerror}",
+            code="bad_state_dir",
+            hint="choose one with --state",
+        ) from None
+    timing = _timing(chosen.timing)
     database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    timing = Timing(**json.loads(chosen.timing))
     service = Service(database, state_dir, timing, getpass.getuser(), "embedded" if chosen.embedded else "own")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,6 +97,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         await _live(service, chosen, ended, umask)
     finally:
         _forget_address(state_dir)
+        service.hang_up()
         await runner.cleanup()
         await service.close()
     return 0
@@ -142,6 +150,14 @@ async def _end_when_idle(service: Service, linger: float, ended: asyncio.Event) 
             ended.set()
 
 
+def _timing(text: str) -> Timing:
+    try:
+        return Timing(**{name: float(value) for name, value in json.loads(text).items()})
+    except (ValueError, TypeError, AttributeError):
+        known = ", ".join(Timing.__dataclass_fields__)
+        raise Refused("--timing is no JSON object of seconds", code="bad_timing", hint=f"known: {known}") from None
+
+
 # --- address and token
 def _token(state_dir: Path) -> str:
     """The one bearer token: made once, kept 0600, the same after a restart so that pilots come back."""
@@ -162,11 +178,12 @@ async def _listen(runner: web.AppRunner, chosen: argparse.Namespace, state_dir: 
         site = web.TCPSite(runner, "127.0.0.1", port, backlog=1024)
         try:
             await site.start()
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             if port != tries[-1]:
                 continue
+            words = os.strerror(error.errno or 0) if isinstance(error, OSError) else "ports go from 0 to 65535"
             raise Refused(
-                f"port {port} cannot be used: {os.strerror(error.errno or 0)}",
+                f"port {port} cannot be used: {words}",
                 code="port_taken",
                 hint="choose another with --port",
             ) from None

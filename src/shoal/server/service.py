@@ -158,11 +158,14 @@ class Service:
         except TimeoutError:
             return
 
-    async def close(self) -> None:
-        """Write what is left and let go of the database."""
+    def hang_up(self) -> None:
+        """Let go of exchanges that wait: their pilots come back to the next server."""
         for waiters in self._waiting.values():
             for waiter in waiters:
                 waiter.cancel()
+
+    async def close(self) -> None:
+        """Write what is left and let go of the database."""
         # Readers first: the writer's last checkpoint needs the log to itself.
         self._far.shutdown()
         self.reader.close()

@@ -94,6 +94,11 @@ def _keep(path: Path, environment: dict[str, str] | None) -> None:
         json.dump(environment, file)
         file.flush()
         os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name, too, must survive a power cut
+    finally:
+        os.close(folder)
 
 
 def sign(submission: Submission) -> str:
