@@ -1,6 +1,6 @@
 """How fast does a pilot run small commands, against bare spawning on the same machine in the same minute?
 
-5,000 times /bin/true through `shoal sweep` on an embedded server, over two bare posix_spawn loops; interleaved,
+2,000 times /bin/true through `shoal sweep` on an embedded server, over two bare posix_spawn loops; interleaved,
 median of the ratios. A report, not a goal of this stage.
 """
 

@@ -52,7 +52,7 @@ class People:
                 self.world.ledger.told_accepted(run, result["tasks"])
                 self.world.note(f"accepted {result['run']}")
 
-            self.world.carry("reply", arrive, again)
+            self.world.carry("reply", key, arrive, again)
 
         def ask() -> None:
             if self.world.hub.engine is None:
@@ -69,7 +69,7 @@ class People:
                 Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again()
             )
 
-        self.world.carry("request", ask, again)
+        self.world.carry("request", key, ask, again)
 
     def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
         """Note which elements wait for which, for the ledger."""

@@ -47,6 +47,7 @@ class World:
         self.healed = False
         self.steps, self._most = 0, steps
         self.people = People(self)
+        self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
         self._trace = hashlib.sha256()
         self.story: list[str] = []
 
@@ -125,8 +126,8 @@ class World:
         return length, rng.random() < self.plan.failing
 
     # --- the network
-    def carry(self, kind: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
-        """Carry a message: it may be lost, doubled, slow; slow ones are overtaken."""
+    def carry(self, kind: str, who: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Carry a message to or from somebody: it may be lost, doubled, slow, or overtake one sent before it."""
         if self.healed:
             self.clock.after(0.001, go)
             return
@@ -134,6 +135,7 @@ class World:
             self.tally.note(f"lose_{kind}")
             self.clock.after(TIMEOUT, lost)
             return
+        latest = before = self._arrivals.get((kind, who), 0.0)
         for copy in range(2 if self.rng.random() < self.plan.duplicate else 1):
             delay = self.rng.uniform(0.001, 0.02)
             if copy:
@@ -141,8 +143,12 @@ class World:
             if self.rng.random() < self.plan.slow:
                 self.tally.note("delay")
                 delay = self.rng.uniform(0.5, 25.0)
+            arrival = self.clock.now + delay
+            if arrival < before:
                 self.tally.note("reorder")
-            self.clock.after(delay, go)
+            latest = max(latest, arrival)
+            self.clock.at(arrival, go)
+        self._arrivals[kind, who] = latest
 
     def join(self, host: Host, action: Join) -> None:
         """A pilot registers."""
@@ -161,9 +167,9 @@ class World:
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
-            self.carry("reply", lambda: host.joined(registered), lost)
+            self.carry("reply", host.name, lambda: host.joined(registered), lost)
 
-        self.carry("request", arrive, lost)
+        self.carry("request", host.name, arrive, lost)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
@@ -183,13 +189,13 @@ class World:
         def back(reply: Reply) -> None:
             text = codec_fast.encode(reply)
             self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
-            self.carry("reply", lambda: host.answered(codec_fast.decode(Reply, text)), lost)
+            self.carry("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
         def refuse(error: ShoalError) -> None:
             self.note(f"{host.name} #{exchange.seq} refused {error.code}")
-            self.carry("reply", lambda: host.refused(exchange, error), lost)
+            self.carry("reply", host.name, lambda: host.refused(exchange, error), lost)
 
-        self.carry("request", arrive, lost)
+        self.carry("request", host.name, arrive, lost)
 
     # --- faults and healing
     def _set_faults(self) -> None:
