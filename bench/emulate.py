@@ -15,15 +15,16 @@ from shoal.wire.messages import PROTOCOL
 class EmulatedPilot:
     """Registers, takes leases and reports each as succeeded at once."""
 
-    def __init__(self, url: str, token: str, cores: int = 16) -> None:
+    def __init__(self, url: str, enrol: str, cores: int = 16) -> None:
         parts = urlsplit(url)
         self._http = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80, timeout=60)
-        self._head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._head = {"Authorization": f"Bearer {enrol}", "Content-Type": "application/json"}
         self._cores, self._seq, self.done = cores, 0, 0
         room = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
         said = {"protocol": PROTOCOL, "version": "bench", "host": "bench", "identity": "bench", "room": room}
         joined = self._post("/v1/pilots", said)
         self._name, self._session, self._room = joined["pilot"], joined["session"], room
+        self._head["Authorization"] = f"Bearer {self._session}"
 
     def _post(self, path: str, body: Any) -> Any:
         self._http.request("POST", path, json.dumps(body), self._head)
@@ -40,7 +41,7 @@ class EmulatedPilot:
             self._seq += 1
             said = {
                 "protocol": PROTOCOL, "pilot": self._name, "session": self._session, "seq": self._seq, "ack": self._seq - 1,
-                "free": self._room, "reports": reports,
+                "free": self._room, "reports": reports, "nonce": str(self._seq),
             }  # fmt: skip
             reply = self._post(f"/v1/pilots/{self._name}/exchange", said)
             self.done += len(reports)

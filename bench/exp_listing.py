@@ -163,7 +163,7 @@ def ask(path: str, tasks: int) -> None:
     """Time every question of a reader."""
     with Reader(path) as reader:
         best("runs", reader.runs, "first page of 50")
-        best("runs_by_glob", lambda: reader.runs(name="*zzz*", owner="ann", state="finished"), "nothing matches")
+        best("runs_by_glob", lambda: reader.runs(name="*zzz*", owners=["ann"], state="finished"), "nothing matches")
         best("run", lambda: reader.run(1))
         best("tasks_page", lambda: reader.tasks(1, after=tasks // 2), "1,000 rows")
         best("tasks_failed", lambda: reader.tasks(1, states=["failed"]), "one in 997")

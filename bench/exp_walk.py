@@ -22,7 +22,7 @@ def submit_million(server: Serving) -> None:
 
 def memory(server: Serving) -> None:
     """Resident memory after 20,000 and after 200,000 finished elements."""
-    pilots = [EmulatedPilot(server.url, server.token) for _ in range(4)]
+    pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(4)]
     began = time.monotonic()
     run_until(pilots, 20_000)
     early = server.rss_mb()
@@ -42,7 +42,7 @@ def listings(server: Serving) -> None:
         {"tasks": [{"command": ["true", "{i}"], "array": "1-100000"}], "cwd": "/", "name": "listed", "key": "b"}
     )
     client.cancel(["r1"])
-    run_until([EmulatedPilot(server.url, server.token) for _ in range(4)], 100_000)
+    run_until([EmulatedPilot(server.url, server.enrol) for _ in range(4)], 100_000)
     env = {**os.environ, "XDG_STATE_HOME": str(server.state.parent)}
     commands = {
         "ps": ["ps"], "ps_run": ["ps", "r2"], "show": ["show", "r2.99999"], "why": ["why", "r2.5"], "pilots": ["pilots"],

@@ -27,6 +27,7 @@ class Serving:
     process: subprocess.Popen[bytes]
     url: str
     token: str
+    enrol: str
 
     @property
     def client(self) -> Client:
@@ -68,7 +69,7 @@ def serving(*options: str) -> Iterator[Serving]:
                 raise RuntimeError((place / "log").read_text())
             time.sleep(0.01)
         told = json.loads((home / SERVER_FILE).read_text())
-        yield Serving(home, process, told["url"], told["token"])
+        yield Serving(home, process, told["url"], told["token"], told["enrol"])
     finally:
         process.terminate()
         process.wait(30)

@@ -33,7 +33,8 @@ from shoal.db import retention  # noqa: E402
 from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
 from shoal.model.quantities import show_size  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
-from shoal.server import http  # noqa: E402
+from shoal.server import call as server_call  # noqa: E402
+from shoal.server import metrics  # noqa: E402
 from shoal.server import main as server_main  # noqa: E402
 from shoal.wire import submission, task  # noqa: E402
 
@@ -467,6 +468,7 @@ EVENT_FIELDS = {
     "pilot": "Name of the pilot.",
     "site": "The pilot's site.",
     "data": "What else there is to say: see the kinds.",
+    "owner": "Whose it is: a person, `@` and a group, or empty for the server itself. One sees one's own.",
 }
 
 
@@ -534,7 +536,23 @@ LIMITS = {
     "MAX_DEPTH": "depth of nested JSON",
     "MAX_DIGITS": "digits of a number in JSON",
     "MAX_PAGE": "rows of one answer of a listing",
+    "MAX_WAIT": "seconds that an answer is held back for news",
+    "MAX_LOOK": "events looked through for one page of the journal",
     "MAX_ECHO": "characters of a caller's input that an error repeats",
+    "MAX_CONNECTIONS": "connections at a time, if the system allows so many files",
+    "MAX_UNKNOWN": "connections of one address that have not shown a good token",
+    "MAX_PER_KEY": "connections of one token",
+    "MAX_WORK_PER_KEY": "requests of one token in work at once; who waits for news does not count",
+    "MAX_PEOPLE_WORK": "requests of all people in work at once",
+    "MAX_LOOKS": "listings that wait to be read from the database; more are told to come back",
+    "MAX_BUCKETS": "tokens of each kind whose rate is remembered",
+    "MAX_RATE_PEOPLE": "requests a second of one submit token; five times as many at once",
+    "MAX_RATE_PILOT": "exchanges a second of one pilot",
+    "MAX_RATE_ENROL": "registrations a second with one enrolment token; five times as many at once",
+    "MAX_RATE_UNKNOWN": "wrong tokens a second from one address; five times as many at once",
+    "MAX_USERS": "people on one server",
+    "MAX_TOKENS": "tokens on one server",
+    "MAX_PILOTS": "pilots that one enrolment token lets in",
     "MAX_SPECS": "task tables in one submission, and targets in one call of cancel or retry",
     "MAX_ELEMENTS": "tasks in one run",
     "MAX_PARAMS": "parameters of a sweep",
@@ -559,10 +577,16 @@ LIMITS = {
     "KEPT_REPLIES": "replies to a pilot kept in case one was lost",
     "MAX_TAGS": "tags of a pilot",
     "MAX_TAG_BYTES": "a tag, on average",
-    "MAX_TAIL": "a log in one exchange, for each stream",
+    "MAX_TAIL": "one piece of a stream that is sent along",
+    "MAX_TAILS": "such pieces in one exchange",
     "MAX_STDERR_TAIL": "standard error in the report of a failure",
     "MAX_LINE": "the last line of standard output kept as the result",
     "MAX_STREAM": "kept of each stream of an attempt: its head and its tail, with a mark between",
+    "MAX_ORDERS": "orders in one reply; the rest go with the next one",
+    "GONE_KEPT": "pilots that ended lately and may come back for what they held",
+    "HOSTS_KEPT": "hosts remembered in the server's memory",
+    "ENROLLED_KEPT": "registrations whose answer is repeated if it was lost",
+    "ENDED_KEPT": "attempts of a pilot whose last words may come after their report",
     "POISON_LOSSES": "pilots lost while they ran a task, before it is given to no other",
 }
 TIMES = {
@@ -602,7 +626,7 @@ def limits_page() -> list[str]:
         ("an embedded server ends so long after its last work", seconds(server_main.LINGER)),
         ("events and logs of finished runs are kept", f"{retention.KEEP_SECONDS / 86_400:g} days"),
         ("events and logs are kept up to", size(retention.KEEP_BYTES)),
-        ("`GET /v1/events` waits for news at most", seconds(http.MAX_WAIT)),
+        ("`GET /v1/events` waits for news at most", seconds(limits.MAX_WAIT)),
     ]
     return [
         "# Limits and times",
@@ -884,7 +908,7 @@ def http_status(one: Raised) -> str:
         return ""
     if one.kinds.keys() == {errors.IllegalTransition}:
         return "500"  # a defect: the edge answers as for any other
-    found = sorted({http.status_of(bare(kind, one.code)) for kind in one.kinds})
+    found = sorted({server_call.status_of(bare(kind, one.code)) for kind in one.kinds})
     return ", ".join(map(str, found))
 
 
@@ -903,11 +927,25 @@ def sources(room: str = "") -> dict[str, ast.Module]:
 
 
 # --- all of them
+# --- metrics.md
+def metrics_page() -> list[str]:
+    """docs/reference/metrics.md."""
+    return [
+        "# Metrics",
+        "",
+        "`GET /metrics` in the form that Prometheus reads, for tokens with the scope `metrics`: "
+        "`shoal token new --scope metrics --note prometheus`. No series names an owner, a pilot or a task.",
+        "",
+        *table(("name", "what it counts"), [(code(name), text) for name, text in metrics.NAMES.items()]),
+    ]
+
+
 PAGES: dict[str, Callable[[], list[str]]] = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "events.md": events_page,
     "limits.md": limits_page,
+    "metrics.md": metrics_page,
     "states.md": states_page,
     "task.md": task_page,
 }

@@ -226,7 +226,7 @@ class Cluster:
     def client(self, timeout: float = 30.0) -> Client:
         """A client of the server as it is now."""
         told = self.address()
-        return Client(told["url"], told["token"], timeout)
+        return Client(told["url"], told["token"], timeout=timeout)
 
     # --- pilots
     def start_pilot(self, cores: int = 2, *more: str, server_file: Path | None = None) -> PilotProcess:

@@ -159,6 +159,7 @@ class Shell:
         pids = self._pids()
         if pids:
             self.run("shoal server stop --pilots")
+            self.run(f"shoal server stop --state {self.state / 'server'}")
         end = time.monotonic() + 5.0
         for pid in pids:
             while is_alive(pid) and time.monotonic() < end:
@@ -169,8 +170,9 @@ class Shell:
     def _pids(self) -> list[int]:
         """Processes of this state directory that live."""
         found: list[int] = []
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            found.append(int(json.loads((self.state / SERVER_FILE).read_text(encoding="utf-8"))["pid"]))
+        for place in (self.state, self.state / "server"):  # the embedded one, and one of the reader's own
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                found.append(int(json.loads((place / SERVER_FILE).read_text(encoding="utf-8"))["pid"]))
         with contextlib.suppress(OSError, ValueError):
             found.append(int((self.state / "pilot.pid").read_text(encoding="utf-8")))
         return [pid for pid in found if self._is_ours(pid)]

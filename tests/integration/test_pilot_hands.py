@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Server:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if outer.http is not self.server:
                     self.hang_up()
-                elif self.headers["Authorization"] != f"Bearer {outer.token}":
+                elif self.headers["Authorization"] not in outer.bearers(self.path):
                     self.answer(401, {"error": {"code": "unauthorised", "message": "the token is wrong"}})
                 elif self.path == "/v1/pilots":
                     self.answer(200, codec.encode(outer.register(codec.decode(Register, body))))
@@ -123,6 +124,11 @@ class Server:
         with self.changed:
             self.changed.notify_all()
 
+    def bearers(self, path: str) -> list[str]:
+        """Who may ask for this: a pilot under a session, and a new one with the token."""
+        sessions = [f"Bearer s{number}" for number in range(1, len(self.registered) + 1)]
+        return [*sessions, f"Bearer {self.token}"] if path == "/v1/pilots" else sessions
+
     def register(self, message: Register) -> Registered:
         with self.changed:
             self.registered.append(message)
@@ -142,7 +148,9 @@ class Server:
             for report in said.reports:
                 self.reports[report.attempt] = report
             for tail in said.tails:
-                self.texts[tail.attempt, tail.stream] = tail.text
+                copy = self.texts.get((tail.attempt, tail.stream), "").encode()
+                assert len(copy) >= tail.offset, "a piece is missing"
+                self.texts[tail.attempt, tail.stream] = (copy[: tail.offset] + tail.text.encode()).decode()
             self.changed.notify_all()
             news = said.reports or said.tails or (said.leaving and not said.held)
             self.changed.wait_for(
@@ -389,6 +397,47 @@ def test_ends_are_told_as_they_were(world: World) -> None:
     server.order(Order("cancel", cancelled.attempt, "no longer wanted"))
     told = server.report(cancelled)
     assert (told.outcome, told.cause, told.message) == ("cancelled", "cancelled", "no longer wanted")
+    world.end(pilot)
+
+
+def test_a_stream_is_seen_as_it_is_written_while_somebody_watches(world: World) -> None:
+    world.server.times = TIMES
+    server, pilot = world.server, world.pilot()
+    lease = world.lease("sh", "-c", "echo one; while ! test -e go; do sleep 0.02; done; echo two; sleep 600")
+    server.give(lease)
+    server.wait(lambda: server.stage_of(lease) == "running")
+    server.order(Order("tail", lease.attempt, stream="stdout"))
+    server.wait(lambda: server.texts.get((lease.attempt, "stdout")) == "one\n")
+    (world.home / "go").touch()
+    server.wait(lambda: server.texts[lease.attempt, "stdout"] == "one\ntwo\n")
+    server.order(Order("cancel", lease.attempt, "seen enough"))
+    server.report(lease)
+    world.end(pilot)
+
+
+def test_a_long_stream_arrives_whole_where_the_server_cannot_read_it(world: World) -> None:
+    world.server.times = TIMES
+    pilot = world.pilot()
+    short = world.lease(*python("for n in range(100_000): print(n)"))
+    long = world.lease(*python("for n in range(1_000_000): print(n)"))
+    texts = world.server.texts
+    for lease in (short, long):
+        world.server.run(lease)
+        world.server.wait(partial(lambda key: texts[key].endswith("99\n"), (lease.attempt, "stdout")))
+    assert world.server.texts[short.attempt, "stdout"] == "".join(f"{n}\n" for n in range(100_000))
+    text = world.server.texts[long.attempt, "stdout"]
+    assert text.startswith("0\n1\n") and "left out by shoal" in text and len(text) <= MAX_STREAM
+    world.end(pilot)
+
+
+def test_a_signal_reaches_a_running_task(world: World) -> None:
+    server, pilot = world.server, world.pilot()
+    lease = world.lease("sh", "-c", "trap 'echo got; exit 7' USR1; touch ready; while :; do sleep 0.02; done")
+    server.give(lease)
+    world.until((world.home / "ready").exists)
+    server.order(Order("signal", lease.attempt, signal=int(signal.SIGUSR1)))
+    assert server.report(lease).exit_code == 7
+    assert world.log(lease).read_text() == "got\n"
     world.end(pilot)
 
 

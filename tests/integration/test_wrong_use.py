@@ -276,7 +276,7 @@ def test_a_wrong_configuration_is_refused_by_every_command(newcomer: Terminal, t
     [
         (39, ["show", "r999"], 3, "there is no run r999"),
         (39, ["show", "r1.99"], 3, "there is no task r1.99"),
-        (39, ["why", "r999.1"], 3, "there is no run r999"),
+        (39, ["why", "r999.1"], 3, "there is no task r999.1"),
         (39, ["logs", "r1.99"], 3, "there is no task r1.99"),
         (39, ["results", "r999"], 3, "there is no run r999"),
         (39, ["wait", "r1", "r999"], 3, "there is no run r999"),

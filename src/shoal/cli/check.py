@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from shoal.cli.document import Draft
 from shoal.client.config import echo_path
 from shoal.model.errors import BadInput, Refused, echo
-from shoal.model.limits import MAX_ENV_BYTES
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 
 MAX_CHECKED = 2_000  # names looked up per spec and field; a vanished file is told when its task is prepared
 
 
-def check_here(draft: Draft) -> None:
-    """Refuse what cannot work: a missing directory, file or program."""
+def check_here(draft: Draft, far: bool = False) -> None:
+    """Refuse what cannot work: a missing directory, file or program. `far`: tasks run on other hosts, whose programs
+    are not known here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
         if base is not None and not os.path.isdir(base):
@@ -27,7 +27,8 @@ def check_here(draft: Draft) -> None:
             )
         for field, name in named_files(spec):
             _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
-        _check_program(spec, base)
+        if not far:
+            _check_program(spec, base)
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:
@@ -111,26 +112,6 @@ def _check_program(spec: Spec, base: str | None) -> None:
             f"{echo(program)} cannot be executed", code="no_such_program", field="command",
             hint=f"chmod +x {echo(program)}, or name its interpreter before it",
         )  # fmt: skip
-
-
-def environment() -> dict[str, str]:
-    """The submitter's environment without Shoal's own names, which may hold secrets; what is not UTF-8 stays here."""
-    found: dict[str, str] = {}
-    size = 0
-    for name, value in os.environ.items():
-        if name.startswith("SHOAL_") or not name:
-            continue
-        try:
-            size += len(name.encode()) + len(value.encode())
-        except UnicodeEncodeError:
-            continue
-        if size > MAX_ENV_BYTES:
-            raise Refused(
-                "the environment is too large", code="env_too_large",
-                hint=f"at most {MAX_ENV_BYTES} bytes: run it with `env -i` and --env",
-            )  # fmt: skip
-        found[name] = value
-    return found
 
 
 def newest(draft: Draft) -> dict[str, object]:

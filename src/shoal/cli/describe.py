@@ -35,6 +35,15 @@ def moment(seconds: float) -> str:
     return f"{shown} ({show_duration(max(0.0, time.time() - seconds))} ago)"
 
 
+def until(seconds: float | None) -> str:
+    """A time that comes, with how long it is until then."""
+    if seconds is None:
+        return "never"
+    shown = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    left = seconds - time.time()
+    return f"{shown} (in {show_duration(left)})" if left > 0 else f"{shown} (over)"
+
+
 def describe_run(run: Json) -> Pairs:
     """A run."""
     yield "run", run["run"]
@@ -146,7 +155,21 @@ def _describe_row(name: str, row: Json, retries: int) -> Pairs:
 def event_text(event: Json) -> str:
     """An event as one line: its kind in words, then what it says."""
     data = event.get("data") or {}
-    wanted = ("state", "cause", "why", "message", "how", "left", "next")
+    wanted = (
+        "name",
+        "tasks",
+        "state",
+        "cause",
+        "why",
+        "reason",
+        "message",
+        "how",
+        "left",
+        "next",
+        "signal",
+        "host",
+        "count",
+    )
     said = [f"{key} {clean(data[key])}" for key in wanted if data.get(key) not in (None, "")]
     attempt = f" #{event['attempt']}" if event.get("attempt") else ""
     pilot = f" on {event['pilot']}" if event.get("pilot") else ""

@@ -1,4 +1,4 @@
-"""Reading commands: `ps`, `show`, `why`, `logs`, `results`. They work with a server and without one."""
+"""Reading commands: `ps`, `show`, `why`, `results`. They work with a server and without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from shoal.cli.describe import describe_pilot, describe_run, describe_task, run_state
 from shoal.cli.session import Session, json_option, say, server_option
-from shoal.cli.tables import clean, pairs, print_json, print_lines, table, write_raw
+from shoal.cli.tables import clean, pairs, print_json, print_lines, table
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task
 from shoal.model.quantities import many, show_duration
@@ -216,47 +216,6 @@ def why(target: str, as_json: bool, server: str | None) -> None:
             click.echo(f"    -> {clean(reason['fix'])}")
     if not answer["reasons"]:
         click.echo("  nothing holds it up")
-
-
-@click.command()
-@click.argument("task", metavar="TASK")
-@click.option("--stderr", is_flag=True, help="Standard error instead of standard output.")
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt [default: the latest].")
-@server_option
-def logs(task: str, stderr: bool, attempt: int | None, server: str | None) -> None:
-    """What a task printed. On a terminal control characters are taken out; a pipe gets every byte.
-
-    \b
-    Examples:
-      shoal logs r12.7
-      shoal logs r12.7 --stderr --attempt 1
-    """
-    if isinstance(parse_target(task), int):
-        raise BadInput(f"{task} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {task}.1")
-    parse_task(task)
-    with Session(server).source() as source:
-        data = source.logs(task, "stderr" if stderr else "stdout", attempt)
-        if not data:
-            _check_ran(task, source.task(task), attempt)
-    write_raw(data)
-    if not data and sys.stdout.isatty():
-        say("nothing on standard error" if stderr else "nothing on standard output; try --stderr")
-
-
-def _check_ran(task: str, found: Json, attempt: int | None) -> None:
-    """A task without output: did it run at all, and so often?"""
-    row = found["task"] or {}
-    tries = int(row.get("attempt") or 0)
-    if row.get("reused") or tries >= (attempt or 1):
-        return
-    if tries:
-        raise NotFound(f"{task} had only {many(tries, 'attempt')}", code="no_log", hint=f"see `shoal show {task}`")
-    if not TaskState(found["state"]).final:
-        raise NotFound(f"{task} has not started yet", code="no_log", hint=f"see `shoal why {task}`")
-    told = row or found.get("span") or {}
-    because = clean(told.get("message") or told.get("cause") or "")
-    reason = f": {because}" if because and because != found["state"] else ""
-    raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")
 
 
 @click.command()

@@ -25,17 +25,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ps": ("look", "List runs, or the tasks of a run."),
     "show": ("look", "Everything about a run, a task or a pilot."),
     "why": ("look", "Why something waits, failed or is where it is."),
-    "logs": ("look", "What a task printed."),
+    "logs": ("logs", "What a task printed, or prints now."),
     "results": ("look", "One row per task: parameters, state, last line."),
     "wait": ("act", "Wait for runs, with progress."),
     "cancel": ("act", "Cancel runs or tasks."),
     "retry": ("act", "Run failed, cancelled and lost tasks again."),
+    "signal": ("act", "Send a signal to running tasks."),
+    "events": ("events", "What happened, one line per event."),
     "prune": ("prune", "Delete old events and logs."),
+    "join": ("join", "Print one line that makes another host work for you."),
     "pilots": ("pilot", "List the pilots."),
+    "hosts": ("pilot", "What each host did, over all its pilots."),
     "pilot": ("pilot", "Start or build a pilot."),
     "server": ("server", "Start, stop or look at a server."),
+    "login": ("login", "Work with somebody's server from now on."),
+    "logout": ("login", "Forget that server."),
+    "whoami": ("login", "Who you are to the server."),
+    "user": ("people", "Add people to the server, or list them."),
+    "group": ("people", "Add groups who share pilots, or list them."),
+    "token": ("token", "Make, list and revoke tokens."),
+    "audit": ("audit", "Who did what with which token."),
 }
-EXAMPLES = {"RUN": "r12", "TASK": "r12.7"}  # of arguments, by how their names begin
+EXAMPLES = {
+    "RUN": "r12",
+    "TASK": "r12.7",
+    "SIGNAL": "USR1 r12.7",
+    "NAME": "anna",
+}  # of arguments, by how their names begin
 WELCOME = """Shoal runs your commands on every machine you can reach. Three commands to begin with:
 
   shoal run -- echo hello                     run one command

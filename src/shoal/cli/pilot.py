@@ -1,28 +1,36 @@
-"""`shoal pilots`, `shoal pilot start|build`."""
+"""`shoal pilots`, `shoal hosts`, `shoal pilot start|build`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from shoal.cli.people import holder
 from shoal.cli.session import Session, json_option, server_option
 from shoal.cli.tables import clean, print_json, print_lines, table
+from shoal.cli.token import join_of
 from shoal.client.embedded import state_dir
-from shoal.model.errors import Refused, Unreachable, echo
+from shoal.model.credentials import ENROL
+from shoal.model.errors import Refused, ShoalError, Unreachable, echo
 from shoal.model.layout import SERVER_FILE
 from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
+from shoal.wire.join import MAX_ADDRESSES, Join
 from shoal.wire.task import did_you_mean
 
 NO_SERVER = 4  # the pilot's exit code for it
+ENROL_FOR = "7d"  # as long as there may be; it is revoked when the pilot ends
+AT_ONCE = 2  # the pilot, and itself come back before the server has given up the first
 
 
 @click.command()
@@ -65,6 +73,39 @@ def pilots(state: str | None, show_all: bool, as_json: bool, server: str | None)
     ]))  # fmt: skip
 
 
+@click.command()
+@json_option
+@server_option
+def hosts(as_json: bool, server: str | None) -> None:
+    """List the hosts: what each of them did, over all the pilots it ever had.
+
+    \b
+    Examples:
+      shoal hosts
+      shoal hosts --json
+    """
+    with Session(server).any_client("the list of hosts") as client:
+        answer = client.hosts()
+    if as_json:
+        print_json(answer)
+        return
+    if not answer["hosts"]:
+        click.echo("no hosts yet: `shoal pilot start` or `shoal join` brings one in")
+        return
+    now = time.time()
+    head = ("host", "site", "for", "pilots now", "ever", "succeeded", "failed", "lost", "core time", "known", "seen")
+    print_lines(table(head, [
+        (
+            row["host"], row["site"], holder(row), row["living"], row["pilots"], row["succeeded"], row["failed"],
+            row["lost"], show_duration(row["busy"]), _ago(now, row["first"]), _ago(now, row["seen"]),
+        ) for row in answer["hosts"]
+    ]))  # fmt: skip
+
+
+def _ago(now: float, then: float) -> str:
+    return f"{show_duration(max(0.0, now - then))} ago"
+
+
 @click.group()
 def pilot() -> None:
     """Start a pilot on this machine, or build the one file that a pilot is.
@@ -92,13 +133,12 @@ def start(cores: int | None, site: str | None, idle_end: float | None, server: s
     from shoal.pilot.build import build
 
     session = Session(server)
-    with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder:  # made 0700
-        words = _place_words(session, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _placed(session, site) as (words, descriptors):
         build(Path(folder) / "pilot.pyz")
         words += ["--cores", str(cores)] if cores is not None else []
         words += ["--site", site] if site is not None else []
         words += ["--idle-end", f"{idle_end:g}"] if idle_end is not None else []
-        code = _run_here([sys.executable, str(Path(folder) / "pilot.pyz"), *words])
+        code = _run_here([sys.executable, str(Path(folder) / "pilot.pyz"), *words], descriptors)
     if code == 0:
         return 0
     words_ = f"the pilot ended with exit code {code}"
@@ -107,24 +147,54 @@ def start(cores: int | None, site: str | None, idle_end: float | None, server: s
     raise Refused(words_, code="pilot_ended", hint="its last lines above say why")
 
 
-def _place_words(session: Session, folder: Path) -> list[str]:
-    """How the pilot finds the server: by its file, which follows an embedded server to each new address."""
+@contextlib.contextmanager
+def _placed(session: Session, site: str | None) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+    """How the pilot finds the server, as words and open files for it.
+
+    An embedded server by its file, which follows it to each new address. Any other by a join string with an
+    enrolment token of its own, which ends with the pilot.
+    """
     client = session.client()
-    if session.target.url is None:
-        return ["--server-file", str(state_dir() / SERVER_FILE)]
-    if not client.health():
-        raise Unreachable(
-            f"no answer from {session.target.url}", hint="is the server running? see `shoal server status`"
+    if session.is_embedded:
+        yield ["--server-file", str(state_dir() / SERVER_FILE)], ()
+        return
+    with client:
+        answer = client.new_token(
+            ENROL, site=site, max_pilots=AT_ONCE, expires=ENROL_FOR, note=f"shoal pilot start on {os.uname().nodename}"
         )
-    token = folder / "token"
-    with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(session.target.token)
-    return ["--server", session.target.url, "--token-file", str(token)]
+        # The answer names every address; the one that works from here goes first.
+        descriptor = _open_secret(str(_near(client.url, join_of(client, answer))))
+        try:
+            yield ["--join-fd", str(descriptor)], (descriptor,)
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(ShoalError):  # else it ends by itself
+                client.revoke([str(answer["id"])])
 
 
-def _run_here(words: list[str]) -> int:
+def _near(url: str, join: Join) -> Join:
+    """The join string with the address that we use before the others."""
+    if url.startswith("http://"):
+        return Join((url,), "", join.token)
+    if url.startswith("unix:"):
+        return join
+    address = url.removeprefix("https://")
+    address = address if address.rpartition(":")[2].isdecimal() else f"{address}:443"
+    others = [other for other in join.addresses if other != address]
+    return Join((address, *others)[:MAX_ADDRESSES], join.fingerprint, join.token)
+
+
+def _open_secret(text: str) -> int:
+    """A file in memory that only a child can read which it is passed to: neither argv nor environment shows it."""
+    descriptor = os.memfd_create("shoal-join")
+    os.write(descriptor, text.encode("ascii"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _run_here(words: list[str], descriptors: tuple[int, ...]) -> int:
     """Run a child in the foreground: it gets the terminal's Ctrl-C itself, and the signals that we get."""
-    child = subprocess.Popen(words)
+    child = subprocess.Popen(words, pass_fds=descriptors)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         child.send_signal(number)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.check import check_here, environment, newest
+from shoal.cli.check import check_here, newest
 from shoal.cli.describe import needs_text
 from shoal.cli.document import Draft, draft_command, draft_file
 from shoal.cli.session import Session, json_option, say, server_option
@@ -27,6 +27,7 @@ from shoal.cli.words import (
     is_file_name,
 )
 from shoal.client.client import Client
+from shoal.client.environment import environment_field
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.model.spec import OWN, Spec
@@ -113,10 +114,11 @@ def submit(context: click.Context, /, words: tuple[str, ...], **options: Any) ->
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
     draft = _draft(context, words, options, may_sweep=True)
-    check_here(draft)
+    session = Session(options["server"])
+    check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
-    answer, client = send(Session(options["server"]), draft, options["resume"])
+    answer, client = send(session, draft, options["resume"])
     client.close()
     if options["as_json"]:
         print_json(answer)
@@ -173,10 +175,10 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
 
 
 def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int:
-    check_here(draft)
+    session = Session(options["server"])
+    check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
-    session = Session(options["server"])
     _tell_unused(draft)
     answer, client = send(session, draft, options["resume"])
     if not options["as_json"]:
@@ -189,11 +191,11 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
 
 def send(session: Session, draft: Draft, resume: bool) -> tuple[dict[str, Any], Client]:
     """Submit; once more with the same key if the server went away meanwhile, so that nothing runs twice."""
-    document = {**draft.document, "environment": environment()}
+    client = session.client()
+    document = {**draft.document, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
     if resume:
         document["resume"] = newest(draft)
-    client = session.client()
     try:
         return client.submit(document), client
     except Unreachable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.describe import moment
+from shoal.cli.describe import moment, until
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
 from shoal.client import embedded
@@ -27,6 +28,8 @@ PORT = 8443
 TOKEN = "token"  # the server's file for it; unlike its server.json it stays when the server ends
 STOP_WITHIN = 15.0
 DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
+_HOST = re.compile(r"|[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_TIMES = ("_ends", "_expires", "_until")  # how names of facts end that are times to come
 
 _STATE = click.option("--state", metavar="DIR", help="The server's state directory.")
 
@@ -38,6 +41,7 @@ def server() -> None:
     \b
     Examples:
       shoal server start
+      shoal server start --listen :8443
       shoal server status
       shoal server stop
     """
@@ -45,17 +49,47 @@ def server() -> None:
 
 @server.command()
 @click.option("--state", metavar="DIR", help="State directory [default: $XDG_STATE_HOME/shoal/server].")
-@click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True, help="Port on 127.0.0.1.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help=f"Port on 127.0.0.1, for this machine only [default: {PORT}]."
+)
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Open it to others over TLS; :8443 is every interface (repeat for more).",
+)
+@click.option(
+    "--address",
+    multiple=True,
+    metavar="NAME:PORT",
+    help="Another address that others reach it by, e.g. behind a NAT (repeat for more).",
+)
+@click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 @json_option
-def start(state: str | None, port: int, foreground: bool, as_json: bool) -> int:
-    """Start a server of your own on this machine; it stays until it is stopped.
+def start(
+    state: str | None,
+    port: int | None,
+    listen: tuple[str, ...],
+    address: tuple[str, ...],
+    new_ca: bool,
+    foreground: bool,
+    as_json: bool,
+) -> int:
+    """Start a server of your own on this machine; it stays until it is stopped. With --listen others can use it too.
 
     \b
     Examples:
       shoal server start
+      shoal server start --listen :8443
+      shoal server start --listen 10.0.0.5:8443 --address box.example.org:8443
       shoal server start --state /data/shoal --port 9000
     """
+    for option, words_ in (("--listen", listen), ("--address", address)):
+        for word in words_:
+            check_listen(word, option)
+    if address and not listen:
+        raise click.UsageError("--address needs --listen (e.g. --listen :8443)")
     place = embedded.make_private(Path(state).absolute() if state is not None else own_state())
     client = embedded.running(place)
     if client is not None:
@@ -65,17 +99,39 @@ def start(state: str | None, port: int, foreground: bool, as_json: bool) -> int:
             code="in_use",
             hint="use it, or `shoal server stop`",
         )
-    words = ["--state", str(place), "--port", str(port)]
+    words = ["--state", str(place)]
+    # With --listen the server itself finds a port for this machine that the other does not take.
+    words += ["--port", str(port or PORT)] if port is not None or not listen else []
+    words += [part for word in listen for part in ("--listen", word)]
+    words += [part for word in address for part in ("--address", word)]
+    words += ["--new-ca"] if new_ca else []
     if foreground:
         return _stay(words)
-    client = embedded.start(place, words)
+    with embedded.start(place, words) as client:
+        facts = client.server() if listen else {}
+    reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
     if as_json:
-        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN)})
+        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN), **reached})
         return 0
-    print_lines(pairs([("server", client.url), ("token", f"in {place / TOKEN}"), ("log", place / SERVER_LOG)]))
+    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {place / TOKEN}")]
+    print_lines(pairs([*shown, ("log", place / SERVER_LOG), *_facts(reached)]))
     click.echo(f"use it: export SHOAL_SERVER={client.url}")
     click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")
+    if listen:
+        click.echo("let people in: shoal user add anna, then shoal token new --user anna")
+        click.echo("let a host work: shoal join")
     return 0
+
+
+def check_listen(text: str, option: str) -> None:
+    """`HOST:PORT`, `[::1]:8443` or, to listen everywhere, `:8443`."""
+    host, colon, port = text.rpartition(":")
+    right = bool(colon) and port.isdecimal() and 0 < int(port) < 65536 and _HOST.fullmatch(host) is not None
+    if not right or (option == "--address" and not host):
+        example = "box.example.org:8443" + (" or :8443" if option == "--listen" else "")
+        raise BadInput(
+            f"{echo(text)!r} is not HOST:PORT", code="bad_listen", field=option, hint=f"e.g. {option} {example}"
+        )
 
 
 def _stay(words: list[str]) -> int:
@@ -148,12 +204,16 @@ def status(state: str | None, as_json: bool, server: str | None) -> None:
 def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, object]]:
     """What a server says of itself, in units people read; what is empty is left out."""
     for name, value in facts.items():
-        if value in ("", None) or name in ("url", "state_dir", "started"):
+        if value in ("", None, []) or name in ("url", "state_dir", "started"):
             continue
         if name == "since":
             yield name, moment(value)
         elif name.endswith("bytes"):
             yield name.replace("_", " "), show_size(value)
+        elif name.endswith(_TIMES) and isinstance(value, (int, float)):
+            yield clean(name).replace("_", " "), until(value)
+        elif isinstance(value, list):
+            yield clean(name).replace("_", " "), ", ".join(clean(part) for part in value)
         else:
             yield clean(name).replace("_", " "), value
 

@@ -10,8 +10,8 @@ import click
 from shoal.cli.tables import clean
 from shoal.client import embedded
 from shoal.client.client import Client
-from shoal.client.config import find_target
-from shoal.model.errors import NotFound, echo
+from shoal.client.config import find_target, own_state
+from shoal.model.errors import NotFound, Unreachable, echo
 from shoal.model.layout import DATABASE
 from shoal.report.source import Source, open_file, source_of
 
@@ -34,17 +34,43 @@ class Session:
         """Is it the embedded server?"""
         return self.target.url is None
 
+    @property
+    def is_far(self) -> bool:
+        """Is it reached over the network, so that tasks run on hosts unlike this one?"""
+        return self.target.url is not None and self.target.url.startswith("https:")
+
     def client(self) -> Client:
         """A client; the embedded server is started if it does not run."""
         if self.target.url is not None:
-            return Client(self.target.url, self.target.token)
+            return Client(self.target.url, self.target.token, self.target.ca)
         return embedded.connect(say)
 
     def running(self) -> Client | None:
         """A client of a server that runs; nothing is started."""
         if self.target.url is not None:
-            return Client(self.target.url, self.target.token)
+            return Client(self.target.url, self.target.token, self.target.ca)
         return embedded.running(embedded.state_dir())
+
+    def shared_client(self) -> Client:
+        """A client of a server for several people: the configured one, else one of our own on this machine."""
+        if not self.is_embedded:
+            return self.client()
+        client = embedded.running(own_state())
+        if client is None:
+            raise Unreachable(
+                "no server for others is running, and the embedded one is for you alone", code="not_running",
+                hint="start one with `shoal server start --listen :8443`, or `shoal login -` to another's",
+            )  # fmt: skip
+        return client
+
+    def any_client(self, what: str) -> Client:
+        """A client of whatever server there is; `what` needs one."""
+        client = self.running() or embedded.running(own_state())
+        if client is None:
+            raise Unreachable(
+                f"{what} needs a running server", code="not_running", hint="`shoal server start` starts one"
+            )
+        return client
 
     def client_for(self, what: str) -> Client:
         """A client to act on something that exists; no server is started where nothing was ever submitted."""

@@ -5,17 +5,15 @@ Synchronous and of the standard library only, so that a command starts fast; one
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import re
-import select
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from shoal.client.transport import TOO_MUCH, Answer, Transport
 from shoal.model.errors import (
     BadInput,
     Conflict,
@@ -29,8 +27,6 @@ from shoal.model.errors import (
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_URL_HINT = "write http://127.0.0.1:PORT or unix:/path/to/socket"
 _BY_STATUS: dict[int, type[ShoalError]] = {
     400: BadInput,
     404: NotFound,
@@ -47,33 +43,35 @@ _BY_STATUS: dict[int, type[ShoalError]] = {
 Json = dict[str, Any]
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+@dataclass(frozen=True)
+class LogPart:
+    """A piece of a stream: what came, where to go on, and whether more may come."""
 
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    data: bytes
+    next: int
+    more: bool
 
 
 class Client:
-    """A server as seen from here."""
+    """A server as seen from here.
 
-    def __init__(self, url: str, token: str = "", timeout: float = TIMEOUT) -> None:
-        self.url = check_url(url)
-        self._token = _check_token(token)
+    `ca` says how an https server is known: the PEM text or the SHA-256 of its own CA certificate; empty: the
+    system's trust and the name in the address.
+    """
+
+    def __init__(self, url: str, token: str = "", ca: str = "", timeout: float = TIMEOUT) -> None:
+        self._transport = Transport(url, token, ca)
+        self.url = self._transport.url
         self._timeout = timeout
-        self._connection: http.client.HTTPConnection | None = None
+
+    @property
+    def ca(self) -> str:
+        """How the server is known; a fingerprint becomes the certificate itself with the first call."""
+        return self._transport.ca
 
     def close(self) -> None:
         """Let the connection go; the next call makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._transport.close()
 
     def __enter__(self) -> Client:
         return self
@@ -103,10 +101,16 @@ class Client:
         """One task: `run`, `array`, `task` (row or None), `state`, `events`."""
         return self._json("GET", f"/v1/tasks/{quote(task, safe='')}")
 
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
-        """A stream of a task's latest or given attempt, as the task wrote it."""
-        query = {"stream": stream, "attempt": attempt if attempt is not None else ""}
-        return self._send("GET", _target(f"/v1/tasks/{quote(task, safe='')}/logs", query), None, True, self._timeout)
+    def logs(
+        self, task: str, stream: str = "stdout", attempt: int | None = None, offset: int = 0, wait: float = 0.0
+    ) -> LogPart:
+        """A stream of a task's latest or given attempt from a byte on; waits up to `wait` seconds for more."""
+        query = {"stream": stream, "attempt": attempt, "offset": offset or "", "wait": f"{wait:g}" if wait else ""}
+        target = _target(f"/v1/tasks/{quote(task, safe='')}/logs", query)
+        answer = self._send("GET", target, None, True, self._timeout + wait)
+        told = answer.headers.get("x-shoal-next", "")
+        following = int(told) if told.isdecimal() else offset + len(answer.data)
+        return LogPart(answer.data, following, answer.headers.get("x-shoal-more") == "1")
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is where it is: `target`, `state`, `reasons`."""
@@ -116,14 +120,26 @@ class Client:
         """Cancel runs and tasks: `cancelled`, `already_final`."""
         return self._json("POST", "/v1/cancel", body={"targets": list(targets)})
 
-    def retry(self, targets: Iterable[str]) -> Json:
-        """Make failed, cancelled and lost tasks ready again: `tasks`."""
-        return self._json("POST", "/v1/retry", body={"targets": list(targets)})
+    def retry(self, targets: Iterable[str], where: Mapping[str, Any] | None = None) -> Json:
+        """Make failed, cancelled and lost tasks (that fit the filter) ready again: `tasks`, `runs`."""
+        return self._json("POST", "/v1/retry", body={"targets": list(targets), **_given(where=dict(where or {}))})
+
+    def signal(self, targets: Iterable[str], signal: str) -> Json:
+        """Send a signal to running attempts: `signalled`, `not_running`."""
+        return self._json("POST", "/v1/signal", body={"targets": list(targets), "signal": signal})
 
     # --- events
-    def events(self, after: int = 0, run: str = "", limit: int = MAX_PAGE, wait: float = 0.0) -> Json:
+    def events(
+        self, after: int = 0, run: str = "", limit: int = MAX_PAGE, wait: float = 0.0, kinds: Iterable[str] = ()
+    ) -> Json:
         """A page of the journal: `events`, `last`; waits up to `wait` seconds for news."""
-        query = {"after": after, "run": run, "limit": limit, "wait": f"{wait:g}" if wait else ""}
+        query = {
+            "after": after,
+            "run": run,
+            "limit": limit,
+            "wait": f"{wait:g}" if wait else "",
+            "kind": ",".join(kinds),
+        }
         return self._json("GET", "/v1/events", query, timeout=self._timeout + wait)
 
     def pages(
@@ -131,6 +147,7 @@ class Client:
         run: str = "",
         after: int = 0,
         wait: float = 1.0,
+        kinds: Sequence[str] = (),
         on_lost: Callable[[Unreachable], Client | None] | None = None,
         patience: float = 600.0,
         sleep: Callable[[float], None] = time.sleep,
@@ -143,7 +160,7 @@ class Client:
         client, pause, lost = self, 0.1, 0.0
         while True:
             try:
-                page = client.events(after, run, wait=wait)
+                page = client.events(after, run, wait=wait, kinds=kinds)
             except Unreachable as error:
                 lost += pause
                 if lost > patience:
@@ -159,9 +176,8 @@ class Client:
                 after = oldest_of(error) - 1  # retention was faster than we
                 continue
             pause, lost = 0.1, 0.0
-            events: list[Json] = page["events"]
-            after = max([after, *(event["seq"] for event in events[-1:])])
-            yield events
+            after = max(after, page["last"])  # also behind what is not ours to see
+            yield page["events"]
 
     def follow(
         self,
@@ -176,7 +192,49 @@ class Client:
                 if run and event["kind"] == "run_finished":
                     return
 
+    # --- people and tokens
+    def whoami(self) -> Json:
+        """Who the token is: `owner`, `group`, `role`, `kind`, `scopes`, `expires`, `token`."""
+        return self._json("GET", "/v1/whoami")
+
+    def users(self) -> Json:
+        """The people: `users`."""
+        return self._json("GET", "/v1/users")
+
+    def add_user(self, name: str, group: str = "", role: str = "") -> Json:
+        """Add a person, or change the group and role of one."""
+        return self._json("POST", "/v1/users", body=_given(name=name, group=group, role=role))
+
+    def groups(self) -> Json:
+        """The groups: `groups`."""
+        return self._json("GET", "/v1/groups")
+
+    def add_group(self, name: str) -> Json:
+        """Add a group."""
+        return self._json("POST", "/v1/groups", body={"name": name})
+
+    def tokens(self, all_: bool = False) -> Json:
+        """Tokens without their secrets: `tokens`; `all_`: also the dead."""
+        return self._json("GET", "/v1/tokens", {"all": 1 if all_ else ""})
+
+    def new_token(self, kind: str, **fields: Any) -> Json:
+        """A new token, shown this once: `id`, `token`, `expires`, `addresses`, `fingerprint`, `pilot_sha256`."""
+        return self._json("POST", "/v1/tokens", body={"kind": kind, **_given(**fields)})
+
+    def revoke(self, tokens: Iterable[str] = (), user: str = "", site: str = "", all_: bool = False) -> Json:
+        """End tokens and the pilots they let in: `revoked`, `pilots`."""
+        body = _given(tokens=list(tokens), user=user, site=site) | ({"all": True} if all_ else {})
+        return self._json("POST", "/v1/tokens/revoke", body=body)
+
+    def audit(self, limit: int = MAX_PAGE, before: int | None = None, token: str = "", owner: str = "") -> Json:
+        """Who did what, newest first: `audit`, `next`."""
+        return self._json("GET", "/v1/audit", {"limit": limit, "before": before, "token": token, "owner": owner})
+
     # --- pilots and the server itself
+    def hosts(self, limit: int = MAX_PAGE) -> Json:
+        """What each host did over all its pilots: `hosts`."""
+        return self._json("GET", "/v1/hosts", {"limit": limit})
+
     def pilots(self, state: str = "") -> Json:
         """The pilots: `pilots`."""
         return self._json("GET", "/v1/pilots", {"state": state})
@@ -216,7 +274,7 @@ class Client:
     ) -> Json:
         sent = encode(body) if body is not None else None
         may_repeat = method == "GET" if repeat is None else repeat
-        data = self._send(method, _target(path, query), sent, may_repeat, timeout or self._timeout)
+        data = self._send(method, _target(path, query), sent, may_repeat, timeout or self._timeout).data
         try:
             answer = json.loads(data) if data else {}
         except ValueError:
@@ -227,66 +285,12 @@ class Client:
             )
         return answer
 
-    def _send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> bytes:
+    def _send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
         """The answer to one request; what the server refuses is raised."""
-        headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        if data is not None:
-            headers["Content-Type"] = "application/json"
-        while True:
-            connection, reused = self._connected(timeout)
-            try:
-                connection.request(method, target, data, headers)
-                response = connection.getresponse()
-                answer = response.read()
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                # A kept connection may have been closed by the server just now: once more, if that is harmless.
-                if reused and may_repeat:
-                    continue
-                raise self._unreachable(error) from None
-            except BaseException:
-                self.close()  # Ctrl-C in the middle of an answer: its rest must not be taken for the next one
-                raise
-            if response.will_close:
-                self.close()
-            if response.status >= 400:
-                raise error_of(response.status, answer, self.url)
-            return answer
-
-    def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
-        """The kept connection if it is still good, else a new one."""
-        kept = self._connection
-        if kept is not None and kept.sock is not None:
-            # Readable without a request sent: the server closed it.
-            if not select.select([kept.sock], [], [], 0)[0]:
-                kept.sock.settimeout(timeout)
-                return kept, True
-            self.close()
-        kind, _, path = self.url.partition(":")
-        if kind == "unix":
-            connection: http.client.HTTPConnection = _UnixConnection(path, timeout)
-        else:
-            parts = urlsplit(self.url)
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout)
-        try:
-            connection.connect()
-        except OSError as error:
-            connection.close()
-            raise self._unreachable(error) from None
-        if kind != "unix":
-            # Small requests and answers: waiting to fill a packet would cost 40 ms each.
-            with contextlib.suppress(OSError):
-                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = connection
-        return connection, False
-
-    def _unreachable(self, error: Exception) -> Unreachable:
-        what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        return Unreachable(
-            f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"
-        )
+        answer = self._transport.send(method, target, data, may_repeat, timeout)
+        if answer.status >= 400:
+            raise error_of(answer.status, answer.data, self.url)
+        return answer
 
 
 def _target(path: str, query: Mapping[str, object] | None) -> str:
@@ -294,35 +298,9 @@ def _target(path: str, query: Mapping[str, object] | None) -> str:
     return f"{path}?{urlencode(asked)}" if asked else path
 
 
-def check_url(url: str) -> str:
-    """The address of a server, if it is one we may talk to: plain HTTP carries the token, so loopback only."""
-    if url.startswith("unix:"):
-        if not url.removeprefix("unix:").startswith("/"):
-            raise BadInput(f"{echo(url)!r} is not a server address", code="bad_server", field="server", hint=_URL_HINT)
-        return url
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if parts.scheme == "https":
-        raise BadInput(
-            "https is not supported by this version of Shoal yet", code="bad_server", field="server", hint=_URL_HINT
-        )
-    if parts.scheme != "http" or not host or not port or parts.path not in ("", "/"):
-        raise BadInput(f"{echo(url)!r} is not a server address", code="bad_server", field="server", hint=_URL_HINT)
-    if host not in LOOPBACK and not host.startswith("127."):
-        raise BadInput(
-            f"plain http to {echo(host)} would show your token to the network", code="bad_server", field="server",
-            hint="only this machine can be reached so far: " + _URL_HINT,
-        )  # fmt: skip
-    return url.rstrip("/")
-
-
-def _check_token(token: str) -> str:
-    if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise BadInput("the token holds spaces or control characters", code="bad_token", field="token")
-    return token
+def _given(**fields: Any) -> Json:
+    """The fields of a body that were given; the server knows what the others are."""
+    return {name: value for name, value in fields.items() if value not in ("", None, (), [], {})}
 
 
 def oldest_of(error: Conflict) -> int:
@@ -361,7 +339,9 @@ def error_of(status: int, answer: bytes, url: str) -> ShoalError:
         told = {"message": f"{url} answered {status}", "code": f"http_{status}", "field": "", "hint": ""}
         if status >= 500:
             told["hint"] = "see server.log in its state directory"
-    if status == 401 and not told["hint"]:
-        told["hint"] = "give the server's token in $SHOAL_TOKEN or token_file"
+    if status == 401 and (not told["hint"] or url.startswith("https:")):
+        told["hint"] = "log in with `shoal login -`, or give the token in $SHOAL_TOKEN or token_file"
     kind = _BY_STATUS.get(status, Refused)
-    return kind(told["message"], code=told["code"], field=told["field"], hint=told["hint"])
+    error = kind(told["message"], code=told["code"], field=told["field"], hint=told["hint"])
+    error.transient = error.transient or status == TOO_MUCH
+    return error

@@ -1,4 +1,4 @@
-"""Which server to talk to, and with which token [contract 1]:
+"""Which server to talk to, with which token, and how it is known [contract 1]:
 
 `--server URL` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` > the embedded server.
 A wrong configuration is refused with file, line and fix; it is never half-used [promises E77].
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.client.client import check_url
+from shoal.client.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.layout import SERVER_FILE
 from shoal.model.limits import MAX_ECHO
@@ -24,21 +24,26 @@ from shoal.wire.task import did_you_mean
 
 # Key -> what it says. docs/reference prints them from here.
 KEYS: dict[str, str] = {
-    "server": "address of the server, e.g. http://127.0.0.1:8443 or unix:/path/to/socket; `embedded` for none",
-    "token_file": "file with the server's token, or the server's own server.json; mode 0600",
+    "server": "address of the server, e.g. https://box:8443, http://127.0.0.1:8443 or unix:/path/to/socket; "
+    "`embedded` for none",
+    "token_file": "file with the token for that server, or its own server.json; mode 0600",
+    "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
+    "fingerprint; without it, the system's certificates and the server's real name",
 }
 LOCAL_FILE = "shoal.toml"
 EMBEDDED = "embedded"
+PINNED = "sha256:"
 MAX_CONFIG = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to go: `url` is None for the embedded server; `origin` says who chose."""
+    """Where to go: `url` is None for the embedded server; `origin` says who chose, `ca` how an https server is known."""
 
     url: str | None = None
     token: str = ""
     origin: str = "default"
+    ca: str = ""
 
 
 def state_home(env: Mapping[str, str] | None = None) -> Path:
@@ -54,12 +59,16 @@ def own_state(env: Mapping[str, str] | None = None) -> Path:
     return state_home(env) / "server"
 
 
-def config_files(env: Mapping[str, str] | None = None) -> list[Path]:
-    """The files that may configure, nearest first."""
+def config_home(env: Mapping[str, str] | None = None) -> Path:
+    """`$XDG_CONFIG_HOME/shoal`: where a person's settings rest."""
     env = os.environ if env is None else env
     base = env.get("XDG_CONFIG_HOME", "")
-    home = Path(base) if base.startswith("/") else _home(env) / ".config"
-    return [Path(LOCAL_FILE), home / "shoal" / "config.toml"]
+    return (Path(base) if base.startswith("/") else _home(env) / ".config") / "shoal"
+
+
+def config_files(env: Mapping[str, str] | None = None) -> list[Path]:
+    """The files that may configure, nearest first."""
+    return [Path(LOCAL_FILE), config_home(env) / "config.toml"]
 
 
 def _home(env: Mapping[str, str]) -> Path:
@@ -80,26 +89,72 @@ def find_target(option: str | None = None, env: Mapping[str, str] | None = None)
     return Target()
 
 
-def _target(url: str, origin: str, settings: list[tuple[Path, dict[str, str]]], env: Mapping[str, str]) -> Target:
+Settings = list[tuple[Path, dict[str, str]]]
+
+
+def _target(url: str, origin: str, settings: Settings, env: Mapping[str, str]) -> Target:
     if url == EMBEDDED:
         return Target(None, "", origin)
     url = check_url(url)
-    return Target(url, _find_token(url, settings, env), origin)
+    return Target(url, _find_token(url, settings, env), origin, _find_ca(url, settings, env))
 
 
-def _find_token(url: str, settings: list[tuple[Path, dict[str, str]]], env: Mapping[str, str]) -> str:
+def _find_token(url: str, settings: Settings, env: Mapping[str, str]) -> str:
     if env.get("SHOAL_TOKEN"):
         return env["SHOAL_TOKEN"]
-    for file, found in settings:
-        # A token is for the server named beside it; alone in its file it is for any.
-        if found.get("token_file") and found.get("server", url).rstrip("/") == url:
-            return read_token(file.parent / Path(found["token_file"]).expanduser())
+    found = _beside(url, "token_file", settings)
+    if found is not None:
+        return read_token(_named(found[1], found[0]))
     for place in (own_state(env), state_home(env)):
         # A server of ours on this machine: its token lies beside its address.
         told = read_server_file(place)
-        if told is not None and told.get("url") == url:
+        if told is not None and told["url"] == url:
             return str(told.get("token", ""))
     return ""
+
+
+def _find_ca(url: str, settings: Settings, env: Mapping[str, str]) -> str:
+    if not url.startswith("https:"):
+        return ""
+    if env.get("SHOAL_CA"):
+        return read_ca(env["SHOAL_CA"], Path())
+    found = _beside(url, "ca", settings)
+    return read_ca(found[1], found[0]) if found is not None else ""
+
+
+def _beside(url: str, key: str, settings: Settings) -> tuple[Path, str] | None:
+    """A setting that is for this server, and the directory of its file.
+
+    It is for the server named beside it; alone in its file it is for any.
+    """
+    for file, found in settings:
+        if found.get(key) and found.get("server", url).rstrip("/") == url:
+            return file.parent, found[key]
+    return None
+
+
+def read_ca(value: str, base: Path) -> str:
+    """The fingerprint or the PEM text that a `ca` setting stands for; a relative path begins at `base`."""
+    if value.startswith(PINNED):
+        digits = value.removeprefix(PINNED).replace(":", "").lower()
+        if re.fullmatch("[0-9a-f]{64}", digits) is None:
+            raise BadInput(
+                f"{echo(value)!r} is not a fingerprint", code="bad_ca", field="ca",
+                hint="sha256: and 64 hexadecimal digits; see `shoal server status` on the server",
+            )  # fmt: skip
+        return digits
+    file = _named(value, base)
+    try:
+        with file.open(encoding="ascii") as opened:
+            text = opened.read(MAX_CONFIG)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"cannot read {echo_path(file)}: {_reason(error)}", code="bad_ca", field="ca",
+            hint="name a PEM file, or write sha256: and its fingerprint",
+        ) from None  # fmt: skip
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise BadInput(f"{echo_path(file)} holds no certificate", code="bad_ca", field="ca", hint="name a PEM file")
+    return text
 
 
 def read_server_file(state: Path) -> dict[str, Any] | None:
@@ -117,7 +172,7 @@ def read_token(file: Path) -> str:
     try:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"cannot read {echo_path(file)}: {_reason(error)}", code="bad_config", field="token_file",
             hint="name a file that holds the token",
@@ -153,6 +208,8 @@ def read_config(file: Path) -> dict[str, str]:
     except tomllib.TOMLDecodeError as error:
         line, words = explain_toml(error, text)
         raise _wrong(file, line, f"is not TOML: {words}", 'write key = "text"') from None
+    except (RecursionError, ValueError):  # nested or numbered beyond what the parser bears
+        raise _wrong(file, 0, "is no configuration", 'write key = "text"') from None
     for key, value in found.items():
         line_number = line_of(text, key)
         if key not in KEYS:
@@ -187,5 +244,15 @@ def _wrong(file: Path, line: int, what: str, fix: str) -> BadInput:
     return BadInput(f"{where}: {what}", code="bad_config", hint=fix)
 
 
+def _named(text: str, base: Path) -> Path:
+    """A file that a setting names; a relative path begins at `base`."""
+    try:
+        return base / Path(text).expanduser()
+    except RuntimeError:  # the home of nobody
+        return base / text
+
+
 def _reason(error: Exception) -> str:
-    return error.strerror or "?" if isinstance(error, OSError) else "not UTF-8"
+    if isinstance(error, OSError):
+        return error.strerror or "?"
+    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else "no file can have that name"

@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, HostRow, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
 from shoal.model.event import Event
+from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
 
 EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, room left in pages
 _encoder = msgspec.json.Encoder()
 
-EventValues = tuple[int, float, str, int | None, int | None, int | None, str | None, str | None, str]
+EventValues = tuple[int, float, str, int | None, int | None, int | None, str | None, str | None, str, str]
 
 
 class Batch:
@@ -25,9 +26,13 @@ class Batch:
         runs: dict[int, RunRow] = {}
         tasks: dict[tuple[int, int], TaskRow] = {}
         pilots: dict[str, PilotRow] = {}
+        hosts: dict[tuple[str, ...], HostRow] = {}
+        tokens: dict[str, TokenRow] = {}
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
+        self.people: list[UserRow | GroupRow] = []
+        self.audit: list[AuditRow] = []
         for change in changes:
             if isinstance(change, TaskRow):
                 tasks[change.run, change.element] = change
@@ -35,7 +40,7 @@ class Batch:
                 self.events.append(
                     (
                         change.seq, change.time, change.kind, change.run, change.task, change.attempt, change.pilot,
-                        change.site, encode(change.data),
+                        change.site, encode(change.data), change.owner,
                     )
                 )  # fmt: skip
             elif isinstance(change, RunRow):
@@ -44,16 +49,26 @@ class Batch:
                 pilots[change.pilot] = change
             elif isinstance(change, ArrayRow):
                 self.arrays.append(change)
-            else:
+            elif isinstance(change, (SpanRow, SpanDrop)):
                 self.spans.append(change)
+            elif isinstance(change, HostRow):
+                hosts[change[:4]] = change
+            elif isinstance(change, AuditRow):
+                self.audit.append(change)
+            elif isinstance(change, TokenRow):
+                tokens[change.token] = change
+            else:
+                self.people.append(change)
         self.runs = list(runs.values())
         self.pilots = list(pilots.values())
+        self.hosts = list(hosts.values())
+        self.tokens = list(tokens.values())
         self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
 
     @property
     def event_bytes(self) -> int:
         """What the events are counted as."""
-        return sum(len(event[-1]) + EVENT_BYTES for event in self.events)
+        return sum(len(event[-2]) + EVENT_BYTES for event in self.events)
 
 
 def encode(data: dict[str, Any]) -> str:

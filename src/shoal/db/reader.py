@@ -12,6 +12,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+import msgspec
+
 from shoal.db.migrate import newest, version_of
 from shoal.db.named import SQL
 from shoal.db.place import explained
@@ -85,7 +87,7 @@ class Reader:
 
     def runs(
         self, *, limit: int = 50, before: int | None = None, state: Literal["open", "finished"] | None = None,
-        name: str | None = None, owner: str | None = None,
+        name: str | None = None, owners: Iterable[str] | None = None,
     ) -> list[Row]:  # fmt: skip
         """Runs newest first; `before` is the last run of the page before; `name` is a prefix, or a glob with * ? [."""
         if state not in (None, "open", "finished"):
@@ -95,7 +97,7 @@ class Reader:
         glob = name is not None and not _GLOB.isdisjoint(name)
         found = self._all(
             "list_runs", limit=_page(limit), before=_MAX_INT if before is None else _whole(before, "before"),
-            open=None if state is None else int(state == "open"), owner=owner,
+            open=None if state is None else int(state == "open"), owners=_listed(owners),
             prefix=None if glob else name, glob=name if glob else None,
         )  # fmt: skip
         return [_decoded(row, counts={}, labels={}) for row in found]
@@ -107,6 +109,15 @@ class Reader:
             return None
         arrays = [_decoded(row, task={}) for row in self._all("show_arrays", run=run)]
         return {**_decoded(found, counts={}, labels={}), "arrays": arrays}
+
+    def owner(self, run: int) -> str | None:
+        """Whose a run is; None if there is no such run."""
+        found = self._first("owner_of_run", run=run)
+        return None if found is None else str(found["owner"])
+
+    def failed_runs(self, owners: Iterable[str] | None) -> list[int]:
+        """Runs of which something did not succeed, newest first; the newest thousand."""
+        return [row["run"] for row in self._all("failed_runs", owners=_listed(owners), limit=MAX_PAGE)]
 
     def earlier(self, owner: str, signature: str) -> list[int]:
         """An owner's runs of the same signature, newest first; the newest hundred."""
@@ -147,20 +158,27 @@ class Reader:
 
     # --- the journal
     def events(
-        self, *, after: int, limit: int = MAX_PAGE, run: int | None = None, kinds: Iterable[str] | None = None
-    ) -> list[Row]:
-        """Events after a number, oldest first; Gone if some that should be among them were deleted."""
+        self, *, after: int, limit: int = MAX_PAGE, run: int | None = None, kinds: Iterable[str] | None = None,
+        holders: Iterable[str] | None = None, until: int = _MAX_INT, raw: bool = False,
+    ) -> list[Row]:  # fmt: skip
+        """Events after a number, oldest first; Gone if some that should be among them were deleted.
+
+        `raw`: their data stays the JSON text it is, for an answer that would only write it again.
+        """
         _whole(after, "after")
         words = _words(kinds, set(KINDS), "unknown_kind", "kinds")
         found: list[Row] = []
         if words is not None:
             query = "list_events" if run is None else "list_run_events"
             values: Row = {"after": after, "limit": _page(limit), "kinds": words}
-            found = self._all(query, **(values if run is None else {**values, "run": run}))
+            more: Row = {"run": run} if run is not None else {"holders": _listed(holders), "until": until}
+            found = self._all(query, **values, **more)
         # Asked last: if retention struck while we read, it shows.
         oldest = self.oldest_seq()
         if after < oldest - 1:
             raise Gone(after, oldest)
+        if raw:
+            return [{**row, "data": msgspec.Raw((row["data"] or "{}").encode())} for row in found]
         return [_decoded(row, data={}) for row in found]
 
     def history(self, run: int, element: int, attempt: int | None = None) -> list[Row]:
@@ -196,18 +214,47 @@ class Reader:
         return max(int(last), self.oldest_seq() - 1)
 
     # --- pilots and the server
-    def pilots(self, *, state: str | None = None, limit: int = MAX_PAGE) -> list[Row]:
+    def pilots(
+        self, *, state: str | None = None, limit: int = MAX_PAGE, holders: Iterable[str] | None = None
+    ) -> list[Row]:
         """Pilots newest first."""
         if state is not None and state not in {known.value for known in PilotState}:
             hint = ", ".join(known.value for known in PilotState)
             raise BadInput(f"{echo(state)!r} is not a state of a pilot", code="unknown_state", hint=hint)
-        found = self._all("list_pilots", state=None if state is None else str(state), limit=_page(limit))
+        found = self._all("list_pilots", state=state, limit=_page(limit), holders=_listed(holders))
         return [_pilot(row) for row in found]
 
     def pilot(self, name: str) -> Row | None:
         """One pilot."""
         found = self._first("get_pilot", pilot=name)
         return None if found is None else _pilot(found)
+
+    def hosts(self, *, limit: int = MAX_PAGE, holders: Iterable[str] | None = None) -> list[Row]:
+        """Hosts, the one seen last first."""
+        return self._all("list_hosts", limit=_page(limit), holders=_listed(holders))
+
+    # --- people
+    def users(self) -> list[Row]:
+        """Everyone."""
+        return self._all("all_users")
+
+    def groups(self) -> list[Row]:
+        """Every group."""
+        return self._all("all_groups")
+
+    def tokens(
+        self, *, now: float, owner: str | None = None, group: str = "", dead: bool = False, limit: int = MAX_PAGE
+    ) -> list[Row]:
+        """Tokens of an owner and of a group newest first, without what is kept of their secrets."""
+        found = self._all("list_tokens", owner=owner, grp=group, dead=int(dead), now=now, limit=_page(limit))
+        return [{name: value for name, value in row.items() if name != "digest"} for row in found]
+
+    def audit(
+        self, *, limit: int = MAX_PAGE, before: int | None = None, token: str | None = None, owner: str | None = None
+    ) -> list[Row]:
+        """Uses of secrets, newest first."""
+        start = _MAX_INT if before is None else _whole(before, "before")
+        return self._all("list_audit", limit=_page(limit), before=start, token=token, owner=owner)
 
     def server_facts(self) -> Row:
         """What there is to say of the database as a whole."""
@@ -280,6 +327,11 @@ def _page(limit: int) -> int:
     if limit < 1:
         raise BadInput(f"{echo(limit)!r} is not a limit", code="bad_limit", field="limit", hint=f"1 to {MAX_PAGE}")
     return min(limit, MAX_PAGE)
+
+
+def _listed(names: Iterable[str] | None) -> str:
+    """Names as one text for SQL, empty for all. No name of ours holds a comma."""
+    return "" if names is None else f",{','.join(names)},"
 
 
 def _words(given: Iterable[str] | None, known: set[str], code: str, field: str) -> str | None:

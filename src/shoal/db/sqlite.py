@@ -17,18 +17,22 @@ from shoal.db.batch import EVENT_BYTES, Batch, clean
 from shoal.db.migrate import migrate
 from shoal.db.named import SQL
 from shoal.db.place import check_place, explained, make_private, take_lock
-from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, HostRow, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import SETTLED_KEPT
 from shoal.model.errors import Refused
+from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
+from shoal.model.people import GroupRow, TokenRow, UserRow
 
 MEMORY = ":memory:"
 PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report waits for retention
 _MAX_INT = 2**63 - 1
+KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, stay longer than events
+KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back for what it held
 _BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
 
 Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
-RowT = TypeVar("RowT", RunRow, ArrayRow, TaskRow, SpanRow, PilotRow)
+RowT = TypeVar("RowT", RunRow, ArrayRow, TaskRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow)
 
 
 class Pruned(NamedTuple):
@@ -179,6 +183,11 @@ class Database:
             connection.executemany(SQL["add_array"], batch.arrays)
             connection.executemany(SQL["put_task"], batch.tasks)
             connection.executemany(SQL["put_pilot"], batch.pilots)
+            connection.executemany(SQL["put_host"], batch.hosts)
+            connection.executemany(SQL["put_token"], batch.tokens)
+            connection.executemany(SQL["add_audit"], batch.audit)
+            for row in batch.people:
+                connection.execute(SQL["put_user" if isinstance(row, UserRow) else "put_group"], row)
             for change in batch.spans:
                 if isinstance(change, SpanDrop):
                     self._drop_span(change)
@@ -213,8 +222,16 @@ class Database:
             tasks=[row for run in runs for row in self._rows(TaskRow, "open_tasks", run=run.run)],
             done=[piece for run in runs for piece in self._done(run.run)],
             pilots=self._rows(PilotRow, "living_pilots"),
+            gone=self._rows(PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
+            hosts=self._rows(HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
+            groups={user.name: user.grp for user in self._rows(UserRow, "all_users") if user.grp},
             settled=settled[::-1],
         )
+
+    def people(self, now: float) -> tuple[list[UserRow], list[GroupRow], list[TokenRow], int]:
+        """Users, groups, tokens that may still be used, and the next number of the audit."""
+        tokens = self._rows(TokenRow, "live_tokens", now=now)
+        return self._rows(UserRow, "all_users"), self._rows(GroupRow, "all_groups"), tokens, self._one("last_audit") + 1
 
     def load_run(self, run: int) -> tuple[RunRow, list[ArrayRow], list[TaskRow], list[Done]] | None:
         """One run as a snapshot would have it, whether finished or not."""
@@ -284,6 +301,9 @@ class Database:
                 connection.execute(SQL["drop_events"], {"seq": last})
                 connection.execute(SQL["set_meta"], {"key": "oldest_seq", "value": last + 1})
                 connection.execute(SQL["add_event_bytes"], {"bytes": -freed})
+        with self._transaction() as connection:
+            connection.execute(SQL["drop_audit"], {"limit": limit, "before": before - KEEP_AUDIT})
+            connection.execute(SQL["drop_tokens"], {"before": before - KEEP_AUDIT})
         found = self.connection.execute(SQL["old_runs"], {"after": after_run, "before": before, "limit": limit})
         runs = [run for (run,) in found]
         more = count == limit or len(runs) == limit

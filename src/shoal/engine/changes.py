@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.model.event import Event
+from shoal.model.people import PeopleRow
 from shoal.wire.messages import Reply
 
 
@@ -29,6 +30,7 @@ class RunRow(NamedTuple):
     digest: str
     labels: str
     signature: str
+    env_file: str = ""  # the submitter's environment in their own directories; empty: kept by the server
 
 
 class ArrayRow(NamedTuple):
@@ -102,6 +104,26 @@ class PilotRow(NamedTuple):
     tags: str
     joined: float
     ended: float | None
+    grp: str = ""  # it serves this group; empty: its owner alone
+    token: str = ""  # the enrolment token that let it in
+    revoked: int = 0  # 1: expelled, it may not come back
+
+
+class HostRow(NamedTuple):
+    """What one host did for one owner or group, over all its pilots [G13]."""
+
+    identity: str
+    owner: str
+    grp: str
+    site: str
+    host: str
+    first: float
+    seen: float
+    pilots: int
+    succeeded: int
+    failed: int
+    lost: int
+    busy: float  # core seconds of attempts that came to an end
 
 
 class SpanDrop(NamedTuple):
@@ -112,7 +134,7 @@ class SpanDrop(NamedTuple):
     high: int
 
 
-Change = RunRow | ArrayRow | TaskRow | SpanRow | PilotRow | SpanDrop | Event
+Change = RunRow | ArrayRow | TaskRow | SpanRow | PilotRow | HostRow | SpanDrop | Event | PeopleRow
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class Submit:
     digest: str
     signature: str = ""
     reused: tuple[tuple[int, TaskRow], ...] = ()
+    env_file: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ class Enrol:
     """Take a pilot in."""
 
     register: Register
-    owner: str
+    owner: str  # whose tasks it runs; empty: those of `group`
     site: str
+    group: str = ""
+    token: str = ""  # the enrolment token that lets it in
+    max_pilots: int | None = None  # of that token, at one time
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,40 @@ class Talk:
 
 
 @dataclass(frozen=True)
+class Signal:
+    """Send a signal to the running attempts of runs or tasks [G11]."""
+
+    targets: tuple[int | TaskId, ...]
+    number: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Somebody reads along: have a running task's stream sent for a while."""
+
+    task: TaskId
+    stream: str
+
+
+@dataclass(frozen=True)
+class Expel:
+    """Tokens were revoked: the pilots they let in end at once and may not come back."""
+
+    tokens: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """A person is in this group from now on; empty: in none."""
+
+    owner: str
+    group: str
+
+
+@dataclass(frozen=True)
 class Drain:
-    """Ask pilots to finish and end; no names: all."""
+    """Ask pilots to finish and end."""
 
     pilots: tuple[str, ...]
     why: str
@@ -83,4 +119,4 @@ class Tick:
     """Time passed."""
 
 
-Command = Submit | Accept | Cancel | Retry | Enrol | Talk | Drain | Bury | Tick
+Command = Submit | Accept | Cancel | Retry | Enrol | Talk | Signal | Watch | Expel | Regroup | Drain | Bury | Tick

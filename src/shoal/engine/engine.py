@@ -6,10 +6,25 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import losses, parking, pilots, runs
+from shoal.engine import losses, orders, parking, pilots, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
-from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
+from shoal.engine.commands import (
+    Accept,
+    Bury,
+    Cancel,
+    Command,
+    Drain,
+    Enrol,
+    Expel,
+    Regroup,
+    Retry,
+    Signal,
+    Submit,
+    Talk,
+    Tick,
+    Watch,
+)
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
@@ -30,6 +45,10 @@ class Engine:
             Retry: lambda c: runs.retry(self.state, c),
             Enrol: lambda c: pilots.enrol(self.state, c),
             Talk: lambda c: pilots.talk(self.state, c.exchange),
+            Signal: lambda c: orders.signal(self.state, c),
+            Watch: lambda c: orders.watch(self.state, c),
+            Expel: lambda c: losses.expel(self.state, c),
+            Regroup: lambda c: self.state.groups.update({c.owner: c.group}),
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
             Tick: lambda c: losses.watch(self.state),

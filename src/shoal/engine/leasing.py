@@ -8,6 +8,7 @@ from shoal.engine.render import lease_of
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
+from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
 from shoal.sched.match import misfit, take
 from shoal.sched.size import ahead
@@ -17,9 +18,8 @@ from shoal.wire.messages import Lease
 def closed(state: State) -> str:
     """Why nothing is matched at all just now; empty if matching is open."""
     if state.unheard and state.now < state.quarantine_until:
-        names = ", ".join(sorted(state.unheard)[:3])
-        left = state.quarantine_until - state.now
-        return f"the server restarted and waits up to {left:.0f} s for pilots to say what they run ({names})"
+        left, count = state.quarantine_until - state.now, many(len(state.unheard), "pilot")
+        return f"the server restarted and waits up to {left:.0f} s for {count} to say what they run"
     return ""
 
 
@@ -33,7 +33,7 @@ def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]
     slots = state.all_slots()
 
     def fits(cls: TaskClass) -> bool:
-        if cls.key[0] != pilot.owner or misfit(cls.needs, pilot.room) is not None:
+        if not state.serves(pilot, cls.key[0]) or misfit(cls.needs, pilot.room) is not None:
             return False
         if misfit(cls.needs, pilot.free) is None:
             return True
@@ -57,7 +57,8 @@ def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]
         if len(leases) >= MAX_LEASES:
             break
     if leases:
-        state.emit("tasks_leased", pilot=pilot, attempts=[lease.attempt for lease in leases])
+        for owner, attempts in state.by_owner([lease.attempt for lease in leases]).items():
+            state.emit("tasks_leased", pilot=pilot, owner=owner, attempts=attempts)
     return leases, durable
 
 

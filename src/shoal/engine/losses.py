@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from shoal.engine.commands import Bury, Drain
+from shoal.engine.commands import Bury, Drain, Expel
+from shoal.engine.hosts import tally
 from shoal.engine.parking import unpark
-from shoal.engine.records import Attempt, Pilot, Task
+from shoal.engine.records import Attempt, Gone, Pilot, Task
 from shoal.engine.runs import after_final, settle_by_word
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
-from shoal.model.limits import POISON_LOSSES
+from shoal.model.limits import GONE_KEPT, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
 
 
 def drain(state: State, command: Drain) -> dict[str, int]:
     """Ask pilots to take nothing new and end when they are done."""
     count = 0
-    for pilot in state.pilots.values():
-        if (not command.pilots or pilot.name in command.pilots) and not pilot.draining:
+    for name in command.pilots:
+        pilot = state.pilots.get(name)
+        if pilot is not None and not pilot.draining:
             set_draining(state, pilot, command.why)
             count += 1
     return {"pilots": count}
@@ -34,6 +36,18 @@ def bury(state: State, command: Bury) -> None:
     pilot = state.pilots.get(command.pilot)
     if pilot is not None:
         lose(state, pilot, command.why)
+
+
+def expel(state: State, command: Expel) -> dict[str, int]:
+    """Their token was revoked: they are given up at once, and their next word is refused [S17]."""
+    tokens = set(command.tokens)
+    found = [pilot for pilot in state.pilots.values() if pilot.token in tokens]
+    for pilot in found:
+        pilot.revoked = True
+        lose(state, pilot, command.why)
+    for gone in state.gone.values():
+        gone.revoked = gone.revoked or gone.token in tokens
+    return {"pilots": len(found)}
 
 
 def watch(state: State) -> None:
@@ -81,6 +95,7 @@ def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> N
     state.drop_attempt(task, attempt.id)
     task.past[attempt.id] = pilot.name
     _count_loss(task, attempt)
+    tally(state, pilot, "lost")
     if task.live:
         state.write_task(task)
     elif task.losses >= POISON_LOSSES:
@@ -136,6 +151,10 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     pilot.reason = why
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]
+    state.sessions.pop(pilot.session, None)
+    state.gone[pilot.name] = Gone(pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked)
+    while len(state.gone) > GONE_KEPT:
+        state.gone.popitem(last=False)
     state.unheard.discard(pilot.name)
     state.write_pilot(pilot)
     state.emit("pilot_gone", pilot=pilot, reason=why)

@@ -6,16 +6,25 @@ from shoal.engine.changes import Answer
 from shoal.engine.leasing import closed, fill
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.model.limits import MAX_ORDERS
 from shoal.wire.messages import Lease, Order, Reply, Verdict
 
 
-def answer(state: State, pilot: Pilot, seq: int, leases: list[Lease], verdicts: list[Verdict], durable: bool) -> None:
-    """Answer at once if there is news, else park the exchange."""
+def answer(
+    state: State,
+    pilot: Pilot,
+    seq: int,
+    leases: list[Lease],
+    verdicts: list[Verdict],
+    durable: bool,
+    at_once: bool = False,
+) -> None:
+    """Answer at once if there is news or the pilot waits for an answer to say more, else park the exchange."""
     orders = pilot.orders
     if pilot.draining and not pilot.leaving:
         orders = [*orders, Order("drain", why=pilot.draining)]
-    if leases or verdicts or orders:
-        pilot.orders = []
+    if leases or verdicts or orders or at_once:
+        orders, pilot.orders = orders[:MAX_ORDERS], orders[MAX_ORDERS:]
         reply = Reply(seq, state.incarnation, leases, orders, verdicts, [], state.timing.beat)
         pilot.keep(reply)
         state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))

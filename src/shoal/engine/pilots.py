@@ -2,40 +2,89 @@
 
 from __future__ import annotations
 
-import hashlib
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
+from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
-from shoal.engine.losses import end, set_draining
+from shoal.engine.losses import end, lose, set_draining
 from shoal.engine.parking import answer, unpark
-from shoal.engine.records import Attempt, Pilot, Task
+from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.render import lease_of
 from shoal.engine.reports import check, judge, stopped
 from shoal.engine.state import State
-from shoal.model.errors import BadInput, Conflict
+from shoal.model.credentials import SESSION, digest, make
+from shoal.model.errors import BadInput, Conflict, Refused, ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import (
+    ENDED_KEPT,
+    ENROLLED_KEPT,
     MAX_BYTES,
     MAX_CORES,
     MAX_HELD,
     MAX_LEASES,
+    MAX_LINE,
+    MAX_NAME,
     MAX_REPORTS,
     MAX_TAG_BYTES,
     MAX_TAGS,
+    MAX_TAILS,
 )
 from shoal.model.states import PilotState, Rerun, TaskState, advance, advance_pilot
-from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Reply, Verdict
+from shoal.wire.messages import PROTOCOL, Exchange, Former, Held, Lease, Order, Registered, Reply, Verdict
 
-
-def digest(secret: str) -> str:
-    """What is kept of a session's secret."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+ZIP_TAG = "zip"  # SHA-256 of the pilot's code
+FORMER_KEPT = 16  # names a pilot may have had
+NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be under way
 
 
 def enrol(state: State, command: Enrol) -> Registered:
-    """Take a pilot in, or note why its host is unfit [C1]."""
+    """Take a pilot in, or note why its host is unfit [C1]. Told twice, because an answer was lost, it is one pilot."""
+    said = command.register
+    twin = state.enrolled.get((command.token, said.nonce)) if said.nonce else None
+    if twin is not None and (twin.pilot in state.pilots or said.unfit):
+        return twin
+    _check_register(command)
+    pilot, secret = _make(state, command)
+    registered = _registered(state, pilot, secret)
+    if said.nonce:
+        state.enrolled[command.token, said.nonce] = registered
+        while len(state.enrolled) > ENROLLED_KEPT:
+            state.enrolled.popitem(last=False)
+    if said.unfit:
+        pilot.reason = "host_unfit: " + "; ".join(said.unfit)[:MAX_LINE]
+        advance_pilot(pilot, PilotState.GONE)
+        state.write_pilot(pilot)
+        state.emit("pilot_unfit", pilot=pilot, reasons=said.unfit[:100], host=said.host)
+        return registered
+    if command.max_pilots is not None:
+        used = sum(1 for p in state.pilots.values() if p.token == command.token)
+        former = _former_of(state, said.former, pilot.holder)
+        leaving = former is not None and former.token == command.token  # it takes its own place again
+        if used - leaving >= command.max_pilots:
+            state.enrolled.pop((command.token, said.nonce), None)
+            raise Conflict(
+                f"this token lets {command.max_pilots} pilots in at a time, and they are here", code="site_full",
+                hint="it is tried again; a token with a larger --max-pilots lets more in",
+            )  # fmt: skip
+    advance_pilot(pilot, PilotState.IDLE)
+    state.pilots[pilot.name] = pilot
+    state.sessions[pilot.session] = pilot.name
+    if said.former is not None:
+        pilot.heard = False  # its held list comes first: it may still run what it had
+        _inherit(state, pilot, said.former)
+    state.write_pilot(pilot)
+    before = arrive(state, pilot)
+    state.emit(
+        "pilot_joined", pilot=pilot, host=said.host, cores=said.room.cores, memory=said.room.memory,
+        former=pilot.former, before=before,
+    )  # fmt: skip
+    return registered
+
+
+def _check_register(command: Enrol) -> None:
     said = command.register
     if not PROTOCOL - 1 <= said.protocol <= PROTOCOL:
         raise BadInput(
@@ -43,39 +92,32 @@ def enrol(state: State, command: Enrol) -> Registered:
         )
     _check_tags(said.tags)
     room = said.room
-    if not (1 <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
+    least = 0 if said.unfit else 1  # a host that takes no task may not even know what it has
+    if not (least <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
         0 <= room.memory <= MAX_BYTES and 0 <= room.disk <= MAX_BYTES
     ):
         raise BadInput(
             "that is no host", code="range", field="room", hint=f"cores from 1 to {MAX_CORES}, nothing below 0"
         )
-    name = f"p{state.rng.getrandbits(24):06x}"
-    while name in state.pilots:
-        name = f"p{state.rng.getrandbits(24):06x}"
-    secret = f"{state.rng.getrandbits(256):064x}"
+    texts = (said.version, said.host, said.identity, said.nonce, said.digest)
+    if any(len(text.encode("utf-8", "replace")) > MAX_NAME for text in texts):
+        raise BadInput("a text of the registration is too long", code="too_long", hint=f"at most {MAX_NAME} bytes")
+
+
+def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
+    """A pilot with a new name and a new secret."""
+    said = command.register
+    name = f"p{state.rng.getrandbits(32):08x}"
+    while name in state.pilots or name in state.gone:
+        name = f"p{state.rng.getrandbits(32):08x}"
+    tags = {**said.tags, ZIP_TAG: said.digest} if said.digest else dict(said.tags)
+    secret = make(SESSION, urlsafe_b64encode(state.rng.getrandbits(256).to_bytes(32, "big")).decode().rstrip("="))
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
-        said.version, dict(said.tags), state.now, state.now, said.room,
+        said.version, tags, state.now, state.now, said.room, command.group, command.token,
+        protocol=said.protocol,
     )  # fmt: skip
-    if said.unfit:
-        pilot.reason = "host_unfit: " + "; ".join(said.unfit)
-        advance_pilot(pilot, PilotState.GONE)
-        state.write_pilot(pilot)
-        state.emit("pilot_unfit", pilot=pilot, reasons=said.unfit, host=said.host)
-        return _registered(state, pilot, secret)
-    advance_pilot(pilot, PilotState.IDLE)
-    state.pilots[name] = pilot
-    former = state.pilots.get(said.former.pilot) if said.former is not None else None
-    if said.former is not None:
-        pilot.heard = False  # its held list comes first: it may still run what it had
-        pilot.former = [said.former.pilot, *(former.former if former is not None else [])][:16]
-        if former is not None:
-            _inherit(state, former, pilot, said.former.session)
-    state.write_pilot(pilot)
-    state.emit(
-        "pilot_joined", pilot=pilot, host=said.host, cores=said.room.cores, memory=said.room.memory, former=pilot.former
-    )
-    return _registered(state, pilot, secret)
+    return pilot, secret
 
 
 def _registered(state: State, pilot: Pilot, secret: str) -> Registered:
@@ -85,14 +127,28 @@ def _registered(state: State, pilot: Pilot, secret: str) -> Registered:
     )
 
 
-def _inherit(state: State, former: Pilot, pilot: Pilot, session: str) -> None:
-    """A pilot enrols again while its old name still stands: what it held moves to the new one."""
-    if former.session != digest(session):
-        pilot.former = []
+def _former_of(state: State, said: Former | None, holder: str) -> Pilot | None:
+    """The living pilot that it was, if it can prove that it was this one."""
+    former = state.pilots.get(said.pilot) if said is not None else None
+    if said is None or former is None or former.session != digest(said.session) or former.holder != holder:
+        return None
+    return former
+
+
+def _inherit(state: State, pilot: Pilot, said: Former) -> None:
+    """A pilot enrols again: if it can prove who it was, it may speak for what it held then."""
+    known = state.gone.get(said.pilot)
+    if known is not None and known.session == digest(said.session) and known.holder == pilot.holder:
+        pilot.former = [said.pilot, *known.former][:FORMER_KEPT]
+        known.heir = known.heir or pilot.name
+    former = _former_of(state, said, pilot.holder)
+    if former is None:
         return
+    pilot.former = [said.pilot, *former.former][:FORMER_KEPT]
     for attempt in list(former.live.values()):
         _move(state, attempt, former, pilot)
     end(state, former, f"enrolled again as {pilot.name}")
+    state.gone[former.name].heir = pilot.name
 
 
 def _move(state: State, attempt: Attempt, old: Pilot, new: Pilot) -> None:
@@ -109,42 +165,92 @@ def _check_tags(tags: Mapping[str, object]) -> None:
 
 
 # --- the one exchange
-def talk(state: State, exchange: Exchange) -> None:
-    """Take an exchange in and answer it, now or when there is news; every operation is checked first [G14]."""
+def talk(state: State, exchange: Exchange) -> Conflict | None:
+    """Take an exchange in and answer it, now or when there is news; every operation is checked first [G14].
+
+    A refusal that changes something (a session used twice) is returned, all others are raised.
+    """
     pilot = state.pilots.get(exchange.pilot)
     if pilot is None or pilot.session != digest(exchange.session):
-        raise Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
+        raise _stranger(state, exchange)
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
-    _check_exchange(exchange)
+    _check_exchange(exchange, pilot)
     tags = {**pilot.tags, **exchange.tags}
     _check_tags(tags)
+    if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
+        # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
+        # the other, so both lose it; what they run is adopted from whoever enrols first [E59].
+        lose(state, pilot, "its session was used by two pilots")
+        return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
     pilot.suspect = False
     if exchange.seq in pilot.replies:
         state.out.answers.append(Answer(pilot.name, exchange.seq, pilot.replies[exchange.seq], True))
-        return
+        return None
     if exchange.seq == pilot.parked:
-        return  # the same again while it waits: whoever asked last gets the answer
+        return None  # the same again while it waits: whoever asked last gets the answer
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
-        return
+        return None
     unpark(state, pilot)
-    pilot.seq = exchange.seq
+    pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
+    _keep_nonce(pilot, exchange)
     pilot.tags = tags
     pilot.leaving = bool(exchange.leaving)
+    _offer_renewal(state, pilot)
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
-    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+    verdicts = _judge_all(state, pilot, exchange)
     lacking = _compare(state, pilot, exchange)
     _hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
-    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking))
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking), bool(exchange.tails))
     if exchange.leaving and not pilot.live and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
+    return None
 
 
-def _check_exchange(exchange: Exchange) -> None:
+def _offer_renewal(state: State, pilot: Pilot) -> None:
+    """A pilot of another version becomes one of this server's when it is idle [contract 8]."""
+    zipped = pilot.tags.get(ZIP_TAG, "")
+    if state.pilot_zip and zipped and zipped != state.pilot_zip != pilot.renewing:
+        pilot.renewing = state.pilot_zip
+        pilot.orders.append(Order("renew", why=state.pilot_zip))
+
+
+def _stranger(state: State, exchange: Exchange) -> ShoalError:
+    """Why someone who is not (or no longer) one of the pilots is not heard [E57]."""
+    gone = state.gone.get(exchange.pilot)
+    if gone is not None and gone.revoked and gone.session == digest(exchange.session):
+        return Refused(f"this pilot was sent away: {gone.reason}", code="revoked")
+    return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
+
+
+def _keep_nonce(pilot: Pilot, exchange: Exchange) -> None:
+    if exchange.nonce:
+        pilot.nonces[exchange.seq] = exchange.nonce
+        while len(pilot.nonces) > NONCES_KEPT:
+            del pilot.nonces[min(pilot.nonces)]
+
+
+def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
+    """A verdict for each report; the attempts stay known for a while, for their last words may follow."""
+    for report in exchange.reports:
+        if parse_attempt(report.attempt) in pilot.live:
+            pilot.ended[report.attempt] = None
+    while len(pilot.ended) > ENDED_KEPT:
+        pilot.ended.popitem(last=False)
+    return [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+
+
+def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
+    free, room = exchange.free, pilot.room
+    pairs = ((free.cores, room.cores), (free.memory, room.memory), (free.disk, room.disk), (free.gpus, room.gpus))
+    if not all(0 <= part <= whole for part, whole in pairs):
+        raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
+    if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
+        raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
     if exchange.seq < 1 or len(exchange.held) > MAX_HELD or len(exchange.reports) > MAX_REPORTS:
         raise BadInput(
             "the exchange is out of bounds", code="range", hint=f"at most {MAX_HELD} held, {MAX_REPORTS} reports"
@@ -159,7 +265,8 @@ def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     """A newer exchange came first. Its reports ride on this one only, so they are taken; all else is outdated."""
     if exchange.seq < pilot.seq - 1:
         raise Conflict(f"exchange {exchange.seq} is older than the last two", code="replay")
-    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+    _keep_nonce(pilot, exchange)
+    verdicts = _judge_all(state, pilot, exchange)
     reply = Reply(exchange.seq, state.incarnation, verdicts=verdicts, hold=state.timing.beat)
     state.out.answers.append(Answer(pilot.name, exchange.seq, reply, True))
 
@@ -171,8 +278,8 @@ def _compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
     for attempt, item in held.items():
         if item.stage != "done" and _holds(state, pilot, attempt, item):
             begun.append(str(attempt))
-    if begun:
-        state.emit("tasks_started", pilot=pilot, attempts=begun)
+    for owner, attempts in state.by_owner(begun).items():
+        state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
     for attempt, (_, live) in list(state.dying.items()):
         # Not held proves death only if the pilot has seen the reply that carried the lease.
         mine = live.pilot == pilot.name or live.pilot in pilot.former
@@ -193,7 +300,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     """The pilot holds an attempt. Is it right to? Returns whether it is newly known to have begun."""
     run = state.runs.get(attempt.run)
     array = run.array_of(attempt.element) if run is not None else None
-    if array is None or attempt.element in array.done:
+    if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, attempt):
         pilot.orders.append(Order("cancel", str(attempt), "the task is final"))
         return False
     task = state.task_at(array, attempt.element)
@@ -219,14 +326,22 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     return True
 
 
+def _may_hold(state: State, pilot: Pilot, array: Array, attempt: AttemptId) -> bool:
+    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here [I16]."""
+    return attempt in pilot.live or state.serves(pilot, array.run.owner)
+
+
 def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt | None:
     """A living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)."""
     array = task.array
     if array.spec.rerun is not Rerun.SAFE or attempt.incarnation > state.incarnation or array.waiting:
         return None
     unwritten = attempt.incarnation < state.incarnation and attempt.number > task.number
-    if not unwritten and attempt not in task.past:
+    holder = task.past.get(attempt)
+    if holder is None and not unwritten:
         return None  # it ended, and its end is on record
+    if holder is not None and holder != pilot.name and holder not in pilot.former:
+        return None  # another pilot's
     if task.live and item.stage != "running":
         return None  # a copy that has not begun is worth nothing beside one that is under way
     live = Attempt(attempt, pilot.name, state.now)

@@ -8,6 +8,7 @@ only for elements that have a row: live ones, and ready ones with a history. Not
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from shoal.model.ids import AttemptId, TaskId
@@ -15,7 +16,7 @@ from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.spec import Needs, Spec
 from shoal.model.states import PilotState, TaskState
-from shoal.wire.messages import Order, Reply, Room, TagValue
+from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
 
 ClassKey = tuple[str, Needs, float, str]
 
@@ -125,6 +126,7 @@ class Run:
     total: int = 0
     live: int = 0  # tasks with a live attempt
     finished: float | None = None
+    env_file: str = ""
     accepted: bool = True  # False while its submission is on its way to the disk
     firsts: list[int] = field(default_factory=list)
 
@@ -159,8 +161,15 @@ class Pilot:
     joined: float
     seen: float
     free: Room
+    group: str = ""
+    token: str = ""
     former: list[str] = field(default_factory=list)
     reason: str = ""
+    revoked: bool = False
+    protocol: int = PROTOCOL
+    nonces: dict[int, str] = field(default_factory=dict)  # of the last exchanges, by seq
+    ended: OrderedDict[str, None] = field(default_factory=OrderedDict)  # reported lately: their logs may still come
+    watched: dict[tuple[str, str], float] = field(default_factory=dict)  # (attempt, stream) -> when it was asked for
     seq: int = 0
     replies: dict[int, Reply] = field(default_factory=dict)
     parked: int | None = None  # seq of the exchange that waits
@@ -168,6 +177,7 @@ class Pilot:
     live: dict[AttemptId, Attempt] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
+    renewing: str = ""  # the zip it was told to become
     leaving: bool = False  # it said so itself
     suspect: bool = False
     heard: bool = True  # has it sent its held list to this incarnation?
@@ -176,8 +186,31 @@ class Pilot:
         """What is known of it, for the error that must never happen."""
         return [self.name, self.host, self.reason]
 
+    @property
+    def holder(self) -> str:
+        """Whose it is, as the journal writes it."""
+        return self.owner or f"@{self.group}"
+
+    def has_heard(self, seq: int) -> bool:
+        """Did this exchange, or one two after it, come before?"""
+        return seq < self.seq - 1 or seq == self.seq or seq in self.replies or seq in self.nonces
+
     def keep(self, reply: Reply) -> None:
         """Remember a reply so that a repeated exchange gets the same one."""
         self.replies[reply.seq] = reply
         while len(self.replies) > KEPT_REPLIES:
             del self.replies[min(self.replies)]
+
+
+@dataclass(slots=True)
+class Gone:
+    """What is remembered of a pilot that ended: it may come back for what it held, if it can prove who it was."""
+
+    session: str
+    former: list[str]
+    holder: str
+    token: str
+    ended: float
+    reason: str
+    revoked: bool
+    heir: str = ""  # the pilot that came back for what it held: nobody else can

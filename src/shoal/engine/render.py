@@ -44,7 +44,7 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str) -> Lease:
         cwd=cwd,
         own=spec.cwd == OWN,
         env=env,
-        env_file=posixpath.join(state_dir, environment_name(run.number)) if state_dir else "",
+        env_file=run.env_file or (posixpath.join(state_dir, environment_name(run.number)) if state_dir else ""),
         stdin=posixpath.join(cwd, put(spec.stdin)) if spec.stdin is not None else None,
         inputs=[put(name) for name in spec.inputs],
         outputs=[put(name) for name in spec.outputs],

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.engine.hosts import tally
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.runs import after_final
 from shoal.engine.state import State
-from shoal.model.errors import BadInput
+from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_BYTES
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order, Report
 
+CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned")
 _CAUSES = {c.value for c in Cause}
 
@@ -28,13 +30,13 @@ def check(report: Report) -> AttemptId:
     """The attempt a report speaks of, if the report can be one at all [E54, E55]."""
     if report.outcome not in OUTCOMES:
         raise BadInput(
-            f"{report.outcome!r} is not an outcome",
+            f"{echo(report.outcome)!r} is not an outcome",
             code="unknown_state",
             field="reports.outcome",
             hint=", ".join(OUTCOMES),
         )
     if report.cause and report.cause not in _CAUSES:
-        raise BadInput(f"{report.cause!r} is not a cause", code="unknown_state", field="reports.cause")
+        raise BadInput(f"{echo(report.cause)!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
     numbers = (report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0)
@@ -48,7 +50,8 @@ def check(report: Report) -> AttemptId:
 def judge(state: State, pilot: Pilot, report: Report) -> str:
     """Take one report in; return its verdict."""
     attempt = parse_attempt(report.attempt)
-    stopped(state, attempt)
+    if attempt in state.dying and state.dying[attempt][1].pilot in (pilot.name, *pilot.former):
+        stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
     run = state.runs.get(attempt.run)
     array = run.array_of(attempt.element) if run is not None else None
     if array is None:
@@ -56,11 +59,13 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
             return "unknown"
         return _told_again(state, attempt)
     if attempt.element in array.done:
-        return _told_again(state, attempt)
+        return _told_again(state, attempt) if state.serves(pilot, array.run.owner) else "unknown"
     task = array.tasks.get(attempt.element)
     live = task.live.get(attempt) if task is not None else None
     if task is not None and live is not None:
         if live.pilot != pilot.name and live.pilot not in pilot.former:
+            if not state.serves(pilot, array.run.owner):
+                return "unknown"
             return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
         return _decide(state, pilot, task, live, report)
     return _late(state, pilot, array, attempt, report)
@@ -89,6 +94,9 @@ def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why:
 
 def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> str:
     """A report of a live attempt."""
+    busy = report.duration * task.array.spec.needs.cores
+    if report.outcome in ("succeeded", "failed"):
+        tally(state, pilot, report.outcome, busy)
     if report.outcome == "succeeded":
         _succeed(state, pilot, task, live.id, report, live.leased)
     elif report.outcome == "failed":
@@ -100,6 +108,8 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
 
 def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: Report) -> str:
     """A report of an attempt that is not live: only a success can still count, only for a safe task [B0.4]."""
+    if not state.serves(pilot, array.run.owner):
+        return "unknown"  # another's: as if it were not there [I16]
     task = array.tasks.get(attempt.element)
     number = task.number if task is not None else 0
     given = (
@@ -151,6 +161,8 @@ def _close(
         "state": to.value, "duration": report.duration, "host": pilot.host, "exit_code": report.exit_code, "cpu": report.cpu,
         "max_rss": report.max_rss, "started": report.started, "leased": leased,
     }  # fmt: skip
+    if report.started is not None and abs(report.started + report.duration - state.now) > CLOCK_SKEW:
+        data["clock_skew"] = round(report.started + report.duration - state.now)  # the host's clock is wrong [E56]
     if to is not TaskState.SUCCEEDED:
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,

@@ -11,7 +11,7 @@ from random import Random
 
 from shoal.engine.changes import ArrayRow, PilotRow, RunRow, TaskRow
 from shoal.engine.leasing import attach
-from shoal.engine.records import Array, Attempt, Pilot, Run, Task
+from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
 from shoal.engine.runs import add_array, link, meet
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
@@ -28,6 +28,19 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
     for row in snapshot.pilots:
         state.pilots[row.pilot] = _pilot(row, now)
+        state.sessions[row.session] = row.pilot
+    for row in snapshot.gone:
+        state.gone[row.pilot] = Gone(
+            row.session,
+            json.loads(row.former),
+            row.owner or f"@{row.grp}",
+            row.token,
+            row.ended or now,
+            row.reason,
+            bool(row.revoked),
+        )
+    state.hosts = {(row.identity, row.owner, row.grp, row.site): row for row in snapshot.hosts}
+    state.groups = dict(snapshot.groups)
     state.unheard = set(state.pilots)
     state.quarantine_until = now + timing.quarantine
     for run, element, winner in snapshot.settled:
@@ -47,7 +60,7 @@ def load(
     for row in runs:
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
-            row.signature, finished=row.finished,
+            row.signature, finished=row.finished, env_file=row.env_file,
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:
@@ -84,7 +97,7 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     room = Room(row.cores, row.memory, row.disk, row.gpus)
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
-        json.loads(row.tags), row.joined, now, room, json.loads(row.former), row.reason, heard=False,
+        json.loads(row.tags), row.joined, now, room, row.grp, row.token, json.loads(row.former), row.reason, heard=False,
     )  # fmt: skip
     if pilot.state is PilotState.DRAINING:
         pilot.draining = row.reason or "draining"

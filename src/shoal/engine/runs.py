@@ -25,7 +25,8 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     run = Run(
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
-        submission.key, command.digest, json.dumps(submission.labels), command.signature, accepted=False,
+        submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
+        accepted=False,
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run

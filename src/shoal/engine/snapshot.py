@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shoal.engine.changes import ArrayRow, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, HostRow, PilotRow, RunRow, TaskRow
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,7 @@ class Snapshot:
     tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final
     done: list[tuple[int, int, int, str]] = field(default_factory=list)  # run, low, high, state: final elements
     pilots: list[PilotRow] = field(default_factory=list)  # not gone
+    gone: list[PilotRow] = field(default_factory=list)  # ended lately, oldest first
+    hosts: list[HostRow] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     settled: list[tuple[int, int, str]] = field(default_factory=list)  # run, element, winner: the latest finals

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from shoal.engine.changes import ArrayRow, Change, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, HostRow, Outcome, PilotRow, RunRow, TaskRow
 from shoal.engine.classes import Queue
-from shoal.engine.records import Array, Attempt, Pilot, Run, Task
+from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
 from shoal.model.event import Event
-from shoal.model.ids import AttemptId, TaskId
+from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.timing import Timing
 from shoal.sched.match import give
-from shoal.wire.messages import Report
+from shoal.wire.messages import Registered, Report
 
 SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
+HostKey = tuple[str, str, str, str]  # identity, owner, group, site
 KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
 
 
@@ -34,6 +35,11 @@ class State:
     state_dir: str = ""
     runs: dict[int, Run] = field(default_factory=dict)
     pilots: dict[str, Pilot] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)  # digest of a living pilot's secret -> its name
+    gone: OrderedDict[str, Gone] = field(default_factory=OrderedDict)  # pilots that ended lately
+    enrolled: OrderedDict[tuple[str, str], Registered] = field(default_factory=OrderedDict)  # by token and nonce
+    hosts: dict[HostKey, HostRow] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
     settled: OrderedDict[TaskId, str] = field(default_factory=OrderedDict)
@@ -41,7 +47,10 @@ class State:
     dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
     quarantine_until: float = 0.0
+    pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
+    keeper: str = ""  # whose pilots the server itself starts; only they hear what is wrong with those
     trouble: str = ""  # why no pilot comes, in the words of whoever starts them
+    finished: dict[str, int] = field(default_factory=dict)  # tasks by final state since this start
     out: Outcome = field(default_factory=Outcome)
     now: float = 0.0
 
@@ -58,14 +67,21 @@ class State:
         run: int | None = None,
         attempt: int | None = None,
         pilot: Pilot | None = None,
+        owner: str | None = None,
         **data: Any,
     ) -> None:
-        """Write a line into the journal."""
+        """Write a line into the journal; it belongs to the owner of its run, else to its pilot's."""
+        number = task.run if task is not None else run
+        if owner is None:
+            of = self.runs.get(number) if number is not None else None
+            owner = of.owner if of is not None else pilot.holder if pilot is not None else ""
+        if kind in ("task_finished", "tasks_closed"):
+            self.finished[data["state"]] = self.finished.get(data["state"], 0) + data.get("count", 1)
         self.change(
             Event(
                 self.next_seq, self.now, kind,
-                task.run if task is not None else run, task.element if task is not None else None, attempt,
-                pilot.name if pilot is not None else None, pilot.site if pilot is not None else None, data,
+                number, task.element if task is not None else None, attempt,
+                pilot.name if pilot is not None else None, pilot.site if pilot is not None else None, data, owner,
             )
         )  # fmt: skip
         self.next_seq += 1
@@ -78,7 +94,7 @@ class State:
         self.change(
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
-                run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature,
+                run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file,
             )
         )  # fmt: skip
 
@@ -117,6 +133,7 @@ class State:
                 pilot.name, pilot.state.value, pilot.reason, pilot.owner, pilot.site, pilot.host, pilot.identity,
                 pilot.session, json.dumps(pilot.former), room.cores, room.memory, room.disk, room.gpus, pilot.version,
                 json.dumps(pilot.tags), pilot.joined, self.now if pilot.state is PilotState.GONE else None,
+                pilot.group, pilot.token, int(pilot.revoked),
             )
         )  # fmt: skip
 
@@ -192,3 +209,14 @@ class State:
     def all_slots(self) -> int:
         """Cores of all pilots that take tasks."""
         return sum(p.room.cores for p in self.pilots.values() if not p.draining)
+
+    def serves(self, pilot: Pilot, owner: str) -> bool:
+        """May this pilot run a person's tasks? It is bound to one owner or one group [S6]."""
+        return pilot.owner == owner if pilot.owner else self.groups.get(owner) == pilot.group
+
+    def by_owner(self, attempts: list[str]) -> dict[str, list[str]]:
+        """Attempts by whose they are: a group's pilot holds those of several people, and each sees only their own."""
+        found: dict[str, list[str]] = {}
+        for text in attempts:
+            found.setdefault(self.runs[parse_attempt(text).run].owner, []).append(text)
+        return found

@@ -52,9 +52,9 @@ def _ready(state: State, array: Array) -> Reason:
         return Reason(
             f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}", "raise the number behind %"
         )
-    pilots = [p for p in state.pilots.values() if p.owner == run.owner]
+    pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
     if not pilots:
-        because = f": {state.trouble}" if state.trouble else ""
+        because = f": {state.trouble}" if state.trouble and state.keeper in ("", run.owner) else ""
         return Reason(f"no pilot is connected{because}", "start one with `shoal pilot start`")
     taking = [p for p in pilots if not p.draining]
     if not taking:
@@ -139,10 +139,10 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
     shut = closed(state)
     if shut:
         return [Reason(shut)]
-    ready = [cls for cls in state.queue.classes.values() if cls.head() is not None]
+    ready = [c for c in state.queue.classes.values() if c.head() is not None and state.serves(pilot, c.key[0])]
     if not ready:
         return [Reason("no task is ready", "submit some with `shoal run` or `shoal sweep`")]
-    lacks = [misfit(cls.needs, pilot.room) or f"belongs to {cls.key[0]}" for cls in ready]
+    lacks = [misfit(cls.needs, pilot.room) or "waits for its next exchange" for cls in ready]
     return [Reason(f"no ready task fits it: a task {lacks[0]}")]
 
 

@@ -6,6 +6,7 @@ ShoalError
 ├── Conflict            true in itself, but not now (already final, replayed, key used)
 ├── TooLarge            over a bound; says how to split
 ├── Refused             the server or this machine will not do it; says why
+├── TooBusy             not now, there is too much of it; says when to come back
 ├── Unreachable         no answer from the server
 └── IllegalTransition   a defect of ours: a state was to change against its table
 Raised low; translated only in `server/http.py` and `cli/main.py`.
@@ -74,6 +75,17 @@ class Refused(ShoalError):
     """The request was refused."""
 
     code = "refused"
+
+
+class TooBusy(ShoalError):
+    """The server has too much to do."""
+
+    code = "too_busy"
+    transient = True
+
+    def __init__(self, message: str = "", *, after: float = 1.0, code: str = "", hint: str = "") -> None:
+        self.after = after
+        super().__init__(message, code=code, hint=hint)
 
 
 class Unreachable(ShoalError):

@@ -16,13 +16,14 @@ KINDS: dict[str, str] = {
     "task_retried": "an attempt failed and the task is ready again; data: cause, retries left",
     "task_returned": "a pilot gave an attempt back; nothing is burnt; data: why, started",
     "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next",
+    "task_signalled": "a person sent a signal to a running task; data: signal",
     "task_adopted": "a result or a living copy of an earlier attempt was accepted; data: how",
     "report_refused": "a report did not count; data: why",
     "tasks_closed": "tasks that never ran became final in bulk; data: ranges, count, state, cause, why",
     "tasks_released": "tasks became ready because their parents succeeded; data: ranges",
     "tasks_reset": "a person said retry while the run was open; data: tasks",
     "tasks_reused": "elements were not run again because an earlier run has them; data: origins, count",
-    "pilot_joined": "a pilot registered; data: host, cores, memory, former",
+    "pilot_joined": "a pilot registered; data: host, cores, memory, former, how many pilots this host had before",
     "pilot_unfit": "a host failed the environment check; data: reasons",
     "pilot_draining": "a pilot takes no new tasks; data: why",
     "pilot_suspect": "a pilot is silent; data: since",
@@ -43,3 +44,4 @@ class Event:
     pilot: Optional[str] = None
     site: Optional[str] = None
     data: dict[str, Any] = field(default_factory=dict)
+    owner: str = ""  # whose it is; `@phys`: a group's; empty: the server's own

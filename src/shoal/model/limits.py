@@ -8,7 +8,27 @@ MAX_BULK_BODY = 64 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_DIGITS = 64
 MAX_PAGE = 1_000
+MAX_WAIT = 30  # seconds that an answer is held back for news
+MAX_LOOK = 100_000  # events looked through per question: a search for few among many comes back and goes on
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
+
+# --- who may come in, and how often [promises S16, I21]
+MAX_CONNECTIONS = 20_000  # ten thousand pilots with two lanes each
+MAX_UNKNOWN = 100  # connections of one address that showed no good token
+MAX_PER_KEY = 128  # connections of one credential: nobody's own sockets may fill the house
+MAX_WORK_PER_KEY = 64  # requests in work of one credential
+MAX_PEOPLE_WORK = 512  # of all people together: the rest of the server is the pilots'
+MAX_LOOKS = 16  # questions that wait for the database's reader: some tenths of a second of work
+MAX_BUCKETS = 10_000  # credentials whose rate is remembered, of each kind
+MAX_RATE_PEOPLE = 200  # requests a second of one submit token, five times as many at once
+MAX_RATE_PILOT = 2_000  # of one pilot: two in flight bound it anyway
+MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
+MAX_RATE_UNKNOWN = 10  # failed authentications of one address
+
+# --- people
+MAX_USERS = 10_000
+MAX_TOKENS = 100_000
+MAX_PILOTS = 100_000  # that one enrolment token lets in
 
 # --- what one submission may hold
 MAX_SPECS = 10_000
@@ -37,10 +57,17 @@ MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2
 MAX_TAGS = 256
 MAX_TAG_BYTES = 4_096
-MAX_TAIL = 64 * 1024  # log bytes per stream and exchange
+MAX_TAIL = 64 * 1024  # log bytes of one piece
+MAX_TAILS = 64  # pieces per exchange
 MAX_STDERR_TAIL = 4_096  # carried in the report of a failure
 MAX_LINE = 4_096  # last stdout line kept with a result
 MAX_STREAM = 1024 * 1024  # kept per stream, head and tail, with a mark between
+
+MAX_ORDERS = 1_000  # per reply; the rest go with the next one
+GONE_KEPT = 10_000  # pilots that ended lately and may come back for what they held
+HOSTS_KEPT = 20_000  # hosts remembered, the ones seen last
+ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
+ENDED_KEPT = 1_000  # attempts of a pilot whose last words may still come after their report
 
 # --- pilots that die under a task [promises I11]
 POISON_LOSSES = 3

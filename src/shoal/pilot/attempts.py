@@ -15,14 +15,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Optional, Union
 
-from shoal.model.limits import MAX_STDERR_TAIL, MAX_TAIL
+from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot import outcome, probe, streams, tree
 from shoal.pilot.carry import StageError
 from shoal.pilot.channel import Channel
-from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Started, Stop
+from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.porter import Porter
+from shoal.pilot.spawn import STREAM_ROOM
 from shoal.pilot.stage import Prepared, Stage
-from shoal.wire.messages import Lease, Registered, Report, Tail
+from shoal.pilot.tails import Tails
+from shoal.wire.messages import Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +40,11 @@ class _Here:
     lease: Lease
     out: str
     err: str
-    local: bool  # the streams are ours to send and delete
     made: Optional[Prepared] = None
     started: Optional[float] = None
     guarded: bool = False  # the guard has it
     stop: str = ""
+    cut: tuple[str, ...] = ()  # streams that lost their middle
     reported: bool = False
 
     @property
@@ -63,12 +65,14 @@ class Attempts:
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
         unfit: Callable[[str], None],
+        tail_room: Callable[[], int],
     ) -> None:
         self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
         self._stage, self._umask = stage, umask
         self._feed, self._post, self._unfit = feed, post, unfit
         self._work = stage.facts.work
         self._porter = Porter()
+        self.tails = Tails(tail_room)
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
         self._log_dir = ""
@@ -89,7 +93,9 @@ class Attempts:
         """Stage an attempt in and start it."""
         lease = action.lease
         out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
-        here = self._here[lease.attempt] = _Here(lease, out, err, local=not self._log_dir)
+        here = self._here[lease.attempt] = _Here(lease, out, err)
+        if not self._log_dir:
+            self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = probe.lost_fitness(self._work)
         if unfit or self.guard_lost:
             self._give_back(here, unfit or GUARD_GONE)
@@ -106,14 +112,22 @@ class Attempts:
             log.info("stop attempt=%s why=%s", action.attempt, action.why)
             self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self._grace})
 
+    def signal(self, action: Signal) -> None:
+        """Send a signal to an attempt; the guard knows whether it runs."""
+        if action.number in signal.valid_signals():
+            log.info("signal attempt=%s number=%d", action.attempt, action.number)
+            self.channel.send({"do": "signal", "attempt": action.attempt, "number": action.number})
+
+    def watch_stream(self, action: Watch) -> None:
+        """Say what an attempt writes while it writes it."""
+        self.tails.watch(action.attempt, action.stream, tree.now())
+
     def settle(self, action: Settle) -> None:
         """The server has decided on a report: nothing of the attempt stays here."""
         here = self._here.pop(action.attempt, None)
         if here is None:
             return  # given back before it began
-        if here.local:
-            streams.remove(here.out)
-            streams.remove(here.err)
+        self.tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
             self._porter.do(work) if here.slow else work()
@@ -163,6 +177,8 @@ class Attempts:
                 "stderr": here.err,
                 "time": lease.time,
                 "memory": lease.room.memory,
+                "cpu": lease.room.cores * lease.time + self._grace if lease.time is not None else None,
+                "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
                 "exclusive": lease.attempt in self._exclusive,
                 "grace": self._grace,
                 "umask": self._umask,
@@ -186,6 +202,7 @@ class Attempts:
             if news["was"] == "failed":
                 self._on_not_started(here, news)
             else:
+                here.cut = tuple(news["cut"])
                 self._on_ended(here, outcome.judge(here.lease, news, here.started))
         self.channel.flush()
         if self.channel.closed:
@@ -232,13 +249,9 @@ class Attempts:
         if report.outcome != "succeeded":
             report = replace(report, stderr_tail=streams.tail(here.err, MAX_STDERR_TAIL))
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
-        self._feed(Ended(report, tuple(self._tails(here))))
-
-    def _tails(self, here: _Here) -> list[Tail]:
-        if not here.local:
-            return []
-        texts = (("stdout", streams.tail(here.out, MAX_TAIL)), ("stderr", streams.tail(here.err, MAX_TAIL)))
-        return [Tail(here.lease.attempt, name, text) for name, text in texts if text]
+        self.tails.end(report.attempt, here.cut)
+        said = tuple(self.tails.read(tree.now()))
+        self._feed(Ended(report, said, self.tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):

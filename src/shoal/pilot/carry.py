@@ -99,6 +99,11 @@ def _open_output(own_dir: str, name: str, opened: list[int]) -> int:
 def _move(within: int, name: str, source: int, part: str) -> None:
     try:
         os.rename(name, part, src_dir_fd=within)
+        moved, checked = os.lstat(part), os.fstat(source)
+        if (moved.st_dev, moved.st_ino) != (checked.st_dev, checked.st_ino):
+            # The task put something else under the name after we had looked at it [CVE-2023-41914].
+            os.unlink(part)
+            raise _refused(name, "another file than it was")
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise

@@ -4,7 +4,7 @@ It is the parent of all tasks and a subreaper, so whatever a task starts comes b
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
 pilot changes nothing here; a dead one ends every task at once.
 
-Orders in:   start, stop, contact, work (a directory to remove if the pilot dies), quit.
+Orders in:   start, stop, signal, contact, work (a directory to remove if the pilot dies), quit.
 News out:    started, ended, failed. All are JSON objects with `do` or `was`, see `channel`.
 """
 
@@ -47,6 +47,7 @@ class _Task:
     exclusive: bool
     grace: float
     over_at: float
+    is_file_bound: bool  # its streams must not grow to the bound on its files
     kill_at: float = _NEVER
     why: str = ""
     peak: int = 0
@@ -74,6 +75,7 @@ class Guard:
         self._orders = {
             "start": self._start,
             "stop": self._stop,
+            "signal": self._signal,
             "contact": self._on_contact,
             "work": self._on_work,
             "quit": self._on_quit,
@@ -131,7 +133,8 @@ class Guard:
                     self._check_memory(task, now)
         if now >= self._stream_at:
             looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
-            self._stream_at = tree.now() + (STREAM_LOOK_FAST if any(looks) else STREAM_LOOK)
+            fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
+            self._stream_at = tree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
         if self._closing:
             self._sweep(now)
 
@@ -145,14 +148,16 @@ class Guard:
                 Bound(path).finish()
             self.channel.send({"was": "failed", "attempt": attempt, **failure.news})
             return
+        spawn.set_limits(pid, order)
         now = tree.now()
         limit: Optional[float] = order["time"]
         task = _Task(
             attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, Bound(order["stdout"]), Bound(order["stderr"]),
             order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else _NEVER,
+            order["file_size"] is not None,
         )  # fmt: skip
-        if not self._tasks:
-            self._stream_at = now + STREAM_LOOK
+        if not self._tasks or task.is_file_bound:
+            self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
         self._tasks[attempt] = self._by_pid[pid] = task
         self.channel.send({"was": "started", "attempt": attempt, "pid": pid})
 
@@ -160,6 +165,11 @@ class Guard:
         task = self._tasks.get(order["attempt"])
         if task is not None:
             self._terminate(task, "stopped", order["grace"], tree.now())
+
+    def _signal(self, order: dict[str, Any]) -> None:
+        task = self._tasks.get(order["attempt"])
+        if task is not None:
+            tree.signal_group(task.pid, order["number"])
 
     def _on_contact(self, order: dict[str, Any]) -> None:
         self._contact = (order["at"], order["kill_after"])
@@ -305,6 +315,7 @@ class Guard:
                 "exit_code": code,
                 "signal": os.WTERMSIG(task.status) if os.WIFSIGNALED(task.status) else None,
                 "why": task.why,
+                "cut": [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if bound.is_cut],
                 "duration": task.ended_at - task.began,
                 "cpu": task.cpu,
                 "max_rss": task.peak,
@@ -336,8 +347,11 @@ def _be_guard(sock: socket.socket) -> None:
         raise
 
 
-def launch() -> tuple[Channel, int]:
-    """Fork the guard; must be called before there is any thread. Returns the line to it and its process number."""
+def launch(private: Optional[int] = None) -> tuple[Channel, int]:
+    """Fork the guard; must be called before there is any thread. Returns the line to it and its process number.
+
+    `private` is an open file that the guard must not have.
+    """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -346,6 +360,8 @@ def launch() -> tuple[Channel, int]:
     code = 1
     try:
         ours.close()
+        if private is not None:
+            os.close(private)
         _be_guard(theirs)
         code = 0
     except BaseException:

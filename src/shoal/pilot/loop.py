@@ -15,26 +15,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional, Protocol
 
-from shoal.pilot import outcome, probe, tree
+from shoal.pilot import memory, outcome, probe, tree
 from shoal.pilot.agent import Agent
 from shoal.pilot.attempts import Attempts
 from shoal.pilot.channel import Channel
 from shoal.pilot.moves import (
     Answered,
     Begin,
+    Complain,
     Contact,
     Event,
+    Fetch,
+    Fetched,
     Finish,
     Join,
     Joined,
     Leave,
     Send,
     Settle,
+    Signal,
     Stop,
     Tick,
+    Watch,
+    Wrote,
 )
 from shoal.pilot.stage import Stage
-from shoal.wire.messages import Exchange, Former, Register
+from shoal.wire.messages import Exchange, Register
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +56,7 @@ class Link(Protocol):
 
     def register(self, message: Register) -> None: ...
     def exchange(self, message: Exchange) -> None: ...
+    def fetch(self, digest: str, session: str) -> None: ...
 
 
 class Loop:
@@ -61,15 +68,26 @@ class Loop:
         channel: Channel,
         guard_pid: int,
         stage: Stage,
-        register: Callable[[Optional[Former]], Register],
+        register: Callable[[Join], Register],
         say: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
     ) -> None:
         self.agent = agent
-        self.attempts = Attempts(channel, guard_pid, stage, umask, self._feed, self.post, self._become_unfit)
+        self.attempts = Attempts(
+            channel,
+            guard_pid,
+            stage,
+            umask,
+            self._feed,
+            self.post,
+            self._become_unfit,
+            lambda: agent.outbox.tail_room,
+        )
         self.uplink: Optional[Link] = None  # set before `run`
         self.why = ""
+        self.successor: Optional[int] = None  # set: an open file, the zip of the pilot to become
+        self._zips: dict[str, int] = {}
         self._register, self._say, self._idle_end = register, say, idle_end
         self._work = stage.facts.work
         self._inbox: deque[Callable[[], None]] = deque()
@@ -79,6 +97,7 @@ class Loop:
         self._least_code = 0  # the agent ends cleanly, but something was wrong
         self._joined_once = False
         self._signals = 0
+        self.is_interrupted = False
         self._idle_since = tree.now()
         self._wake_read, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -88,6 +107,10 @@ class Loop:
             Send: self._send,
             Begin: self.attempts.begin,
             Stop: self.attempts.stop,
+            Signal: self.attempts.signal,
+            Watch: self.attempts.watch_stream,
+            Fetch: self._fetch,
+            Complain: lambda action: log.error("%s", action.words),
             Settle: self.attempts.settle,
             Contact: self.attempts.contact,
             Finish: self._finish,
@@ -106,6 +129,7 @@ class Loop:
 
     def interrupt(self, number: int, frame: object = None) -> None:
         """A signal to end: the first finishes what runs, the second stops it."""
+        self.is_interrupted = True
         self.post(partial(self._on_signal, number))
 
     # --- life
@@ -132,6 +156,7 @@ class Loop:
                     self._inbox.popleft()()
                 if due is not None and tree.now() >= due:
                     self._tick()
+                self._say_streams()
                 self._watch_guard(selector)
         self.attempts.close()
         return max(self._code, self._least_code)
@@ -146,7 +171,8 @@ class Loop:
             selector.unregister(guard)
 
     def _deadline(self) -> Optional[float]:
-        times = (self.agent.deadline(), self._idle_deadline(), self.attempts.watch_deadline())
+        own = self.attempts
+        times = (self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline())
         known = [at for at in times if at is not None]
         return min(known) if known else None
 
@@ -165,6 +191,12 @@ class Loop:
         self.attempts.watch(now)
         self._feed(Tick())
 
+    def _say_streams(self) -> None:
+        tails = self.attempts.tails
+        said = tuple(tails.read(tree.now()))
+        if said or self.agent.outbox.more != tails.has_more:
+            self._feed(Wrote(said, tails.has_more))
+
     def _feed(self, event: Event) -> None:
         """Tell the agent; do what it says, in order. What that brings about is told after it, not within."""
         self._events.append(event)
@@ -181,11 +213,15 @@ class Loop:
     # --- talking with the server
     def _join(self, action: Join) -> None:
         assert self.uplink is not None
-        self.uplink.register(self._register(action.former))
+        self.uplink.register(self._register(action))
 
     def _send(self, action: Send) -> None:
         assert self.uplink is not None
         self.uplink.exchange(action.exchange)
+
+    def _fetch(self, action: Fetch) -> None:
+        assert self.uplink is not None and self.agent.registered is not None
+        self.uplink.fetch(action.digest, self.agent.registered.session)
 
     def _on_uplink(self, event: Event) -> None:
         assert self.uplink is not None
@@ -205,7 +241,17 @@ class Loop:
                 self._become_unfit(unfit)
         elif isinstance(event, Leave):
             self._least_code = NO_SERVER
+        elif isinstance(event, Fetched) and event.fits:
+            event = self._keep_zip(event)
         self._feed(event)
+
+    def _keep_zip(self, event: Fetched) -> Fetched:
+        try:
+            self._zips[event.digest] = memory.hold(event.data)
+        except OSError as error:
+            log.error("the new pilot cannot be kept: %s digest=%s", error.strerror, event.digest)
+            return Fetched(event.digest, False)
+        return event
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1
@@ -220,3 +266,4 @@ class Loop:
 
     def _finish(self, action: Finish) -> None:
         self._code, self.why = action.code, action.why
+        self.successor = self._zips.get(action.renew)

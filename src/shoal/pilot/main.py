@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import stat
 import sys
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from shoal import __version__
 from shoal.pilot import guard, tree
 from shoal.pilot.channel import Channel
 
 if TYPE_CHECKING:
-    from shoal.pilot.uplink import Place
+    from shoal.pilot.loop import Loop
+    from shoal.pilot.place import Place
 
 # What the guard does not need is imported after it was forked (`_live`), so that it stays small.
 
@@ -23,12 +25,21 @@ class NotOurs(Exception):
     """A directory that is to be ours alone is not."""
 
 
+class _End(NamedTuple):
+    code: int
+    successor: Optional[int] = None  # an open file: the zip of the pilot to become
+    place: Optional[Place] = None
+    life: Optional[Loop] = None
+
+
 def parse(words: list[str]) -> argparse.Namespace:
     """The command line, checked; exits with 2 and a line of help if it is wrong."""
     parser = argparse.ArgumentParser(prog="pilot.pyz", description="Take tasks from a Shoal server and run them here.")
     parser.add_argument("--server-file", metavar="F", help="the server's server.json, with address and token")
     parser.add_argument("--server", metavar="URL", help="http://127.0.0.1:PORT or unix:/PATH")
     parser.add_argument("--token-file", metavar="F", help="a file that holds the token (with --server)")
+    parser.add_argument("--join-file", metavar="F", help="a file that holds the join string")
+    parser.add_argument("--join-fd", type=int, metavar="N", help="an open file that holds the join string")
     parser.add_argument("--cores", type=int, metavar="N", help="offer so many cores (default: all we may use)")
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
     parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
@@ -36,10 +47,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
     chosen = parser.parse_args(words)
-    if bool(chosen.server_file) == bool(chosen.server):
-        parser.error("give --server-file, or --server and --token-file")
+    ways = (chosen.server_file, chosen.server, chosen.join_file, chosen.join_fd is not None)
+    if sum(map(bool, ways)) != 1:
+        parser.error("give --server-file, or --server and --token-file, or --join-file, or --join-fd")
     if bool(chosen.server) != bool(chosen.token_file):
         parser.error("--server and --token-file belong together")
+    if chosen.join_fd is not None and chosen.join_fd < 0:
+        parser.error("--join-fd is at least 0")
     if chosen.cores is not None and chosen.cores < 1:
         parser.error("--cores is at least 1")
     return chosen
@@ -51,29 +65,30 @@ def main() -> int:
     umask = os.umask(0o077)
     tree.set_name("shoal-pilot")
     tree.become_private()
-    channel, guard_pid = guard.launch()
+    channel, guard_pid = guard.launch(private=chosen.join_fd)
     tree.become_subreaper()
-    return _live(chosen, umask, channel, guard_pid)
+    end = _live(chosen, umask, channel, guard_pid)
+    if end.successor is not None:
+        os.umask(umask)  # the next pilot takes it for the person's
+        return _become(end, chosen)
+    return end.code
 
 
-def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int) -> int:
-    import logging
-
-    from shoal.pilot import loop, probe, uplink
+def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int) -> _End:
+    from shoal.model.errors import BadInput
+    from shoal.pilot import loop, probe, successor, uplink, voice
     from shoal.pilot.carry import remove_tree
+    from shoal.pilot.place import NoPlace
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if chosen.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    place = uplink.Place(
-        os.path.abspath(chosen.server_file) if chosen.server_file else "",
-        chosen.server or "",
-        os.path.abspath(chosen.token_file) if chosen.token_file else "",
-    )
+    voice.set_up(chosen.verbose)
+    successor.keep_zip_private()
     work = ""
     try:
+        try:
+            place = _find_place(chosen)
+        except (NoPlace, BadInput) as error:
+            voice.say(str(error))
+            return _End(loop.NO_SERVER)
         try:
             work = choose_work_dir(chosen.work_dir)
             reasons = probe.check(work)
@@ -81,44 +96,62 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
             reasons = [str(error)]
         if reasons:
             for reason in reasons:
-                say(f"this host is unfit: {reason}")
+                voice.say(f"this host is unfit: {reason}")
             uplink.tell_unfit(place, probe.describe(chosen.site, None, unfit=reasons))
-            return loop.UNFIT
+            return _End(loop.UNFIT)
         channel.send({"do": "work", "path": work})
         return _serve(chosen, umask, channel, guard_pid, place, work)
     finally:
         channel.send({"do": "quit"})
         if work:
             remove_tree(work)
+            if chosen.work_dir is None:
+                with contextlib.suppress(OSError):  # another pilot of this user is there
+                    os.rmdir(os.path.dirname(work))
 
 
-def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, place: Place, work: str) -> int:
+def _find_place(chosen: argparse.Namespace) -> Place:
+    from shoal.pilot.place import Place, read_join
+
+    if chosen.join_file or chosen.join_fd is not None:
+        return Place(join=read_join(chosen.join_fd, chosen.join_file or ""))
+    return Place(
+        os.path.abspath(chosen.server_file) if chosen.server_file else "",
+        chosen.server or "",
+        os.path.abspath(chosen.token_file) if chosen.token_file else "",
+    )
+
+
+def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, place: Place, work: str) -> _End:
     import random
     import signal
     from dataclasses import replace
 
-    from shoal.pilot import loop, probe, uplink
+    from shoal.pilot import loop, probe, successor, uplink
     from shoal.pilot.agent import Agent
+    from shoal.pilot.place import NoPlace
     from shoal.pilot.stage import Facts, Stage
+    from shoal.pilot.voice import say
 
     try:
         place.read()
-    except uplink.NoPlace as error:
+    except NoPlace as error:
         say(f"no server yet: {error}")  # it may come; the agent's patience decides
     room = probe.measure(work)
     if chosen.cores is not None:
         room = replace(room, cores=chosen.cores)
+    digest = successor.own_digest()
     life = loop.Loop(
         Agent(room, random.Random(secrets.randbits(64))),
         channel,
         guard_pid,
         Stage(Facts(work, dict(os.environ), probe.devices(), umask)),
-        lambda former: probe.describe(chosen.site, room, former),
+        lambda join: probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest),
         say,
         umask,
         chosen.idle_end,
     )
-    up = life.uplink = uplink.Uplink(place, life.deliver)
+    up = life.uplink = uplink.Uplink(place, life.deliver, say)
     signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, life.interrupt)
@@ -126,15 +159,25 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     code = life.run()
     up.close()
     say(f"pilot ended: {life.why}")
-    return code
+    return _End(code, life.successor, place, life)
 
 
-def say(text: str) -> None:
-    """One line for whoever started us, who may be gone."""
+def _become(end: _End, chosen: argparse.Namespace) -> int:
+    """Go on as another pilot, in the same process; returns only if that cannot be."""
+    import signal
+
+    from shoal.pilot import loop, successor, voice
+
+    assert end.successor is not None and end.place is not None and end.life is not None
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    if end.life.is_interrupted:
+        return end.code  # while the old pilot put its things away: there shall be no new one
     try:
-        print(text, flush=True)
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains at its end
+        successor.become(end.successor, chosen, end.place.join)
+    except OSError as error:
+        voice.say(f"the new pilot cannot be started: {error.strerror}")
+    return loop.NO_SERVER
 
 
 def choose_work_dir(base: Optional[str]) -> str:

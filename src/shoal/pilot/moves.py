@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional, Union
 
 from shoal.wire.messages import Exchange, Former, Lease, Registered, Reply, Report, TagValue, Tail
@@ -25,14 +25,22 @@ class Answered:
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """No answer to exchange `seq`, or to a registration (seq 0)."""
+    """No answer to exchange `seq`, or to a registration (seq 0); none is wanted before `after` seconds."""
 
     seq: int
+    after: Optional[float] = None
 
 
 @dataclass(frozen=True)
 class Outdated:
     """The server has gone on past exchange `seq` (409 `replay`): what it carried must be said again in a new one."""
+
+    seq: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The server will never take exchange `seq` as it is: the same again would be refused for ever."""
 
     seq: int
 
@@ -53,18 +61,37 @@ class Started:
 
 @dataclass(frozen=True)
 class Ended:
-    """An attempt is over; `tails` hold its streams where the server cannot read them."""
+    """An attempt is over; `tails` and `more` as in `Wrote`."""
 
     report: Report
     tails: tuple[Tail, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """Pieces of streams that the server cannot read itself; `more` of ended attempts waits for room to say it."""
+
+    tails: tuple[Tail, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True)
 class Leave:
-    """Take nothing new, finish, end; `now` also stops what runs."""
+    """Take nothing new, finish, end; `now` also stops what runs, `mute`: nobody listens to us any more."""
 
     why: str
     now: bool = False
+    mute: bool = False
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The zip of the pilot that we should become came: does it fit its digest? None: it did not come."""
+
+    digest: str
+    fits: Optional[bool]
+    data: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -79,15 +106,18 @@ class Tick:
     """Time passed."""
 
 
-Event = Union[Joined, Answered, NoAnswer, Outdated, Disowned, Started, Ended, Leave, Noticed, Tick]
+Event = Union[
+    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Wrote, Leave, Fetched, Noticed, Tick
+]  # fmt: skip
 
 
 # --- what a pilot does
 @dataclass(frozen=True)
 class Join:
-    """Register with the server."""
+    """Register with the server; the nonce is the same while one registration is repeated."""
 
     former: Optional[Former]
+    nonce: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,36 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Signal:
+    """Send a signal to a running attempt."""
+
+    attempt: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """For a while, say what an attempt writes as it writes it; no stream: both."""
+
+    attempt: str
+    stream: str
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Get the zip of the pilot that the server wants us to become."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
+class Complain:
+    """Tell whoever reads our log of something that should not be."""
+
+    words: str
+
+
+@dataclass(frozen=True)
 class Settle:
     """The server decided on a report: publish the outputs or throw them away."""
 
@@ -130,10 +190,11 @@ class Contact:
 
 @dataclass(frozen=True)
 class Finish:
-    """The pilot ends."""
+    """The pilot ends; `renew`: it becomes the one with this digest, which was fetched."""
 
     code: int
     why: str
+    renew: str = ""
 
 
-Action = Union[Join, Send, Begin, Stop, Settle, Contact, Finish]
+Action = Union[Join, Send, Begin, Stop, Signal, Watch, Fetch, Complain, Settle, Contact, Finish]

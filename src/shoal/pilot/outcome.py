@@ -25,10 +25,14 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         message = "killed because the pilot had no contact with the server for too long (rerun=exclusive)"
     elif why == "stopped":
         cause, message = "cancelled", "stopped"
+    elif number == signal.SIGXCPU and lease.time is not None:
+        cause, message = "over_time", f"used more than {lease.time:g} s on each of its {lease.room.cores} cores"
     elif number is not None:
         cause, message = "signal", f"killed by signal {number} ({signal_name(number)})"
         if number == signal.SIGKILL:
             message += "; perhaps the system ran out of memory"
+        elif number == signal.SIGXFSZ and lease.room.disk:
+            message += f": a file grew beyond its disk need of {_mebi(lease.room.disk)}"
     elif code == 0:
         outcome, cause, message = "succeeded", "", ""
     return Report(

@@ -220,7 +220,14 @@ def _read(path: str) -> str:
 
 
 # --- facts
-def describe(site: str, room: Optional[Room], former: Optional[Former] = None, unfit: Sequence[str] = ()) -> Register:
+def describe(
+    site: str,
+    room: Optional[Room],
+    former: Optional[Former] = None,
+    unfit: Sequence[str] = (),
+    nonce: str = "",
+    digest: str = "",
+) -> Register:
     """How this host presents itself to the server."""
     return Register(
         PROTOCOL,
@@ -233,6 +240,8 @@ def describe(site: str, room: Optional[Room], former: Optional[Former] = None, u
         former,
         list(unfit),
         seconds_left(),
+        nonce,
+        digest,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
+import resource
 import subprocess
 from typing import Any, Optional
 
@@ -17,6 +19,9 @@ _HOST = {
     errno.EROFS,
 }  # fmt: skip
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells say it
+# A bound on files holds for the streams too, which are cut now and then: so much may be written in between.
+STREAM_ROOM = 256 * 1024 * 1024
+_CPU_GRACE = 5  # seconds from SIGXCPU to SIGKILL
 
 
 class SpawnFailed(Exception):
@@ -51,6 +56,21 @@ def spawn(order: dict[str, Any]) -> int:
     finally:
         for fd in opened:
             os.close(fd)
+
+
+def set_limits(pid: int, order: dict[str, Any]) -> None:
+    """Bounds that the kernel itself holds, on each process of the task [S7]."""
+    if order["cpu"] is not None:
+        _limit(pid, resource.RLIMIT_CPU, math.ceil(order["cpu"]), _CPU_GRACE)
+    if order["file_size"] is not None:
+        _limit(pid, resource.RLIMIT_FSIZE, order["file_size"], 0)
+
+
+def _limit(pid: int, kind: int, soft: int, more: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended already
+        _, most = resource.prlimit(pid, kind)
+        hard = soft + more if most == resource.RLIM_INFINITY else min(soft + more, most)
+        resource.prlimit(pid, kind, (min(soft, hard), hard))
 
 
 def _popen(order: dict[str, Any], opened: list[int]) -> subprocess.Popen[bytes]:

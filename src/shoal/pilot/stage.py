@@ -7,8 +7,10 @@ report; only then they are renamed, so of two copies of a task one writes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 from collections import OrderedDict
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from shoal.model.ids import parse_attempt, run_text
+from shoal.model.limits import MAX_BODY
 from shoal.pilot.carry import StageError, bring, carry, remove_tree
 from shoal.wire.messages import Lease
 
@@ -24,6 +27,7 @@ _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR",
 _ENVIRONMENTS_KEPT = 8
 _NEW_FILES = 100
 _NAME_BYTES = 200  # of one new file's name in a report
+_BY_DIGEST = re.compile(r"([0-9a-f]{64})\.json")
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,18 @@ class Stage:
 
     def is_slow(self, lease: Lease) -> bool:
         """Are there perhaps large files to move, so that the loop should not do it itself?"""
-        return lease.own or not lease.cwd or not _visible(lease)
+        return lease.own or not lease.cwd or not _is_visible(lease)
 
     # --- before
     def prepare(self, lease: Lease, gpus: Sequence[int] = ()) -> Prepared:
         """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
-        visible = _visible(lease)
+        visible = _is_visible(lease)
         if not visible and (lease.inputs or lease.outputs):
             raise StageError(
                 "stage_in",
                 "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
             )
+        _check_outputs(lease.outputs)
         own = lease.own or not visible or not lease.cwd
         name = _file_name(lease.attempt)
         made = Prepared(lease, list(lease.command), lease.cwd, {})
@@ -193,9 +198,27 @@ class Stage:
             remove_tree(made.own_dir)
 
 
-def _visible(lease: Lease) -> bool:
+def _is_visible(lease: Lease) -> bool:
     """Does this host see the submitter's files? Its environment file is the proof."""
-    return bool(lease.env_file) and os.access(lease.env_file, os.R_OK)
+    if not lease.env_file or not os.access(lease.env_file, os.R_OK):
+        return False
+    named = _BY_DIGEST.fullmatch(os.path.basename(lease.env_file))
+    if named is None:
+        return True
+    # The same path on another host may be another file: only the bytes that it is named for count.
+    try:
+        fd = os.open(lease.env_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            return hashlib.sha256(file.read(MAX_BODY)).hexdigest() == named[1]
+    except OSError:
+        return False
+
+
+def _check_outputs(names: Sequence[str]) -> None:
+    """Outputs stay below their directory. The server looked at them before parameters were filled in [S11, E46]."""
+    for name in names:
+        if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise StageError("stage_out", f"output_refused: {name} is no path below the task's directory")
 
 
 def _file_name(attempt: str) -> str:

@@ -44,6 +44,11 @@ class Bound:
         self._left_out = 0
         self._mark = b""
 
+    @property
+    def is_cut(self) -> bool:
+        """Has it lost its middle?"""
+        return bool(self._mark)
+
     def look(self, slack: int = SLACK) -> bool:
         """Cut the file if it is over; was it?"""
         # A disk that fails here must not take the guard with it: the file is then longer than promised.

@@ -1,27 +1,31 @@
 """The way to the server: two lanes of blocking requests, whose outcomes come back as the agent's events.
 
-Nothing is decided here: what an answer means for the pilot is the agent's matter. The token is in memory and
-in the request only, never in a log line or an error.
+Nothing is decided here: what an answer means for the pilot is the agent's matter. A pilot enrols with the
+enrolment token and speaks with its session; both are in memory and in requests only, never in a log line or an
+error.
 """
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import logging
 import select
-import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Callable, Optional, Union
-from urllib.parse import urlsplit
+from ssl import SSLError
+from typing import Callable, NamedTuple, Optional, Union
 
 from shoal import __version__
+from shoal.model.credentials import redact
 from shoal.model.errors import ShoalError, echo
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BULK_BODY, MAX_IN_FLIGHT
-from shoal.pilot.moves import Answered, Disowned, Event, Joined, Leave, NoAnswer, Outdated
+from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
+from shoal.pilot.place import Connected, NoPlace, Place
+from shoal.pilot.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 
@@ -29,75 +33,29 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 5.0
 READ_MARGIN = 20.0  # beyond the beat, for which the server may hold an answer
+FETCH_TIMEOUT = 60.0
 MAX_REFUSALS = 3
+MAX_BROKEN = 3  # connections in a row that ended after we had shown our certificate
+LEAST_AFTER, MOST_AFTER = 1.0, 60.0  # seconds of Retry-After that are believed
 # The server's words, and what they mean to the agent; any other is as good as no answer.
 _CODES: dict[str, Callable[[int], Event]] = {"re_enrol": Disowned, "session_in_use": Disowned, "replay": Outdated}
-_LOOPBACK = ("localhost", "::1")
+_NEVER = (400, 413, 415, 422)  # the same again will be refused again
+_REFUSED = (401, 403)
 
 Deliver = Callable[[Event], None]
 
 
-class NoPlace(Exception):
-    """It is not known, or not allowed, where the server is; the text says why."""
+class Answer(NamedTuple):
+    """What came back."""
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where the server is, looked up anew for each connection: it may come back elsewhere."""
-
-    server_file: str = ""
-    url: str = ""
-    token_file: str = ""
-
-    def read(self) -> tuple[str, str]:
-        """(url, token)."""
-        path = self.server_file or self.token_file
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(1 << 16)
-        except (OSError, UnicodeDecodeError) as error:
-            raise NoPlace(f"cannot read {path}: {getattr(error, 'strerror', 'not a text')}") from None
-        if not self.server_file:
-            return check_url(self.url), text.strip()
-        try:
-            data = json.loads(text)
-            return check_url(str(data["url"])), str(data["token"])
-        except (ValueError, KeyError, TypeError):
-            raise NoPlace(f"{path} is not a server file") from None
-
-    def __str__(self) -> str:
-        return self.url or self.server_file
-
-
-def check_url(url: str) -> str:
-    """The address itself if it may be spoken to without encryption [contract 9]."""
-    if url.startswith("unix:/"):
-        return url
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port = "", None
-    if url.startswith("http://") and port and (host in _LOOPBACK or host.startswith("127.")):
-        return url.rstrip("/")
-    raise NoPlace(f"{echo(url)!r} is no address for a pilot: http://127.0.0.1:PORT or unix:/PATH")
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    status: int
+    body: bytes
+    after: Optional[float] = None  # seconds, of Retry-After
 
 
 @dataclass(frozen=True)
 class _Job:
-    path: str
-    message: Union[Register, Exchange]
+    message: Union[Register, Exchange] = field(repr=False)
     again: bool
 
     @property
@@ -105,77 +63,98 @@ class _Job:
         return self.message.seq if isinstance(self.message, Exchange) else 0
 
 
+@dataclass(frozen=True)
+class _Errand:
+    digest: str
+    session: str = field(repr=False)
+
+
+class Unwelcome(OSError):
+    """The server ended a connection on which we had shown our certificate; `is_sure` that this was the reason."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(explain(error))
+        self.is_sure = is_our_certificate_refused(error)
+
+
 class Line:
     """One connection to the server, made when needed and kept."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._connection: Optional[http.client.HTTPConnection] = None
-        self._base = self._token = ""
+        self._connected: Optional[Connected] = None
+        self._token = ""
         self.url = ""
 
-    def post(
-        self, path: str, body: bytes, timeout: float, connect_timeout: float = CONNECT_TIMEOUT
-    ) -> tuple[int, bytes]:
-        """Status and body of the answer; raises OSError, HTTPException or NoPlace."""
-        connection = self._connect(connect_timeout)
-        assert connection.sock is not None
-        connection.sock.settimeout(timeout)
+    def enrol(self, body: bytes, timeout: float, connect_timeout: float = CONNECT_TIMEOUT) -> Answer:
+        """Register with the enrolment token, on a connection of its own; raises as `ask` does."""
+        self.drop()
+        # Without a certificate: one that has run out would end the connection before anybody could renew it.
+        self._connect(connect_timeout, certified=False)
+        return self._ask("POST", "/v1/pilots", body, self._token, timeout)
+
+    def ask(self, method: str, path: str, body: bytes, session: str, timeout: float) -> Answer:
+        """The answer to a request under a session; raises OSError, HTTPException, NoPlace or WrongServer."""
+        self._connect(CONNECT_TIMEOUT, certified=True)
+        return self._ask(method, path, body, session, timeout)
+
+    def _ask(self, method: str, path: str, body: bytes, bearer: str, timeout: float) -> Answer:
+        connected = self._connected
+        assert connected is not None
+        connected.http.sock.settimeout(timeout)
         headers = {
-            "Authorization": f"Bearer {self._token}",
+            **connected.headers,
+            "Authorization": f"Bearer {bearer}",
             "Content-Type": "application/json",
             "User-Agent": f"shoal-pilot/{__version__}",
         }
         try:
-            connection.request("POST", self._base + path, body, headers)
-            response = connection.getresponse()
+            connected.http.request(method, connected.base + path, body or None, headers)
+            response = connected.http.getresponse()
             data = response.read(MAX_BULK_BODY + 1)
-        except BaseException:
+        except BaseException as error:
+            self._place.forget(connected.url)
             self.drop()
+            # The server looks at our certificate only now, and its alert may be lost behind the broken connection.
+            if connected.generation and isinstance(error, (SSLError, ConnectionError)):
+                raise Unwelcome(error) from None
             raise
         if len(data) > MAX_BULK_BODY:
             self.drop()
             raise http.client.HTTPException("the answer is too long")
-        return response.status, data
+        return Answer(response.status, data, read_after(response.getheader("Retry-After")))
 
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        if self._connection is not None and self._connection.sock is not None:
-            hung_up, _, _ = select.select([self._connection.sock], [], [], 0)  # something to read before we asked
-            if not hung_up:
-                return self._connection
+    def _connect(self, timeout: float, certified: bool) -> None:
+        kept = self._connected
+        if kept is not None and kept.http.sock is not None:
+            hung_up, _, _ = select.select([kept.http.sock], [], [], 0)  # something to read before we asked
+            # A connection from before we got our certificate does not show it.
+            newer = certified and kept.url.startswith("https:") and kept.generation != self._place.trust.generation
+            if not hung_up and not newer:
+                return
         self.drop()
-        url, self._token = self._place.read()
-        if url.startswith("unix:"):
-            self._connection, self._base = _UnixConnection(url[len("unix:") :], timeout), ""
-        else:
-            parts = urlsplit(url)
-            self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
-            self._base = parts.path
-        self.url = url
-        try:
-            self._connection.connect()
-        except BaseException:
-            self.drop()
-            raise
-        return self._connection
+        spot = self._place.read()
+        self._connected = self._place.connect(spot, timeout, certified)
+        self._token, self.url = spot.token, self._connected.url
 
     def drop(self) -> None:
         """Close the connection; the next request makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
+        if self._connected is not None:
+            self._connected.http.close()
+        self._connected = None
 
 
 class Uplink:
     """Takes messages at once, performs them on its lanes, delivers what came of them."""
 
-    def __init__(self, place: Place, deliver: Deliver) -> None:
+    def __init__(self, place: Place, deliver: Deliver, say: Callable[[str], None] = log.warning) -> None:
         self._place = place
         self._deliver = deliver
-        self._jobs: SimpleQueue[Optional[_Job]] = SimpleQueue()
+        self._say = say
+        self._said = ""
+        self._jobs: SimpleQueue[Union[_Job, _Errand, None]] = SimpleQueue()
         self._sent = 0  # highest number so far; the agent counts on from session to session
-        self._refusals = 0
-        self._lock = threading.Lock()
+        self._refusals = self._broken = 0
         self.beat = 10.0
         self.url = ""
         self._lanes: list[threading.Thread] = []
@@ -189,13 +168,17 @@ class Uplink:
 
     def register(self, message: Register) -> None:
         """Ask to be taken in."""
-        self._jobs.put(_Job("/v1/pilots", message, again=True))
+        self._jobs.put(_Job(message, again=True))
 
     def exchange(self, message: Exchange) -> None:
         """Send an exchange; one sent before goes over a new connection."""
         again = message.seq <= self._sent
         self._sent = max(self._sent, message.seq)
-        self._jobs.put(_Job(f"/v1/pilots/{message.pilot}/exchange", message, again))
+        self._jobs.put(_Job(message, again))
+
+    def fetch(self, digest: str, session: str) -> None:
+        """Get the zip of the pilot that the server has now."""
+        self._jobs.put(_Errand(digest, session))
 
     def close(self) -> None:
         """Let idle lanes end; one that waits for an answer ends with the process."""
@@ -209,41 +192,89 @@ class Uplink:
             if job is None:
                 line.drop()
                 return
-            for event in self._perform(line, job):
+            events = [self._fetch(line, job)] if isinstance(job, _Errand) else self._perform(line, job)
+            for event in events:
                 self._deliver(event)
 
     def _perform(self, line: Line, job: _Job) -> list[Event]:
         if job.again:
             line.drop()
+        body = codec.encode(job.message)
         try:
-            status, body = line.post(job.path, codec.encode(job.message), self.beat + READ_MARGIN)
+            if isinstance(job.message, Register):
+                return self._register(line, job.message, body)
+            path = f"/v1/pilots/{job.message.pilot}/exchange"
+            answer = line.ask("POST", path, body, job.message.session, self.beat + READ_MARGIN)
+        except WrongServer as error:
+            return [Leave(str(error), now=True, mute=True)]
         except (OSError, http.client.HTTPException, NoPlace) as error:
-            log.info("no answer seq=%d place=%s error=%s", job.seq, self._place, str(error) or type(error).__name__)
-            return [NoAnswer(job.seq)]
+            log.info("no answer seq=%d place=%s error=%s", job.seq, self._place, explain(error))
+            return [Disowned(job.seq) if self._needs_certificate(error) else NoAnswer(job.seq)]
+        self.url, self._broken = line.url, 0
+        return [read_answer(answer, job.seq)]
+
+    def _needs_certificate(self, error: Exception) -> bool:
+        """Is ours not taken any more, so that we have to enrol again for a new one?"""
+        if not isinstance(error, Unwelcome):
+            return False
+        self._broken += 1
+        return error.is_sure or self._broken >= MAX_BROKEN
+
+    def _register(self, line: Line, message: Register, body: bytes) -> list[Event]:
+        answer = self._ask_as_former(line, message, body)
+        if answer is None:
+            answer = line.enrol(body, self.beat + READ_MARGIN)
+            # Only what the enrolment token met counts: a session may well have ended meanwhile.
+            self._refusals = self._refusals + 1 if answer.status in _REFUSED else 0
         self.url = line.url
-        if status in (401, 403):
-            line.drop()  # the token may be another by now
-        refusals = self._count_refusals(status in (401, 403))
-        event = read_answer(status, body, job.seq)
-        if refusals == MAX_REFUSALS:
-            return [Leave(f"the server refused this pilot: {read_error(body)[1]}"), event]
+        event = read_answer(answer, 0)
+        if isinstance(event, Joined):
+            told = event.registered
+            if told.certificate and told.key:
+                self._place.trust.identify(told.certificate, told.key)
+        elif answer.status == 429:
+            self._say_once(f"the server lets no more pilots in now: {read_error(answer.body)[1]}")
+        if self._refusals == MAX_REFUSALS:
+            return [Leave(f"the server refused this pilot: {read_error(answer.body)[1]}"), event]
         return [event]
 
-    def _count_refusals(self, refused: bool) -> int:
-        with self._lock:
-            self._refusals = self._refusals + 1 if refused else 0
-            return self._refusals
+    def _ask_as_former(self, line: Line, message: Register, body: bytes) -> Optional[Answer]:
+        """Enrol again under the session that we had; None if that does not count any more."""
+        if message.former is None:
+            return None
+        try:
+            answer = line.ask("POST", "/v1/pilots", body, message.former.session, self.beat + READ_MARGIN)
+        except Unwelcome:
+            return None  # the nonce keeps a registration that came through after all from counting twice
+        return None if answer.status in (401, 403, 409) else answer
+
+    def _say_once(self, words: str) -> None:
+        if words != self._said:
+            self._said = words
+            self._say(words)
+
+    def _fetch(self, line: Line, errand: _Errand) -> Event:
+        try:
+            answer = line.ask("GET", "/v1/pilot.pyz", b"", errand.session, FETCH_TIMEOUT)
+        except (OSError, http.client.HTTPException, NoPlace, WrongServer) as error:
+            log.info("no new pilot digest=%s error=%s", errand.digest, explain(error))
+            return Fetched(errand.digest, None)
+        if answer.status != 200:
+            log.info("no new pilot digest=%s status=%d", errand.digest, answer.status)
+            return Fetched(errand.digest, None)
+        if hashlib.sha256(answer.body).hexdigest() != errand.digest:
+            log.error("the server sent another pilot than it ordered: this one stays digest=%s", errand.digest)
+            return Fetched(errand.digest, False)
+        return Fetched(errand.digest, True, answer.body)
 
 
-def read_answer(status: int, body: bytes, seq: int) -> Event:
+def read_answer(answer: Answer, seq: int) -> Event:
     """What an answer means; anything that is not understood is no answer."""
-    if not 200 <= status < 300:
-        code, words = read_error(body)
-        log.info("refused seq=%d status=%d code=%s message=%s", seq, status, code, words)
-        return _CODES.get(code, NoAnswer)(seq)
+    if not 200 <= answer.status < 300:
+        return _read_refusal(answer, seq)
     kind: type[Union[Registered, Reply]] = Reply if seq else Registered
     try:
-        message = codec.decode(kind, body)
+        message = codec.decode(kind, answer.body)
         for lease in message.leases if isinstance(message, Reply) else ():
             parse_attempt(lease.attempt)  # names files later
     except ShoalError as error:
@@ -257,21 +288,44 @@ def read_answer(status: int, body: bytes, seq: int) -> Event:
     return Answered(message)
 
 
+def _read_refusal(answer: Answer, seq: int) -> Event:
+    code, words = read_error(answer.body)
+    log.info("refused seq=%d status=%d code=%s message=%s", seq, answer.status, code, words)
+    if answer.status in (429, 503):
+        return NoAnswer(seq, answer.after)
+    if not seq:
+        return NoAnswer(0)
+    if answer.status == 401:
+        return Disowned(seq)
+    if answer.status == 403 and code == "revoked":
+        return Leave(f"the server refused this pilot: {words}", now=True, mute=True)
+    if answer.status in _NEVER:
+        return Rejected(seq)
+    return _CODES.get(code, NoAnswer)(seq)
+
+
 def read_error(body: bytes) -> tuple[str, str]:
     """(code, words) of an error answer, whatever it holds."""
     try:
         error = json.loads(body)["error"]
-        return echo(str(error.get("code", ""))), echo(str(error.get("message", "")))
+        return echo(str(error.get("code", ""))), echo(redact(str(error.get("message", ""))))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "", echo(body[:200].decode("utf-8", "replace"))
+        return "", echo(redact(body[:200].decode("utf-8", "replace")))
+
+
+def read_after(text: Optional[str]) -> Optional[float]:
+    """Seconds of a Retry-After header, within bounds; None where it names none."""
+    if text is None or not text.strip().isdigit():
+        return None
+    return min(MOST_AFTER, max(LEAST_AFTER, float(text)))
 
 
 def tell_unfit(place: Place, message: Register, timeout: float = 5.0) -> bool:
     """Say once that this host is unfit; nobody waits long for it, and it may fail."""
     line = Line(place)
     try:
-        status, _ = line.post("/v1/pilots", codec.encode(message), timeout, timeout)
-    except (OSError, http.client.HTTPException, NoPlace):
+        status = line.enrol(codec.encode(message), timeout, timeout).status
+    except (OSError, http.client.HTTPException, NoPlace, WrongServer):
         return False
     finally:
         line.drop()

@@ -123,13 +123,13 @@ class FileSource:
         except OSError as error:
             raise Refused(f"cannot read {echo(str(path))}: {error.strerror}", code="unreadable") from None
 
-    def events(self, run: str = "") -> Iterator[Json]:
-        """The journal from its beginning (or what is kept of it) to now."""
-        number, after = parse_run(run) if run else None, 0
+    def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
+        """The journal (or what is kept of it) to now."""
+        number = parse_run(run) if run else None
         while True:
             try:
                 with self._explained():
-                    page = self._reader.events(after=after, run=number)
+                    page = self._reader.events(after=after, run=number, kinds=kinds or None)
             except Gone as gone:
                 after = gone.oldest - 1
                 continue

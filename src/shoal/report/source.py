@@ -16,7 +16,7 @@ from shoal.client.embedded import Say, running, state_dir
 from shoal.model.errors import Conflict, NotFound, echo
 from shoal.model.ids import run_text
 from shoal.model.layout import DATABASE
-from shoal.model.limits import MAX_PAGE
+from shoal.model.limits import MAX_LOOK, MAX_PAGE
 from shoal.model.spec import Spec
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ class Source(Protocol):
     def rows(self, run: str, states: Sequence[str] = ()) -> Iterator[Json]: ...
     def task(self, task: str) -> Json: ...
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes: ...
-    def events(self, run: str = "") -> Iterator[Json]: ...
+    def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]: ...
     def pilots(self, state: str = "") -> Json: ...
     def why(self, target: str) -> Json: ...
 
@@ -46,7 +46,6 @@ class HttpSource:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.task = client.task
-        self.logs = client.logs
         self.pilots = client.pilots
         self.why = client.why
 
@@ -77,19 +76,29 @@ class HttpSource:
             yield from page["tasks"]
             after = page["next"]
 
-    def events(self, run: str = "") -> Iterator[Json]:
-        """The journal from its beginning to now."""
-        after = 0
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
+        """What there is of a stream now."""
+        part = self.client.logs(task, stream, attempt)
+        parts = [part.data]
+        while part.data and part.more:
+            part = self.client.logs(task, stream, attempt, part.next)
+            parts.append(part.data)
+        return b"".join(parts)
+
+    def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
+        """The journal to where it ends now."""
         while True:
             try:
-                events = self.client.events(after, run)["events"]
+                page = self.client.events(after, run, kinds=kinds)
             except Conflict as error:
                 after = oldest_of(error) - 1  # the beginning is pruned: from what is kept
                 continue
-            if not events:
+            yield from page["events"]
+            # A page is full, or the server looked through MAX_LOOK events for it, or the journal ends there. On a busy
+            # server there is always a little more, of others or of other kinds: the first end is the end.
+            if len(page["events"]) < MAX_PAGE and page["last"] - after < MAX_LOOK:
                 return
-            yield from events
-            after = events[-1]["seq"]
+            after = page["last"]
 
 
 class EmptySource:
@@ -125,7 +134,7 @@ class EmptySource:
         """Not there."""
         raise _nothing(task)
 
-    def events(self, run: str = "") -> Iterator[Json]:
+    def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
         """None."""
         return iter(())
 
@@ -158,7 +167,7 @@ def open_source(server: str | None = None, say: Say | None = None) -> Source:
 def source_of(target: Target, say: Say | None = None) -> Source:
     """The source that a target stands for; starts nothing."""
     if target.url is not None:
-        return HttpSource(Client(target.url, target.token))
+        return HttpSource(Client(target.url, target.token, target.ca))
     state = state_dir(say)
     client = running(state)
     return HttpSource(client) if client is not None else open_file(state)

@@ -1,373 +1,275 @@
-"""The HTTP edge: routes, the token, bounds, and the one place where errors become status codes [docs/reference/http.md]."""
+"""The HTTP edge: every request passes here once, in this order: manners, who calls, how often, what they may; then its handler.
+
+Errors become answers here and nowhere else [docs/reference/http.md].
+"""
 
 from __future__ import annotations
 
-import hmac
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
-from shoal.db.endings import ending_of
-from shoal.db.reader import Gone
-from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
-from shoal.engine.commands import Cancel, Drain, Enrol, Retry
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, echo
-from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
-from shoal.model.layout import LOG_MARK, LOGS, log_name
-from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_SPECS
-from shoal.model.quantities import many, parse_duration, parse_size
-from shoal.server.retention import prune
-from shoal.server.service import Service
-from shoal.server.submit import submit
-from shoal.wire import codec, codec_fast
-from shoal.wire.messages import Exchange, Register
+from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
+from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
+from shoal.model.ids import is_pilot, parse_run, parse_target, parse_task
+from shoal.server.access import Caller, unauthorised
+from shoal.server.call import Call, answer, refusal
+from shoal.server.door import peer_name
+from shoal.server.gate import Gate
+from shoal.server.house import House
+from shoal.server.on_events import Events
+from shoal.server.on_logs import Logs
+from shoal.server.on_people import People
+from shoal.server.on_pilots import Pilots
+from shoal.server.on_runs import Runs
+from shoal.server.on_server import OnServer
+from shoal.server.routes import ROUTES, Route
+from shoal.wire.join import SERVER_NAME
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MAX_WAIT = 30.0
-_STATUS: list[tuple[type[ShoalError], int]] = [
-    (NotFound, 404),
-    (Gone, 410),
-    (Conflict, 409),
-    (TooLarge, 413),
-    (Refused, 403),
-]
-# Codes whose status is not their type's.
-_CODES = {
-    "bad_json": 400, "empty_body": 400, "want_object": 400, "duplicate_key": 400, "not_finite": 400, "number_too_long": 400,
-    "too_deep": 400, "bad_utf8": 400, "encoding_refused": 415, "want_json": 415, "unauthorised": 401, "disk_full": 507,
-}  # fmt: skip
+MAX_URL = 8_190
+_LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
+_SAFE = ("GET", "HEAD")
 
 
-def status_of(error: ShoalError) -> int:
-    """The status code of an error."""
-    if error.code in _CODES:
-        return _CODES[error.code]
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
-
-
-def answer(data: Any, status: int = 200) -> web.Response:
-    """Data as a JSON response."""
-    return web.Response(body=codec_fast.encode(data), status=status, content_type="application/json")
-
-
-def refusal(error: ShoalError) -> web.Response:
-    """An error as a JSON response [promises E]."""
-    body = {"error": {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}}
-    return answer(body, status_of(error))
-
-
-def make_app(service: Service, token: str, stop: Callable[[], None]) -> web.Application:
+def make_app(house: House) -> web.Application:
     """The application with all routes."""
-    edge = Edge(service, stop)
+    parts = {
+        "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
+        "house": OnServer(house),
+    }  # fmt: skip
+    edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            if request.path != "/v1/health":
-                _check_token(request, token)
-            _check_head(request)
-            return await handler(request)
-        except ShoalError as error:
-            return refusal(error)
-        except web.HTTPRequestEntityTooLarge:
-            return refusal(TooLarge("the body is too large", hint=f"at most {MAX_BODY} bytes"))
-        except web.HTTPException as error:
-            code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
-            return answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
-        except Exception:
-            log.exception("method=%s path=%s failed", request.method, echo(request.path))
-            return answer(
-                {"error": {"code": "internal", "message": "a defect in the server", "field": "", "hint": ""}}, 500
-            )
+    async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await edge.pass_through(request, handler)
 
-    app = web.Application(middlewares=[guard], client_max_size=MAX_BULK_BODY)
-    app.add_routes(
-        [
-            web.get("/v1/health", edge.health),
-            web.post("/v1/prune", edge.prune),
-            web.get("/v1/server", edge.server),
-            web.post("/v1/server/stop", edge.stop),
-            web.post("/v1/runs", edge.submit),
-            web.get("/v1/runs", edge.runs),
-            web.get("/v1/runs/{run}", edge.run),
-            web.get("/v1/runs/{run}/tasks", edge.tasks),
-            web.get("/v1/tasks/{task}", edge.task),
-            web.get("/v1/tasks/{task}/logs", edge.logs),
-            web.get("/v1/why/{target}", edge.why),
-            web.post("/v1/cancel", edge.cancel),
-            web.post("/v1/retry", edge.retry),
-            web.get("/v1/events", edge.events),
-            web.get("/v1/pilots", edge.pilots),
-            web.post("/v1/pilots", edge.enrol),
-            web.post("/v1/pilots/drain", edge.drain),
-            web.post("/v1/pilots/{pilot}/exchange", edge.exchange),
-        ]
-    )
+    app = web.Application(middlewares=[pass_through], client_max_size=0)
+    for route in ROUTES:
+        module, _, method = route.handler.partition(".")
+        app.router.add_route(route.method, route.path, _bind(route, getattr(parts[module], method)))
     return app
 
 
-def _check_token(request: web.Request, token: str) -> None:
-    said = request.headers.get("Authorization", "")
-    if not hmac.compare_digest(said.encode("utf-8", "replace"), f"Bearer {token}".encode()):
-        raise Refused("the token is missing or wrong", code="unauthorised", hint="send Authorization: Bearer TOKEN")
+def _bind(route: Route, method: Callable[[Call], Awaitable[web.StreamResponse]]) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await method(request["call"])
+
+    return handle
 
 
-def _check_head(request: web.Request) -> None:
-    if request.method not in ("POST", "PUT"):
-        return
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise BadInput("compressed bodies are not taken", code="encoding_refused")
-    if request.content_type != "application/json":
-        raise BadInput("the body must be JSON", code="want_json", hint="send Content-Type: application/json")
-    most = MAX_BULK_BODY if request.path == "/v1/runs" else MAX_BODY
-    if request.content_length is not None and request.content_length > most:
-        raise TooLarge(f"{request.content_length} bytes", hint=f"at most {most}")
+class _Edge:
+    def __init__(self, house: House, routes: dict[tuple[str, str], Route]) -> None:
+        self.house, self.routes = house, routes
 
-
-def _number(request: web.Request, name: str, default: int, low: int, high: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not text.lstrip("-").isdigit() or len(text) > 18 or not low <= int(text) <= high:
-        raise BadInput(f"{echo(text)!r} is out of range", code="range", field=name, hint=f"{low} to {high}")
-    return int(text)
-
-
-class Edge:
-    """One method a route."""
-
-    def __init__(self, service: Service, stop: Callable[[], None]) -> None:
-        self.service, self._stop = service, stop
-
-    async def _body(self, request: web.Request) -> dict[str, Any]:
-        data = codec.parse(await request.read())
-        if not isinstance(data, dict):
-            raise BadInput("expected an object", code="want_object")
-        self.service.last_request = self.service.clock()
-        return data
-
-    # --- the server itself
-    async def health(self, request: web.Request) -> web.Response:
-        """Is someone there?"""
-        return answer({"ok": True})
-
-    async def server(self, request: web.Request) -> web.Response:
-        """What this server is and does."""
-        return answer({**await self.service.look(lambda r: r.server_facts()), **self.service.facts()})
-
-    async def stop(self, request: web.Request) -> web.Response:
-        """End this server; what runs goes on and comes back to the next one."""
-        self._stop()
-        return answer({"stopping": True})
-
-    async def prune(self, request: web.Request) -> web.Response:
-        """Delete old events and logs now."""
-        body = await self._body(request)
-        age = parse_duration(body.get("older_than", KEEP_SECONDS), "older_than")
-        return answer(await prune(self.service, age, parse_size(body.get("keep", KEEP_BYTES), "keep")))
-
-    # --- runs and tasks
-    async def submit(self, request: web.Request) -> web.Response:
-        """Accept a run."""
-        return answer(await submit(self.service, await self._body(request)))
-
-    async def runs(self, request: web.Request) -> web.Response:
-        """List runs, newest first."""
-        limit = _number(request, "limit", 50, 1, MAX_PAGE)
-        before = parse_run(request.query["before"]) if "before" in request.query else None
-        query = request.query
-        state: Any = query.get("state")  # the reader refuses what it does not know
-        found = await self.service.look(
-            lambda r: r.runs(limit=limit, before=before, state=state, name=query.get("name"), owner=query.get("owner"))
-        )
-        for row in found:
-            self._overlay(row)
-        return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
-
-    async def run(self, request: web.Request) -> web.Response:
-        """One run whole, but for its tasks."""
-        return answer(await self._run(parse_run(request.match_info["run"])))
-
-    async def _run(self, number: int) -> dict[str, Any]:
-        found = await self.service.look(lambda r: {**(r.run(number) or {}), "spans": r.spans(number)})
-        if "run" not in found:
-            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-        return self._overlay(found)
-
-    def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
-        """How many of a run's tasks are with pilots now: the row is written only when a task ends."""
-        run = self.service.engine.state.runs.get(row["run"])
-        if run is not None:
-            row["counts"]["live"] = run.live
-        return row
-
-    async def _total(self, number: int) -> int:
-        """How many tasks a run has; without its arrays, which may be ten thousand."""
-        found = await self.service.look(lambda r: r.runs(limit=1, before=number + 1))
-        if not found or found[0]["run"] != number:
-            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-        return int(found[0]["total"])
-
-    async def _check_task(self, task: TaskId) -> None:
-        total = await self._total(task.run)
-        if task.element > total:
-            raise NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {many(total, 'task')}")
-
-    async def tasks(self, request: web.Request) -> web.Response:
-        """Rows of a run's tasks, a page at a time."""
-        number = parse_run(request.match_info["run"])
-        limit = _number(request, "limit", MAX_PAGE, 1, MAX_PAGE)
-        after = _number(request, "after", 0, 0, 10**18)
-        states = request.query["state"].split(",") if "state" in request.query else None
-        await self._total(number)
-        rows = await self.service.look(lambda r: r.tasks(number, after=after, limit=limit, states=states))
-        return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
-
-    async def task(self, request: web.Request) -> web.Response:
-        """One task with its history."""
-        task = parse_task(request.match_info["task"])
-        run = await self._run(task.run)
-        arrays = [a for a in run["arrays"] if a["first"] <= task.element < a["first"] + a["count"]]
-        if not arrays:
-            raise NotFound(
-                f"there is no task {task}", code="unknown_task", hint=f"the run has {many(run['total'], 'task')}"
-            )
-        row, events = await self.service.look(lambda r: (r.task(*task), r.history(*task)))
-        spans = [s for s in run["spans"] if s["low"] <= task.element < s["high"]]
-        live = self.service.engine.state.runs.get(task.run)
-        array = live.array_of(task.element) if live is not None else None
-        state = array.state_of(task.element) if array is not None else None
-        said = str(state) if state is not None else (row or (spans or [{"state": "ready"}])[0])["state"]
-        return answer(
-            {"run": run, "array": arrays[0], "task": row, "span": (spans or [None])[0], "state": said, "events": events}
-        )
-
-    async def logs(self, request: web.Request) -> web.Response:
-        """A stream of an attempt, as text."""
-        task = parse_task(request.match_info["task"])
-        stream = request.query.get("stream", "stdout")
-        if stream not in ("stdout", "stderr"):
-            raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
-        await self._check_task(task)
-        row = await self.service.look(lambda r: r.task(*task))
-        if row is not None and row["reused"]:
-            task = parse_task(row["reused"])
-            row = await self.service.look(lambda r: r.task(*task))
-        number = _number(request, "attempt", row["attempt"] if row is not None else 1, 1, 10**9)
-        path = self.service.state_dir / LOGS / log_name(task.run, task.element, number, stream)
+    async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """One request, from its first check to its line in the audit."""
+        house, began = self.house, self.house.service.clock()
+        house.door.entered(request)
+        route = self._route(request)
+        caller: Caller | None = None
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            data = b""  # empty streams leave no file
-        return web.Response(body=data, content_type="text/plain", headers={"X-Content-Type-Options": "nosniff"})
-
-    async def why(self, request: web.Request) -> web.Response:
-        """Why something is where it is."""
-        text = request.match_info["target"]
-        target = text if is_pilot(text) else parse_target(text)
-        if not isinstance(target, str):
-            await (self._total(target) if isinstance(target, int) else self._check_task(target))
-        over = await self.service.look(lambda r: ending_of(r, target))
-        if over is not None:
-            return answer({"target": text, **over})
-        state, reasons = self.service.engine.why(target, self.service.clock())
-        return answer({"target": text, "state": state, "reasons": reasons})
-
-    async def cancel(self, request: web.Request) -> web.Response:
-        """Cancel runs and tasks."""
-        targets = await self._targets(request)
-        return answer(await self.service.command(Cancel(tuple(targets))))
-
-    async def retry(self, request: web.Request) -> web.Response:
-        """Make tasks that did not succeed ready again."""
-        targets = await self._targets(request)
-        count = 0
-        async with self.service.retrying:
-            for target in targets:
-                run, element = (target, None) if isinstance(target, int) else target
-                loaded, (rows, spans) = await self.service.writer.ask(
-                    lambda db, n=run, e=element: (db.load_run(n), db.failed_rows(n, e))  # type: ignore[misc]  # bound now
-                )
-                if loaded is not None:
-                    self.service.engine.load(*loaded)
-                    result = await self.service.command(Retry(run, tuple(rows), tuple(spans)))
-                    count += result["tasks"]
-        return answer({"tasks": count})
-
-    async def _targets(self, request: web.Request) -> list[int | TaskId]:
-        body = await self._body(request)
-        said = body.get("targets")
-        if not isinstance(said, list) or not said or len(said) > MAX_SPECS or not all(isinstance(t, str) for t in said):
-            raise BadInput(
-                "expected a list of runs and tasks", code="required", field="targets", hint='e.g. ["r12", "r13.4"]'
+            caller, response = await self._answer(request, route, handler)
+        except ShoalError as error:
+            caller = request.get("caller")
+            response = refusal(error)
+            house.metrics.refused(error.code)
+        except web.HTTPException as error:
+            code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
+            response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
+            response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
+        except Exception:
+            log.exception("method=%s path=%s failed", request.method, echo(request.path))
+            response = answer(
+                {"error": {"code": "internal", "message": "a defect in the server", "field": "", "hint": ""}}, 500
             )
-        targets = [parse_target(text) for text in said]
-        for target in targets:
-            await (self._total(target) if isinstance(target, int) else self._check_task(target))
-        return targets
+        finally:
+            house.door.left(request)
+        response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [D1]
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Cache-Control"] = "no-store"
+        name = route.path if route is not None else "other"
+        house.metrics.answered(name, response.status, house.service.clock() - began)
+        self._audit(route, caller, request, response.status)
+        return response
 
-    async def events(self, request: web.Request) -> web.Response:
-        """The journal from a place on; waits for news if there is none."""
-        after = _number(request, "after", 0, 0, 10**18)
-        limit = _number(request, "limit", MAX_PAGE, 1, MAX_PAGE)
-        wait = min(float(_number(request, "wait", 0, 0, 3600)), MAX_WAIT)
-        run = parse_run(request.query["run"]) if "run" in request.query else None
-        kinds = request.query["kind"].split(",") if "kind" in request.query else None
-        end = self.service.clock() + wait
-        while True:
-            # The end first: an event committed between the two questions must not be stepped over.
-            last, found = await self.service.look(
-                lambda r: (r.last_seq(), r.events(after=after, limit=limit, run=run, kinds=kinds))
+    async def _answer(
+        self, request: web.Request, route: Route | None, handler: Handler
+    ) -> tuple[Caller | None, web.StreamResponse]:
+        self._check_manners(request)
+        if route is not None and route.rule == "public":
+            request["call"] = Call(request, route, Caller(""), lambda: None, lambda: Caller(""))
+            return None, await handler(request)
+        caller = self._authenticate(request, route)
+        request["caller"] = caller
+        if not caller.is_claim and not self.house.door.known(request, _key(caller)):
+            raise TooBusy("too many connections with this token", after=2.0, hint="close some")
+        if route is None:
+            return caller, await handler(request)  # aiohttp's 404 or 405
+        wait = self.house.gate.admit(_kind(caller), _key(caller), self.house.service.clock())
+        if wait > 0.0:
+            raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
+        work = _Work(self.house.gate, caller)
+        try:
+            self._authorise(route, caller)
+            call = request["call"] = Call(request, route, caller, work.rest, lambda: self._again(request, route))
+            self._check_object(call)
+            return caller, await handler(request)
+        finally:
+            work.rest()
+
+    def _route(self, request: web.Request) -> Route | None:
+        resource = request.match_info.route.resource
+        return self.routes.get((request.method, resource.canonical)) if resource is not None else None
+
+    # --- manners
+    def _check_manners(self, request: web.Request) -> None:
+        """Paths that mean one thing, hosts that are us, no other site's pages [E71-E73]."""
+        if request.version < HttpVersion10:
+            raise web.HTTPBadRequest(reason="not HTTP: no version")
+        raw = request.raw_path
+        path = raw.partition("?")[0]
+        if (
+            len(raw) > MAX_URL
+            or "//" in path
+            or "%00" in raw
+            or "\\" in raw
+            or ".." in path.lower().replace("%2e", ".")
+        ):
+            raise BadInput("this path means nothing here", code="bad_path")
+        if not self._is_ours(request.host):
+            raise Refused(
+                f"{echo(request.host)} is not this server", code="wrong_host", hint="use the server's own address"
             )
-            left = end - self.service.clock()
-            if found or left <= 0:
-                return answer({"events": found, "last": found[-1]["seq"] if len(found) == limit else max(last, after)})
-            await self.service.news(left)
+        origin = request.headers.get("Origin", f"://{request.host}")  # only browsers send it
+        if request.method not in _SAFE and origin.partition("://")[2].lower() != request.host.lower():
+            raise Refused("a request from another site", code="bad_origin")
 
-    # --- pilots
-    async def pilots(self, request: web.Request) -> web.Response:
-        """List pilots, newest first, with what those that live hold."""
-        limit, state = _number(request, "limit", MAX_PAGE, 1, MAX_PAGE), request.query.get("state")
-        rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state))
-        living = self.service.engine.state.pilots
-        for row in rows:
-            pilot = living.get(row["pilot"])
-            row["live"] = len(pilot.live) if pilot is not None else 0
-            row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
-            row["suspect"] = pilot.suspect if pilot is not None else False
-            row["seen"] = pilot.seen if pilot is not None else row["ended"]
-            row["state"] = str(pilot.state) if pilot is not None else row["state"]
-            for secret in ("session", "former", "identity"):
-                del row[secret]
-        return answer({"pilots": rows})
+    def _is_ours(self, host: str) -> bool:
+        """Names must be ours, against rebinding; an address cannot be rebound [S15]."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
+        except ValueError:
+            return False
+        return name in _LOCAL_NAMES or name in self.house.names or _is_address(name)
 
-    async def enrol(self, request: web.Request) -> web.Response:
-        """Take a pilot in."""
-        said = codec_fast.decode(Register, await request.read())
-        registered = await self.service.command(Enrol(said, self.service.owner, said.site or "local"))
-        logs = self.service.state_dir / LOGS
-        return answer({**vars(registered), "log_dir": str(logs), "log_mark": LOG_MARK})
+    # --- who calls
+    def _again(self, request: web.Request, route: Route) -> Caller:
+        """The caller once more, after a body that may have taken half a minute to come: what was revoked meanwhile is.
+        Sessions are the engine's matter, which looks at them when it acts."""
+        caller: Caller = request["caller"]
+        if caller.kind != SESSION:
+            caller = request["caller"] = self._authenticate(request, route)
+            self._authorise(route, caller)
+        return caller
 
-    async def drain(self, request: web.Request) -> web.Response:
-        """Ask pilots to end."""
-        body = await self._body(request)
-        names = body.get("pilots", [])
-        if not isinstance(names, list) or not all(isinstance(n, str) and is_pilot(n) for n in names):
-            raise BadInput("expected a list of pilots", code="wrong_type", field="pilots", hint='e.g. ["p3f9c"]')
-        unknown = [n for n in names if n not in self.service.engine.state.pilots]
-        if unknown:
-            raise NotFound(f"no pilot {unknown[0]} is connected", code="unknown_pilot", hint="see `shoal pilots`")
-        why = str(body.get("why") or "drained by the user")[:200]
-        return answer(await self.service.command(Drain(tuple(names), why)))
+    def _authenticate(self, request: web.Request, route: Route | None) -> Caller:
+        house, address = self.house, request.remote or "local"
+        now = house.service.clock()
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        try:
+            if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
+                raise unauthorised()
+            caller = house.access.check(secret, now, address)
+            if caller.kind == SESSION:
+                caller = self._session(caller, request)
+            if caller.is_claim and (route is None or route.rule != "pilot"):
+                raise unauthorised()  # anyone can make up a session
+            return caller
+        except Refused:
+            wait = house.gate.admit("unknown", address, now)
+            if wait > 0.0:
+                raise TooBusy("too many wrong tokens from here", after=wait) from None
+            raise
 
-    async def exchange(self, request: web.Request) -> web.Response:
-        """A pilot's exchange."""
-        said = codec_fast.decode(Exchange, await request.read())
-        if said.pilot != request.match_info["pilot"]:
-            raise BadInput("the path names another pilot", code="range", field="pilot")
-        reply = await self.service.exchange(said)
-        self.service.keep_tails(said)
-        return answer(reply)
+    def _session(self, caller: Caller, request: web.Request) -> Caller:
+        """A pilot's session, bound to the certificate that the pilot was given with it [S3]. One that no living pilot
+        has stays a mere claim, with which one can only be told to enrol again."""
+        tls = request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
+        peer = peer_name(request.transport)
+        state = self.house.service.engine.state
+        pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
+        if pilot is None:
+            return Caller(SESSION, secret=caller.secret, address=caller.address, tls=tls, peer=peer)
+        if tls and peer != pilot.name:
+            raise unauthorised()
+        return Caller(
+            SESSION, pilot.owner, pilot.group, token=pilot.token, site=pilot.site, pilot=pilot.name, secret=caller.secret,
+            address=caller.address, tls=tls, peer=peer,
+        )  # fmt: skip
+
+    # --- what they may
+    def _authorise(self, route: Route, caller: Caller) -> None:
+        if caller.kind not in route.kinds:
+            raise Refused(
+                f"not with a token of kind {caller.kind}", code="forbidden", hint=f"use {' or '.join(route.kinds)}"
+            )
+        if caller.kind != SUBMIT:
+            return
+        if route.scope and route.scope not in caller.scopes and not (caller.is_admin and route.scope != "admin"):
+            raise Refused(
+                f"this token has no scope {route.scope}", code="forbidden", hint="make one: `shoal token new --scope`"
+            )
+        if route.rule == "admin" and not caller.is_admin:
+            raise Refused("only an administrator may", code="forbidden")
+
+    def _check_object(self, call: Call) -> None:
+        """The thing in the path must be the caller's; another's is not there [I16]."""
+        rule, house = call.route.rule, self.house
+        if rule == "run":
+            house.check_run(call.caller, parse_run(call.word("run")))
+        elif rule == "task":
+            house.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
+        elif rule == "target":
+            text = call.word("target")
+            if is_pilot(text):
+                house.check_pilot(call.caller, text)
+            else:
+                target = parse_target(text)
+                house.check_run(call.caller, target if isinstance(target, int) else target.run, text)
+
+    # --- afterwards
+    def _audit(self, route: Route | None, caller: Caller | None, request: web.Request, status: int) -> None:
+        if route is None or route.rule == "public":
+            return
+        now, what = self.house.service.clock(), f"{route.method} {route.path}"
+        address = request.remote or "local"
+        outcome = "ok" if status < 400 else str(status)
+        if route.acts and caller is not None and status not in (401, 429):
+            self.house.access.note(caller, what, request.get("about", ""), outcome, now)
+        else:
+            self.house.access.count(caller, what, outcome, now, address)
+
+
+class _Work:
+    """One request in work; one that begins to wait for news is none any more."""
+
+    def __init__(self, gate: Gate, caller: Caller) -> None:
+        self._gate, self._kind, self._key, self._done = gate, _kind(caller), _key(caller), False
+
+    def rest(self) -> None:
+        """It is answered, or waits; told twice is told once."""
+        if not self._done:
+            self._done = True
+            self._gate.done(self._kind, self._key)
+
+
+def _kind(caller: Caller) -> str:
+    """Whose measure a request is counted by: who only claims a session is one of those who want to come in."""
+    return ENROL if caller.is_claim else caller.kind
+
+
+def _key(caller: Caller) -> str:
+    return caller.pilot or caller.token or caller.address
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -10,44 +10,42 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.engine.commands import Bury
 from shoal.model.layout import SERVER_FILE
+from shoal.server.house import PILOT_ZIP
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
-PID_FILE, ZIP, PILOT_LOG = "pilot.pid", "pilot.pyz", "pilot.log"
+PID_FILE, ZIP, PILOT_LOG = "pilot.pid", PILOT_ZIP, "pilot.log"
 LOG_KEPT = 1024 * 1024
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that ended badly
+
+
+@dataclass(frozen=True)
+class Manners:
+    """What the server changed for itself and its pilot gets as the person had it: tasks run as by hand."""
+
+    umask: int
+    files: int  # the soft limit of open files: some programs still use `select`, which breaks above 1,024
 
 
 class LocalPilot:
     """Keeps one pilot on this machine while there is work."""
 
-    def __init__(self, service: Service, umask: int) -> None:
-        self._umask = umask  # the user's own: tasks make files as by hand
+    def __init__(self, service: Service, manners: Manners, building: asyncio.Future[None]) -> None:
+        self._manners = manners
         self.service = service
         self._dir: Path = service.state_dir
         self._process: asyncio.subprocess.Process | None = None
         self._failures = 0
         self._next = 0.0
         self._log_from = 0  # where the words of the present pilot begin
-        self._building: asyncio.Task[None] | None = asyncio.ensure_future(self._build())
-
-    async def _build(self) -> None:
-        """Make the zip by a process of its own: the server never imports the pilot."""
-        target = self._dir / ZIP
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "shoal.pilot.build", str(target),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, words = await process.communicate()
-        if process.returncode:
-            self.service.engine.state.trouble = (
-                f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
-            )
+        self._building: asyncio.Future[None] | None = building  # of the pilot's zip
 
     async def look(self) -> None:
         """Called now and then: bury a dead pilot, start one if one is needed."""
@@ -108,10 +106,14 @@ class LocalPilot:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", str(self._dir / ZIP), "--server-file", str(self._dir / SERVER_FILE),
-                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/", umask=self._umask,
+                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
+                umask=self._manners.umask,
             )  # fmt: skip
         finally:
             os.close(words)
+        with contextlib.suppress(ProcessLookupError):
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._manners.files, hard))
         (self._dir / PID_FILE).write_text(str(self._process.pid))
         log.info("local pilot pid=%d", self._process.pid)
 

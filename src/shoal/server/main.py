@@ -1,4 +1,4 @@
-"""The server's front door: state directory, database, address and token, loops, and a clean end."""
+"""The server's front door: state directory, database, addresses and tokens, loops, and a clean end."""
 
 from __future__ import annotations
 
@@ -9,23 +9,34 @@ import getpass
 import json
 import logging
 import os
-import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.web_server import Server
 
+from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
+from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.layout import DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
 from shoal.model.timing import Timing
+from shoal.server.access import Access
+from shoal.server.door import Bounds, Door, raise_file_limit, room_for
+from shoal.server.gate import Gate
+from shoal.server.house import House
 from shoal.server.http import make_app
-from shoal.server.local import LocalPilot
+from shoal.server.listen import PORT, bind, names_of, parse_address, reached_by
+from shoal.server.local import LocalPilot, Manners
+from shoal.server.local_tokens import local_tokens, write_private
+from shoal.server.metrics import Metrics
+from shoal.server.pilot_zip import build_pilot
 from shoal.server.retention import prune
 from shoal.server.service import Service
 
@@ -33,7 +44,10 @@ log = logging.getLogger(__name__)
 TICK = 0.2
 LINGER = 60.0  # an embedded server ends so long after its last work
 PRUNE_EVERY = 3600.0
-PORT = 8443
+KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
+AUDIT_EVERY = 20.0
+LAG_EVERY = 0.1
+SWITCH = 0.0005
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -41,7 +55,16 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="shoal.server", description="The Shoal server.")
     parser.add_argument("--state", required=True, help="directory of the database, logs and address file")
     parser.add_argument("--embedded", action="store_true", help="one user's server: own pilot, ends when idle")
-    parser.add_argument("--port", type=int, help=f"port on 127.0.0.1 (default: {PORT}; embedded: any free one)")
+    parser.add_argument(
+        "--port", type=int, help=f"port on 127.0.0.1 (default: {PORT}; embedded, or with --listen: any free one)"
+    )
+    parser.add_argument(
+        "--listen", action="append", default=[], metavar="HOST:PORT", help="also over TLS, for other hosts"
+    )
+    parser.add_argument(
+        "--address", action="append", default=[], metavar="HOST:PORT", help="how others reach it, for join strings"
+    )
+    parser.add_argument("--new-ca", action="store_true", help="throw the old certificates away: every join string ends")
     parser.add_argument("--linger", type=float, default=LINGER, help="embedded: seconds to stay after the last work")
     parser.add_argument(
         "--pilot", action=argparse.BooleanOptionalAction, default=None, help="keep a pilot on this machine"
@@ -51,11 +74,26 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+class Redacted(logging.Formatter):
+    """Whatever is logged, a traceback too, no secret is in it [S12]."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line without secrets."""
+        return redact(super().format(record))
+
+
 def main() -> int:
     """Run a server until it is told to end or has nothing more to do."""
     chosen = parse(sys.argv[1:])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("aiohttp.server").setLevel(
+        logging.CRITICAL
+    )  # it would log each malformed request with a traceback
+    # The event loop gives the interpreter up at each system call; with the default of 5 ms it would then wait that
+    # long for a thread that reads or writes rows, each time.
+    sys.setswitchinterval(SWITCH)
     umask = os.umask(0o077)
     try:
         return asyncio.run(serve(chosen, umask))
@@ -67,6 +105,49 @@ def main() -> int:
 async def serve(chosen: argparse.Namespace, umask: int) -> int:
     """Open, serve, close."""
     state_dir = Path(chosen.state).absolute()
+    listens = [parse_address(text, "--listen") for text in chosen.listen]
+    extra = [parse_address(text, "--address") for text in chosen.address]
+    _make_state(state_dir)
+    timing = _timing(chosen.timing)
+    before, files = raise_file_limit()
+    database = Database.open(state_dir / DATABASE, durability=chosen.durability)
+    people = database.people(time.time())
+    service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own")
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        service.loop.add_signal_handler(number, ended.set)
+    door = Door(Bounds(total=room_for(files)))
+    house = House(
+        service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set
+    )
+    runner = web.AppRunner(
+        make_app(house), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
+        auto_decompress=False,
+    )  # fmt: skip
+    await runner.setup()
+    listeners: list[asyncio.Server] = []
+    try:
+        assert runner.server is not None
+        port = await _open_doors(house, runner.server, chosen, listens, extra, listeners)
+        owner = service.engine.state.keeper = getpass.getuser()
+        _tell_address(house, port, owner)
+        log.info(
+            "listening port=%d addresses=%s incarnation=%d", port, house.addresses, service.engine.state.incarnation
+        )
+        await _live(house, chosen, ended, Manners(umask, before), lambda: _tell_address(house, port, owner))
+    finally:
+        _forget_address(state_dir)
+        for listener in listeners:
+            listener.close()
+        service.hang_up()
+        await runner.cleanup()
+        door.close()
+        house.access.flush(service.clock())
+        await service.close()
+    return 0
+
+
+def _make_state(state_dir: Path) -> None:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (LOGS, ENVIRONMENTS):
@@ -78,38 +159,64 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
             code="bad_state_dir",
             hint="choose one with --state",
         ) from None
-    timing = _timing(chosen.timing)
-    database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    service = Service(database, state_dir, timing, getpass.getuser(), "embedded" if chosen.embedded else "own")
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        service.loop.add_signal_handler(number, ended.set)
-    token = _token(state_dir)
-    runner = web.AppRunner(
-        make_app(service, token, ended.set), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0
-    )
-    await runner.setup()
-    try:
-        port = await _listen(runner, chosen, state_dir)
-        address = {"url": f"http://127.0.0.1:{port}", "token": token, "pid": os.getpid()}
-        _write_private(state_dir / SERVER_FILE, json.dumps(address))
-        log.info("listening url=%s incarnation=%d", address["url"], service.engine.state.incarnation)
-        await _live(service, chosen, ended, umask)
-    finally:
-        _forget_address(state_dir)
-        service.hang_up()
-        await runner.cleanup()
-        await service.close()
-    return 0
 
 
-async def _live(service: Service, chosen: argparse.Namespace, ended: asyncio.Event, umask: int) -> None:
+async def _open_doors(
+    house: House,
+    server: Server,
+    chosen: argparse.Namespace,
+    listens: list[tuple[str, int]],
+    extra: list[tuple[str, int]],
+    listeners: list[asyncio.Server],
+) -> int:
+    """Listen on this machine without TLS, and on what was asked for with it; returns the local port."""
+    state_dir, door = house.service.state_dir, house.door
+    memo = state_dir / "port"
+    last = int(memo.read_text()) if memo.exists() and memo.read_text().strip().isdigit() else 0
+    free = chosen.embedded or bool(listens)
+    ports = [chosen.port] if chosen.port is not None else [last, 0] if free else [PORT]
+    listener, port = await bind(door, server, "127.0.0.1", ports, None)
+    listeners.append(listener)
+    memo.write_text(str(port))
+    house.addresses = [f"http://127.0.0.1:{port}"]
+    if listens:
+        from shoal.server.tls import Authority  # a library that a server on one machine need not load
+
+        now = house.service.clock()
+        house.names = names_of(reached_by(listens, extra))
+        house.authority = Authority.open(state_dir, house.names, now, new_ca=chosen.new_ca)
+        if house.authority.trouble:
+            log.warning("%s", house.authority.trouble)
+        context = house.authority.context()
+        bound = []
+        for host, wanted in listens:
+            listener, got = await bind(door, server, host, [wanted], context)
+            listeners.append(listener)
+            bound.append((host, got))
+        house.addresses = reached_by(bound, extra)
+    return port
+
+
+async def _live(
+    house: House, chosen: argparse.Namespace, ended: asyncio.Event, manners: Manners, renew_tokens: Callable[[], None]
+) -> None:
     """The loops, until the end is asked for."""
+    service = house.service
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
-    pilot = LocalPilot(service, umask) if keep else None
+    building = asyncio.ensure_future(build_pilot(house))
+    pilot = LocalPilot(service, manners, building) if keep else None
+
+    def look_at_keys() -> None:
+        renew_tokens()
+        if house.authority is not None and house.authority.renew_if_due(service.clock()):
+            log.info("the server's certificate was renewed")
+
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES))),
+        _every(KEYS_EVERY, look_at_keys),
+        _every(AUDIT_EVERY, lambda: house.access.flush(service.clock())),
+        _watch_lag(house.gate),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
@@ -122,10 +229,20 @@ async def _live(service: Service, chosen: argparse.Namespace, ended: asyncio.Eve
         if task.done():
             task.result()  # a loop never ends by itself: show why it did
         task.cancel()
+    building.cancel()
     if pilot is not None and not service.engine.busy:
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
-        service.tell(Drain((), "the server ends"))
+        service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
         await pilot.wait_gone(3.0)
+
+
+async def _watch_lag(gate: Gate) -> None:
+    """How late the event loop is: what people ask is put off before pilots have to wait."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_EVERY
+        await asyncio.sleep(LAG_EVERY)
+        gate.observe_lag(loop.time() - due)
 
 
 async def _every(seconds: float, do: Callable[[], Any]) -> None:
@@ -158,48 +275,16 @@ def _timing(text: str) -> Timing:
         raise Refused("--timing is no JSON object of seconds", code="bad_timing", hint=f"known: {known}") from None
 
 
-# --- address and token
-def _token(state_dir: Path) -> str:
-    """The one bearer token: made once, kept 0600, the same after a restart so that pilots come back."""
-    path = state_dir / "token"
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
-    token = "shoal_" + secrets.token_urlsafe(32)
-    _write_private(path, token + "\n")
-    return token
-
-
-async def _listen(runner: web.AppRunner, chosen: argparse.Namespace, state_dir: Path) -> int:
-    """Bind: the asked-for port, else the one of the last life (pilots look there first), else any."""
-    memo = state_dir / "port"
-    last = int(memo.read_text()) if memo.exists() and memo.read_text().strip().isdigit() else 0
-    tries = [chosen.port] if chosen.port is not None else [last, 0] if chosen.embedded else [PORT]
-    for port in tries:
-        site = web.TCPSite(runner, "127.0.0.1", port, backlog=1024)
-        try:
-            await site.start()
-        except (OSError, OverflowError) as error:
-            if port != tries[-1]:
-                continue
-            words = os.strerror(error.errno or 0) if isinstance(error, OSError) else "ports go from 0 to 65535"
-            raise Refused(
-                f"port {port} cannot be used: {words}",
-                code="port_taken",
-                hint="choose another with --port",
-            ) from None
-        server = site._server  # aiohttp has no public way to ask for the bound port
-        bound = int(server.sockets[0].getsockname()[1]) if isinstance(server, asyncio.Server) else port
-        memo.write_text(str(bound))
-        return bound
-    raise Refused("no port", code="port_taken")
-
-
-def _write_private(path: Path, text: str) -> None:
-    """A file only its owner reads, whole or not at all."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)
+# --- the address file
+def _tell_address(house: House, port: int, owner: str) -> None:
+    """Where commands and pilots of this account find the server, with tokens that are good for a while."""
+    state_dir = house.service.state_dir
+    found = local_tokens(house.access, state_dir, owner, house.service.clock())
+    told = {"url": f"http://127.0.0.1:{port}", "token": found[SUBMIT], "enrol": found[ENROL], "pid": os.getpid()}
+    text = json.dumps(told)
+    path = state_dir / SERVER_FILE
+    if not path.exists() or path.read_text() != text:
+        write_private(path, text)
 
 
 def _forget_address(state_dir: Path) -> None:

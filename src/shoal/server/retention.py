@@ -18,7 +18,7 @@ async def prune(service: Service, older_than: float, budget: int) -> dict[str, i
         for run in done.runs:
             freed += await _drop(service, run)
             after_run = run
-    for run in await service.look(lambda reader: runs_over(reader, service.state_dir, budget)):
+    for run in await service.look(lambda reader: runs_over(reader, service.state_dir, budget), patient=True):
         freed += await _drop(service, run)
     return {"events": events, "log_bytes": freed}
 

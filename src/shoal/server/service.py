@@ -17,10 +17,11 @@ from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Outcome
 from shoal.engine.commands import Command, Talk
 from shoal.engine.engine import Engine
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooLarge
+from shoal.model.credentials import digest
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooBusy, TooLarge
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import LOGS, SUFFIX, log_name
-from shoal.model.limits import MAX_TAIL
+from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
@@ -45,9 +46,9 @@ class ServerClock:
 class Service:
     """One server's living parts."""
 
-    def __init__(self, database: Database, state_dir: Path, timing: Timing, owner: str, mode: str) -> None:
+    def __init__(self, database: Database, state_dir: Path, timing: Timing, mode: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self.state_dir, self.timing, self.owner, self.mode = state_dir, timing, owner, mode
+        self.state_dir, self.timing, self.mode = state_dir, timing, mode
         self.clock = ServerClock()
         self.started = self.clock()
         database.raise_incarnation(self.started)
@@ -57,6 +58,7 @@ class Service:
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
         self._far_reader = Reader(database.path)  # for lists, on a thread of its own
         self._far = ThreadPoolExecutor(1, "reader")
+        self._looks = 0  # questions that wait for it or are being answered
         self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
         self._news: asyncio.Event = asyncio.Event()
         self.last_request = self.started
@@ -103,7 +105,10 @@ class Service:
         answer: asyncio.Future[Reply] = self.loop.create_future()
         self._waiting.setdefault(key, []).append(answer)
         try:
-            self.tell(Talk(exchange))
+            self._keep_tails(exchange)
+            refused = self.tell(Talk(exchange))
+            if refused is not None:
+                raise refused
             return await answer
         finally:
             left = self._waiting.get(key)
@@ -133,19 +138,33 @@ class Service:
             if not waiter.done():
                 waiter.set_result(answer.reply)
 
-    def keep_tails(self, exchange: Exchange) -> None:
-        """Write the streams of a pilot that cannot reach our log directory itself."""
+    def _keep_tails(self, exchange: Exchange) -> None:
+        """Write the streams of a pilot that cannot reach our log directory itself: of its own attempts only."""
+        pilot = self.engine.state.pilots.get(exchange.pilot)
+        if pilot is None or pilot.session != digest(exchange.session) or pilot.has_heard(exchange.seq):
+            return  # a stranger, or an exchange that came before: later pieces may be here already
         for tail in exchange.tails:
             attempt = parse_attempt(tail.attempt)
-            if tail.stream in SUFFIX and len(tail.text) <= MAX_TAIL:
-                path = self.state_dir / LOGS / log_name(attempt.run, attempt.element, attempt.number, tail.stream)
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.write_text(tail.text, encoding="utf-8", errors="replace")
+            if tail.stream in SUFFIX and (attempt in pilot.live or tail.attempt in pilot.ended):
+                name = log_name(attempt.run, attempt.element, attempt.number, tail.stream)
+                try:
+                    keep_tail(self.state_dir / LOGS / name, tail.text, tail.offset)
+                except OSError as error:  # a disk that is full must not keep a pilot from reporting
+                    log.warning(
+                        "a log is not kept: attempt=%s stream=%s: %s", attempt.text, tail.stream, error.strerror
+                    )
 
     # --- reading
-    async def look(self, question: Callable[[Reader], T]) -> T:
-        """Ask the database something that may take a while, on the reader's thread."""
-        return await self.loop.run_in_executor(self._far, question, self._far_reader)
+    async def look(self, question: Callable[[Reader], T], patient: bool = False) -> T:
+        """Ask the database something that may take a while, on the reader's thread. Where too many wait already, only
+        the patient join them."""
+        if self._looks >= MAX_LOOKS and not patient:
+            raise TooBusy("too many are reading", after=1.0, hint="come back in a second")
+        self._looks += 1
+        try:
+            return await self.loop.run_in_executor(self._far, question, self._far_reader)
+        finally:
+            self._looks -= 1
 
     def _spread_news(self) -> None:
         self._news.set()
@@ -189,3 +208,19 @@ class Service:
             "last_seq": state.next_seq - 1,
             "trouble": self.writer.trouble or state.trouble,
         }
+
+
+def keep_tail(path: Path, text: str, offset: int) -> None:
+    """Put a piece of a stream where it belongs; a piece that came before, or leaves a hole, changes nothing."""
+    data = text.encode("utf-8", "replace")
+    if len(data) > 3 * MAX_TAIL or not 0 <= offset <= 3 * MAX_STREAM:  # a byte that is no text becomes three
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(descriptor).st_size < offset:
+            return
+        os.pwrite(descriptor, data, offset)
+        os.ftruncate(descriptor, offset + len(data))
+    finally:
+        os.close(descriptor)

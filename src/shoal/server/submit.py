@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import parse_spec
 
+_ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
-async def submit(service: Service, body: Any) -> dict[str, Any]:
-    """Accept a run; the answer comes after the commit."""
-    if not isinstance(body, Mapping):
-        raise BadInput("expected an object", code="want_object")
+async def submit(service: Service, owner: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Accept a run of an owner; the answer comes after the commit."""
     said = dict(body)
+    env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
     submission = parse_submission(said)
     if service.writer.trouble:
@@ -39,22 +40,36 @@ async def submit(service: Service, body: Any) -> dict[str, Any]:
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume is not None:
-        reused, reruns = await service.look(
-            lambda reader: earlier(reader, service.owner, submission, signature, resume)
-        )
+        reused, reruns = await service.look(lambda reader: earlier(reader, owner, submission, signature, resume))
     # From here to the engine nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
-        found = service.reader.find_key(service.owner, submission.key)
+        found = service.reader.find_key(owner, submission.key)
         if found is not None:
             total = (service.reader.run(found["run"]) or {"total": 0})["total"]
             return {**again(found["run"], total, found["digest"], digest), "reruns": []}
-    if not submission.key or (service.owner, submission.key) not in service.engine.state.keys:
-        _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
+    if not submission.key or (owner, submission.key) not in service.engine.state.keys:
+        try:
+            _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
+        except OSError as error:
+            hint = "free some space: accepted work goes on meanwhile"
+            raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
     answer = await service.command(
-        Submit(submission, service.owner, digest, signature, reused),
+        Submit(submission, owner, digest, signature, reused, env_file),
         lambda result: service.tell(Accept(parse_run(result["run"]))),
     )
     return {**answer, "reruns": reruns}
+
+
+def _env_file(value: Any, said: Mapping[str, Any]) -> str:
+    """Where the submitter keeps their environment themself: named by what is in it, so no other file can stand for it."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in said:
+        raise BadInput(
+            "expected an absolute path that ends with SHA256.json, without environment", code="bad_path_value",
+            field="environment_file", hint="leave both out for tasks that need neither",
+        )  # fmt: skip
+    return value
 
 
 def _environment(value: Any) -> dict[str, str] | None:
@@ -126,7 +141,12 @@ def earlier(
     reused: list[tuple[int, TaskRow]] = []
     why: dict[str, int] = {}
     first = 1
+    ran = {json.loads(key)[0] for key in (*good, *bad)}
     for position, spec in enumerate(submission.specs):
+        if position not in ran:  # ten million elements need not be looked at one by one to find none
+            why["not run before"] = why.get("not run before", 0) + spec.count
+            first += spec.count
+            continue
         for offset in range(spec.count):
             key = _key(position, spec, offset)
             found = good.get(key)

@@ -56,6 +56,12 @@ class Writer:
         self._queue.put(_Entry((), None, lambda db: self._answer(answer, question, db)))
         return await answer
 
+    async def settled(self) -> None:
+        """Wait until everything put in so far is durable."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.put((), lambda: _give(done, None))
+        await done
+
     async def stop(self) -> None:
         """Write what is left, then close the database."""
         self._queue.put(None)

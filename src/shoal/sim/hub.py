@@ -99,6 +99,9 @@ class Hub:
             refuse(error)
             return
         self._perform(outcome)
+        if isinstance(outcome.result, ShoalError):
+            self._waiting.pop(key, None)
+            refuse(outcome.result)
 
     def _perform(self, outcome: Outcome) -> None:
         self.touched = True

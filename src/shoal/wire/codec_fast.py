@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,8 +29,12 @@ def decode(kind: type[T], data: bytes) -> T:
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
     try:
-        message: T = decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        code = "wrong_type" if isinstance(error, msgspec.ValidationError) else "bad_json"
-        raise BadInput(str(error), code=code) from None
+        message: T = decoder.decode(data.removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        found = codec.parse(data)  # what is no JSON is refused in the same words everywhere
+        if not isinstance(found, dict):
+            raise BadInput("expected an object", code="want_object") from None
+        words, _, place = str(error).partition(" - at `$.")
+        code = "required" if words.startswith("Object missing") else "wrong_type"
+        raise BadInput(words, code=code, field=place.rstrip("`")) from None
     return message

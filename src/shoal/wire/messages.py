@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-PROTOCOL = 1
+PROTOCOL = 2
+# What a message has since which protocol; to a pilot that speaks an older one it is sent without.
+SINCE: dict[str, dict[str, int]] = {
+    "Registered": {"certificate": 2, "key": 2},
+    "Order": {"signal": 2, "stream": 2},
+}
+ORDERS: dict[str, int] = {"cancel": 1, "drain": 1, "signal": 2, "tail": 2, "renew": 2}  # kind -> protocol
 TagValue = Union[str, int, float, bool]
 
 
@@ -24,7 +30,7 @@ class Former:
     """Who a re-enrolling pilot was: it may still speak for the attempts it held under that name."""
 
     pilot: str
-    session: str
+    session: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Register:
     former: Optional[Former] = None
     unfit: list[str] = field(default_factory=list)  # not empty: why this host takes no task
     ends: Optional[float] = None  # seconds until the allocation ends, where there is one
+    nonce: str = ""  # the same when a registration is repeated: it makes one pilot, not two
+    digest: str = ""  # SHA-256 of the pilot's zip: another than the server's is renewed when idle
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Registered:
     """The server takes a pilot in."""
 
     pilot: str
-    session: str
+    session: str = field(repr=False)
     incarnation: int
     beat: float
     lease: float
@@ -59,6 +67,8 @@ class Registered:
     spool_end: float
     log_dir: str = ""  # where the server reads logs
     log_mark: str = ""  # a file in it; a pilot that can read it writes its logs there, others send tails
+    certificate: str = ""  # PEM, made by the server for this pilot (over TLS only); with `key` it proves who speaks
+    key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,11 +100,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a stream that the server cannot read from a shared file system."""
+    """A piece of a stream that the server cannot read from a shared file system."""
 
     attempt: str
     stream: str  # stdout, stderr
     text: str
+    offset: int = 0  # bytes of the server's copy before it; 0 begins the copy anew
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class Exchange:
 
     protocol: int
     pilot: str
-    session: str
+    session: str = field(repr=False)
     seq: int
     ack: int  # the last reply seen
     free: Room
@@ -112,6 +123,7 @@ class Exchange:
     tags: dict[str, TagValue] = field(default_factory=dict)  # only what changed
     tails: list[Tail] = field(default_factory=list)
     leaving: str = ""  # not empty: the pilot takes no more tasks, and why
+    nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
 
 
 @dataclass(frozen=True)
@@ -135,11 +147,17 @@ class Lease:
 
 @dataclass(frozen=True)
 class Order:
-    """What the server wants done: `cancel` an attempt, `drain` (finish, take nothing new, end)."""
+    """What the server wants done.
+
+    `cancel` an attempt; `drain`: finish, take nothing new, end; `signal` an attempt; `tail`: send what an attempt
+    writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`.
+    """
 
     kind: str
     attempt: str = ""
     why: str = ""
+    signal: int = 0
+    stream: str = ""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
 
 def did_you_mean(word: str, known: list[str]) -> str:
     """`did you mean cores`, or the list of what is known."""
-    close = difflib.get_close_matches(word, known, 1, 0.6)
+    close = difflib.get_close_matches(word[:MAX_NAME], known, 1, 0.6)  # its time grows with the word
     if close:
         return f"did you mean {echo(close[0])}"
     shown: list[str] = []

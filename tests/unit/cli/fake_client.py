@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shoal.client.client import Client
+from shoal.client.client import Client, LogPart
 from shoal.model.errors import NotFound, ShoalError
 from tests.unit.report.fake_source import FakeSource
 
@@ -26,7 +26,9 @@ class FakeClient(Client):
         self.lost: ShoalError | None = None
         self.answer: Json = {"run": "r1", "tasks": source.info["total"], "reused": 0, "reruns": [], "again": False}
 
-    def events(self, after: int = 0, run: str = "", limit: int = 1000, wait: float = 0.0) -> Json:
+    def events(
+        self, after: int = 0, run: str = "", limit: int = 1000, wait: float = 0.0, kinds: Iterable[str] = ()
+    ) -> Json:
         last: Step = [{"seq": after + 1, "kind": "run_finished", "run": 1, "data": {}}]
         step = self.steps.pop(0) if self.steps else last
         self.lost = step if isinstance(step, ShoalError) else None
@@ -41,7 +43,7 @@ class FakeClient(Client):
                 counts[state] = counts.get(state, 0) + 1
             if event["kind"] == "run_finished":
                 self.source.info["finished"] = self.source.info["created"] + 10.0
-        return {"events": step, "last": after}
+        return {"events": step, "last": max([after, *(event["seq"] for event in step)])}
 
     def submit(self, submission: Mapping[str, Any]) -> Json:
         self.submitted.append(dict(submission))
@@ -64,8 +66,11 @@ class FakeClient(Client):
     def task(self, task: str) -> Json:
         return self.source.task(task)
 
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
-        return self.source.logs(task, stream, attempt)
+    def logs(
+        self, task: str, stream: str = "stdout", attempt: int | None = None, offset: int = 0, wait: float = 0.0
+    ) -> LogPart:
+        data = self.source.logs(task, stream, attempt)[offset:]
+        return LogPart(data, offset + len(data), False)
 
     def why(self, target: str) -> Json:
         return self.source.why(target)
@@ -80,8 +85,8 @@ class FakeClient(Client):
         self.cancelled += targets
         return {"cancelled": len(self.cancelled), "already_final": self.already_final}
 
-    def retry(self, targets: Iterable[str]) -> Json:
-        return {"tasks": 2}
+    def retry(self, targets: Iterable[str], where: Mapping[str, Any] | None = None) -> Json:
+        return {"tasks": 2, "runs": ["r1"]}
 
 
 class Clock:

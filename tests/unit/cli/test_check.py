@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent [E44, E45], and what goes along: environment, newest file."""
+"""What this machine can tell before anything is sent [E44, E45], and the newest file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.check import check_here, environment, newest
+from shoal.cli.check import check_here, newest
 from shoal.cli.document import Draft, draft_command
 from shoal.model.errors import BadInput, Refused
 from tests.unit.cli.test_document import options
@@ -89,18 +89,6 @@ def test_a_program_that_cannot_be_known_here_is_not_asked_for() -> None:
     check_here(draft(["./sim"], cwd="own"))
     check_here(draft(["whatever | more"], shell=True))
     check_here(draft(["tool"], env=("PATH={x}",), axes=("x=/a,/b",)))
-
-
-def test_the_environment_goes_without_our_secrets_and_what_is_not_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOAL_TOKEN", "secret")
-    monkeypatch.setenv("SHOAL_ANYTHING", "x")
-    monkeypatch.setenv("MINE", "yes")
-    monkeypatch.setitem(os.environ, "BROKEN", "\udcff")
-    found = environment()
-    assert found["MINE"] == "yes"
-    assert not [name for name in found if name.startswith("SHOAL_")]
-    assert "BROKEN" not in found
-    assert "secret" not in found.values()
 
 
 def test_the_newest_file_that_the_command_names_is_found(here: Path) -> None:

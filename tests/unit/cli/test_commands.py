@@ -205,7 +205,7 @@ def test_cancel_and_retry_say_what_they_did(client: FakeClient, capsys: pytest.C
     client.already_final = 1
     assert run(capsys, "cancel", "r1")[1] == "3 tasks cancelled, 1 was finished already\n"
     assert run(capsys, "retry", "r1")[1] == "2 tasks ready again: shoal wait r1\n"
-    assert json.loads(run(capsys, "retry", "r1", "--json")[1]) == {"tasks": 2}
+    assert json.loads(run(capsys, "retry", "r1", "--json")[1]) == {"tasks": 2, "runs": ["r1"]}
 
 
 def test_submit_sends_the_task_with_its_environment_and_a_key(

@@ -72,7 +72,7 @@ def test_a_server_file_may_be_the_token_file(tmp_path: Path) -> None:
     ("text", "line", "words"),
     [
         ('# mine\nserve = "x"', 2, "did you mean server"),
-        ('server = "x"\n\nzebra = 1', 3, "known: server, token_file"),
+        ('server = "x"\n\nzebra = 1', 3, "known: ca, server, token_file"),
         ("server = 8443", 1, "must be a text"),
         ('[server]\nurl = "x"', 1, "must be a text"),
         ('server = "x"\nserver = "y"', 2, "not TOML"),
@@ -119,3 +119,28 @@ def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
 
 def test_a_relative_state_home_is_ignored_as_the_standard_says(tmp_path: Path) -> None:
     assert state_home({"XDG_STATE_HOME": "rel", "HOME": "/h"}) == Path("/h/.local/state/shoal")
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+HTTPS = "https://box:8443"
+
+
+def test_the_ca_comes_from_the_environment_or_the_file_named_beside_the_server(env: dict[str, str]) -> None:
+    config = user_config(env, f'server = "{HTTPS}"\nca = "ca.pem"')
+    write(config.parent / "ca.pem", PEM, 0o644)
+    assert find_target(None, env).ca == PEM
+    assert find_target("https://other:8443", env).ca == ""  # another server is not known by it
+    assert find_target(A, env).ca == ""
+    env["SHOAL_CA"] = "sha256:" + "AB:" * 31 + "AB"
+    assert find_target(None, env).ca == "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("sha256:abc", "64 hexadecimal digits"), ("nowhere.pem", "nowhere.pem"), ("config.toml", "holds no certificate")],
+)
+def test_a_wrong_ca_is_refused_with_what_to_write(env: dict[str, str], value: str, words: str) -> None:
+    user_config(env, f'server = "{HTTPS}"\nca = "{value}"')
+    with pytest.raises(BadInput, match=words) as caught:
+        find_target(None, env)
+    assert caught.value.code == "bad_ca"

@@ -12,8 +12,9 @@ import pytest
 import shoal.db
 from shoal.db.named import QUERIES, SQL, parse
 from shoal.db.sqlite import Database
-from shoal.engine.changes import ArrayRow, PilotRow, RunRow, SpanRow, TaskRow
+from shoal.engine.changes import ArrayRow, HostRow, PilotRow, RunRow, SpanRow, TaskRow
 from shoal.model.event import Event
+from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
 from shoal.model.states import FINAL, TaskState
 
 FOLDER = Path(shoal.db.__file__).parent
@@ -24,6 +25,11 @@ ROWS: dict[str, tuple[str, ...]] = {
     "spans": SpanRow._fields,
     "pilots": PilotRow._fields,
     "events": tuple(Event.__dataclass_fields__),
+    "hosts": HostRow._fields,
+    "users": UserRow._fields,
+    "groups": GroupRow._fields,
+    "tokens": TokenRow._fields,
+    "audit": AuditRow._fields,
 }
 WRITES = {
     "runs": "put_run",
@@ -32,9 +38,18 @@ WRITES = {
     "spans": "add_span",
     "pilots": "put_pilot",
     "events": "add_event",
+    "hosts": "put_host",
+    "users": "put_user",
+    "groups": "put_group",
+    "tokens": "put_token",
+    "audit": "add_audit",
 }
 # These read a table from end to end: at a start, for counts, or because the table is small.
-WHOLE_TABLE = {"count_all", "living_pilots", "list_pilots"}
+# Small tables, and lists in the order of their keys that are cut after a page.
+WHOLE_TABLE = {
+    *("count_all", "living_pilots", "list_pilots", "gone_pilots", "list_hosts", "failed_runs"),
+    *("live_tokens", "list_tokens", "drop_tokens", "drop_audit"),
+}
 
 
 @pytest.fixture(scope="module")

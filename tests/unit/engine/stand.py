@@ -94,18 +94,18 @@ class Stand:
         return self.do(Tick())
 
     # --- people
-    def submit(self, *tasks: dict[str, Any], **more: Any) -> int:
+    def submit(self, *tasks: dict[str, Any], owner: str = OWNER, **more: Any) -> int:
         """Submit these, have them accepted, and return the run's number."""
-        run = int(self.send_run(*tasks, **more)["run"][1:])
+        run = int(self.send_run(*tasks, owner=owner, **more)["run"][1:])
         self.commit()
         self.do(Accept(run))
         return run
 
-    def send_run(self, *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def send_run(self, *tasks: dict[str, Any], owner: str = OWNER, **more: Any) -> dict[str, Any]:
         """Submit as the server's edge does; the tasks are handed out only after `Accept`."""
         body = {"tasks": [{"command": ["true"], **task} for task in tasks], **more}
         digest = hashlib.sha256(canonical(body).encode()).hexdigest()
-        result: dict[str, Any] = self.do(Submit(parse_submission(body), OWNER, digest)).result
+        result: dict[str, Any] = self.do(Submit(parse_submission(body), owner, digest)).result
         return result
 
     def cancel(self, *targets: int | TaskId) -> dict[str, int]:
@@ -135,8 +135,10 @@ class Stand:
         """Take a pilot in."""
         was = Former(former.name, former.session) if former is not None else None
         room = more.pop("room", Room(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
-        register = Register(PROTOCOL, "0", more.pop("host", "host"), "id", room, former=was, **more)
-        registered: Registered = self.do(Enrol(register, OWNER, "local")).result
+        terms = {name: more.pop(name) for name in ("owner", "site", "group", "token", "max_pilots") if name in more}
+        identity, protocol = more.pop("identity", "id"), more.pop("protocol", PROTOCOL)
+        register = Register(protocol, "0", more.pop("host", "host"), identity, room, former=was, **more)
+        registered: Registered = self.do(Enrol(register, **{"owner": OWNER, "site": "local", **terms})).result
         pilot = FakePilot(self, registered, room)
         if former is not None:
             pilot.held, pilot.seq = dict(former.held), former.seq

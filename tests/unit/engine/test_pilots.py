@@ -301,13 +301,13 @@ def test_a_pilot_that_leaves_with_nothing_is_gone_at_once_and_gets_its_answer() 
     assert stand.events("pilot_gone")[0].data["reason"] == "its time is over"
 
 
-def test_drain_without_names_is_for_all() -> None:
+def test_drain_is_for_those_named_and_told_once() -> None:
     stand = Stand()
+    one, two = stand.pilot(), stand.pilot()
     stand.pilot()
-    stand.pilot()
-    stand.drain()
+    stand.drain(one, two)
     assert len(stand.events("pilot_draining")) == 2
-    stand.drain()
+    stand.drain(one, two)
     assert len(stand.events("pilot_draining")) == 2
 
 

@@ -66,8 +66,8 @@ def test_every_error_has_a_stable_code_of_its_own(kind: type[ShoalError]) -> Non
     assert kind(code="other").code == "other"
 
 
-def test_only_silence_is_worth_another_try() -> None:
-    assert [k.__name__ for k in ShoalError.__subclasses__() if k.transient] == ["Unreachable"]
+def test_only_silence_and_a_crowd_are_worth_another_try() -> None:
+    assert [k.__name__ for k in ShoalError.__subclasses__() if k.transient] == ["TooBusy", "Unreachable"]
 
 
 def test_a_defect_of_ours_is_told_with_its_story() -> None:

@@ -13,10 +13,13 @@ from shoal.pilot.moves import (
     Action,
     Answered,
     Begin,
+    Complain,
     Contact,
     Disowned,
     Ended,
     Event,
+    Fetch,
+    Fetched,
     Finish,
     Join,
     Joined,
@@ -24,14 +27,19 @@ from shoal.pilot.moves import (
     NoAnswer,
     Noticed,
     Outdated,
+    Rejected,
     Send,
     Settle,
+    Signal,
     Started,
     Stop,
     Tick,
+    Watch,
+    Wrote,
 )
 from shoal.wire.messages import Exchange, Former, Lease, Order, Registered, Reply, Report, Room, Tail, Verdict
 
+DIGEST = "a" * 64
 REGISTERED = Registered("p1", "secret", 1, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
 ActionT = TypeVar("ActionT", bound=Action)
 
@@ -86,6 +94,11 @@ class Driver:
                 return
             self.answer()
 
+    def answer_to_the_end(self) -> None:
+        """Answer everything until the agent ends."""
+        while not self.agent.ended:
+            self.answer()
+
     def tick(self) -> list[Action]:
         """Let time pass up to the deadline."""
         due = self.agent.deadline()
@@ -105,7 +118,8 @@ def sent(actions: list[Action]) -> list[Exchange]:
 # --- joining
 def test_the_first_thing_is_to_join() -> None:
     driver = Driver(join=False)
-    assert driver.see(Tick()) == [Join(None)]
+    (join,) = driver.see(Tick())
+    assert isinstance(join, Join) and join.former is None
     assert driver.see(Tick()) == []
 
 
@@ -257,12 +271,28 @@ def test_an_answer_ends_the_backoff() -> None:
 
 def test_a_registration_without_an_answer_is_tried_again() -> None:
     driver = Driver(join=False)
-    driver.see(Tick())
+    first = driver.see(Tick())
     assert driver.see(NoAnswer(0)) == []
     due = driver.agent.deadline()
     assert due is not None
     assert 0 < due - driver.now <= 0.4
-    assert driver.tick() == [Join(None)]
+    assert driver.tick() == first, "the same nonce: it may have come through"
+
+
+def test_the_next_registration_has_another_nonce() -> None:
+    driver = Driver()
+    (again,) = only(driver.see(Disowned(1)), Join)
+    (first,) = only(driver.did, Join)[:1]
+    assert len({first.nonce, again.nonce, ""}) == 3
+
+
+def test_every_exchange_has_a_nonce_and_keeps_it_when_it_is_sent_again() -> None:
+    driver = Driver()
+    driver.see(NoAnswer(1))
+    (again,) = sent(driver.tick())
+    driver.answer(1)
+    assert again.nonce == sent(driver.did)[0].nonce
+    assert len({exchange.nonce for exchange in sent(driver.did)} | {""}) == 3
 
 
 # --- rule 4: at most two in flight, a report on one at a time
@@ -338,13 +368,27 @@ def test_who_is_disowned_joins_again_with_its_former_name() -> None:
     driver = Driver()
     driver.begin(lease(1))
     (seq,) = driver.open
-    assert driver.see(Disowned(seq)) == [Join(Former("p1", "secret"))]
+    (join,) = driver.see(Disowned(seq))
+    assert isinstance(join, Join) and join.former == Former("p1", "secret")
     driver.open.clear()
     new = Registered("p2", "other", 2, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
     (exchange,) = sent(driver.see(Joined(new)))
     assert (exchange.pilot, exchange.session) == ("p2", "other")
     assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
     assert exchange.seq > seq, "numbers go on, so that an old answer is not taken for a new one"
+
+
+def test_a_server_that_takes_in_and_disowns_is_not_asked_without_a_pause() -> None:
+    driver = Driver()
+    for _ in range(3):
+        driver.see(Disowned(min(driver.open)))
+        driver.open.clear()
+        if driver.agent.deadline() == driver.now:
+            driver.tick()
+        driver.see(Joined(REGISTERED))
+    assert only(driver.see(Disowned(min(driver.open))), Join) == []
+    due = driver.agent.deadline()
+    assert due is not None and 0 < due - driver.now <= BACKOFF_MOST
 
 
 def test_who_is_disowned_keeps_its_reports_and_tails() -> None:
@@ -383,6 +427,119 @@ def test_an_answer_from_before_does_not_count_after_joining_again() -> None:
     driver.see(Joined(REGISTERED))
     assert driver.see(Answered(Reply(1, 1, leases=[lease(1)]))) == []
     assert not driver.agent.running
+
+
+# --- the server's wish to be left alone
+def test_the_server_says_when_to_come_back() -> None:
+    driver = Driver()
+    driver.see(NoAnswer(1, after=30.0))
+    due = driver.agent.deadline()
+    assert due is not None and 30.0 <= due - driver.now <= 36.0
+
+
+def test_another_answer_does_not_shorten_the_wait_that_the_server_asked_for() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (late,) = sent(driver.see(Ended(done(1))))
+    driver.see(NoAnswer(late.seq, after=30.0))
+    driver.answer(min(driver.open))
+    due = driver.agent.deadline()
+    assert due is not None and due - driver.now >= 30.0
+
+
+# --- rejected
+def reject(driver: Driver, exchange: Exchange) -> list[Exchange]:
+    del driver.open[exchange.seq]
+    return sent(driver.see(Rejected(exchange.seq)))
+
+
+def test_reports_of_a_rejected_exchange_go_one_by_one_without_its_tails_and_tags() -> None:
+    driver = Driver(Room(4))
+    driver.begin(lease(1), lease(2))
+    for n in (1, 2):
+        driver.agent.reports[f"r1.{n}#1@1"] = done(n)
+        driver.agent.running.pop(f"r1.{n}#1@1")
+    driver.see(Noticed({"bad": "tag"}))
+    (exchange,) = sent(driver.see(Wrote((Tail("r1.1#1@1", "stdout", "x"),))))
+    assert (len(exchange.reports), len(exchange.tails), len(exchange.tags)) == (2, 1, 1)
+    (first,) = reject(driver, exchange)
+    driver.answer(min(driver.open))
+    second = driver.open[max(driver.open)]
+    assert [[r.attempt for r in e.reports] for e in (first, second)] == [["r1.1#1@1"], ["r1.2#1@1"]]
+    assert not (first.tails or first.tags or second.tails or second.tags)
+    driver.answer(first.seq)
+    driver.answer(second.seq)
+    assert only(driver.did, Settle) == [Settle("r1.1#1@1", True), Settle("r1.2#1@1", True)]
+    assert driver.open and not any(e.reports or e.tails or e.tags for e in driver.open.values())
+
+
+def test_a_report_rejected_alone_is_sent_bare_and_then_given_up_aloud() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    long = done(1, "failed", last_line="l", stderr_tail="e", new_files=["f"], message="m" * 5000, exit_code=3)
+    (exchange,) = sent(driver.see(Ended(long)))
+    (bare,) = reject(driver, exchange)
+    (report,) = bare.reports
+    assert (report.last_line, report.stderr_tail, report.new_files, len(report.message)) == ("", "", [], 200)
+    assert (report.outcome, report.exit_code) == ("failed", 3)
+    del driver.open[bare.seq]
+    actions = driver.see(Rejected(bare.seq))
+    assert only(actions, Settle) == [Settle("r1.1#1@1", False)]
+    (complaint,) = only(actions, Complain)
+    assert "r1.1#1@1" in complaint.words
+    assert not driver.agent.reports
+
+
+def test_an_empty_exchange_that_is_rejected_is_followed_by_a_pause() -> None:
+    driver = Driver()
+    (exchange,) = driver.open.values()
+    assert reject(driver, exchange) == []
+    due = driver.agent.deadline()
+    assert due is not None and 0 < due - driver.now <= BACKOFF_MOST
+    (again,) = sent(driver.tick())
+    assert again.seq > exchange.seq
+
+
+# --- streams
+def piece(offset: int, text: str = "x", stream: str = "stdout") -> Tail:
+    return Tail("r1.1#1@1", stream, text, offset)
+
+
+def test_pieces_of_a_stream_ride_on_one_exchange_at_a_time() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (first,) = sent(driver.see(Wrote((piece(0),))))
+    assert first.tails == [piece(0)]
+    driver.answer(min(driver.open))
+    (poke,) = sent(driver.see(Wrote((piece(1), piece(0, stream="stderr")))))
+    assert poke.tails == [piece(0, stream="stderr")], "a parked exchange is answered when a newer one comes"
+    (second,) = sent(driver.answer(first.seq))
+    assert second.tails == [piece(1)]
+
+
+def test_pieces_sent_in_vain_come_first_and_in_order() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    (first,) = sent(driver.see(Wrote((piece(0), piece(1)))))
+    driver.see(Wrote((piece(2),)))
+    driver.open.clear()
+    driver.see(Disowned(first.seq))
+    (again,) = sent(driver.see(Joined(REGISTERED)))
+    assert again.tails == [piece(0), piece(1), piece(2)]
+
+
+def test_who_leaves_waits_until_the_last_piece_is_heard() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Leave("bye"))
+    driver.see(Ended(done(1), (piece(0),), more=True))
+    for _ in range(4):
+        driver.answer()
+    assert only(driver.did, Finish) == []
+    driver.see(Wrote((piece(1),)))
+    driver.answer_to_the_end()
+    assert only(driver.did, Finish) == [Finish(0, "bye")]
+    assert [t for e in sent(driver.did) for t in e.tails] == [piece(0), piece(1)]
 
 
 # --- room and devices
@@ -455,7 +612,102 @@ def test_an_order_about_nothing_of_ours_is_no_problem() -> None:
     assert only(driver.answer(orders=[Order("cancel", "r9.9#1@1", "x"), Order("dance")]), Stop) == []
 
 
+def test_a_signal_goes_to_what_runs_and_to_nothing_else() -> None:
+    driver = Driver(Room(1))
+    driver.begin(lease(1), lease(2))
+    orders = [Order("signal", f"r1.{n}#1@1", signal=10) for n in (1, 2, 3)]
+    assert only(driver.answer(orders=orders), Signal) == [Signal("r1.1#1@1", 10)]
+
+
+def test_streams_of_what_runs_are_watched_on_demand() -> None:
+    driver = Driver(Room(1))
+    driver.begin(lease(1), lease(2))
+    orders = [Order("tail", f"r1.{n}#1@1", stream="stderr") for n in (1, 2)]
+    assert only(driver.answer(orders=orders), Watch) == [Watch("r1.1#1@1", "stderr")]
+
+
+# --- renewal
+def renewing(driver: Driver) -> None:
+    """The server orders another pilot and it comes."""
+    assert only(driver.answer(orders=[Order("renew", why=DIGEST)]), Fetch) == [Fetch(DIGEST)]
+    driver.see(Fetched(DIGEST, True))
+
+
+def test_an_idle_pilot_fetches_the_new_one_says_farewell_and_becomes_it() -> None:
+    driver = Driver()
+    renewing(driver)
+    exchange = driver.open[max(driver.open)]
+    assert exchange.leaving and not exchange.held
+    driver.answer(exchange.seq)
+    (finish,) = only(driver.did, Finish)
+    assert (finish.code, finish.renew) == (0, DIGEST)
+
+
+def test_a_busy_pilot_renews_itself_when_nothing_is_left_to_do_or_say() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    assert only(driver.answer(orders=[Order("renew", why=DIGEST)]), Fetch) == []
+    assert only(driver.see(Ended(done(1))), Fetch) == []
+    driver.settle()
+    assert only(driver.did, Fetch) == [Fetch(DIGEST)]
+
+
+def test_work_that_comes_before_the_new_pilot_is_done_first() -> None:
+    driver = Driver()
+    driver.answer(orders=[Order("renew", why=DIGEST)])
+    driver.begin(lease(1))
+    driver.see(Fetched(DIGEST, True))
+    assert not driver.agent.leaving
+    driver.see(Ended(done(1)))
+    driver.settle()
+    assert driver.agent.leaving
+
+
+def test_work_that_comes_after_the_farewell_is_given_back_before_the_end() -> None:
+    driver = Driver()
+    renewing(driver)
+    driver.answer(max(driver.open), leases=[lease(1)])
+    assert driver.agent.reports["r1.1#1@1"].outcome == "returned"
+    assert only(driver.did, Finish) == []
+    driver.answer_to_the_end()
+    assert only(driver.did, Finish)[0].renew == DIGEST
+
+
+def test_another_zip_than_ordered_is_not_taken_and_not_asked_for_again() -> None:
+    driver = Driver()
+    driver.answer(orders=[Order("renew", why=DIGEST)])
+    driver.see(Fetched(DIGEST, False))
+    assert not driver.agent.leaving
+    assert only(driver.answer(orders=[Order("renew", why=DIGEST)]), Fetch) == []
+    assert only(driver.answer(orders=[Order("renew", why="b" * 64)]), Fetch) == [Fetch("b" * 64)]
+
+
+def test_who_is_told_to_end_meanwhile_does_not_become_another() -> None:
+    driver = Driver()
+    renewing(driver)
+    driver.see(Leave("SIGTERM received"))
+    driver.answer_to_the_end()
+    assert only(driver.did, Finish) == [Finish(0, "SIGTERM received")]
+
+
 # --- leaving
+def test_who_is_not_listened_to_any_more_stops_everything_and_says_nothing() -> None:
+    driver = Driver(Room(1))
+    driver.begin(lease(1), lease(2))
+    actions = driver.see(Leave("revoked", now=True, mute=True))
+    assert only(actions, Stop) == [Stop("r1.1#1@1", "revoked")]
+    assert sent(actions) == []
+    assert only(driver.see(NoAnswer(min(driver.open))), Send) == []
+    (finish,) = driver.see(Ended(done(1, "failed")))
+    assert isinstance(finish, Finish) and finish.code == 4
+
+
+def test_who_is_not_listened_to_and_has_nothing_ends_at_once() -> None:
+    driver = Driver(join=False)
+    driver.see(Tick())
+    assert driver.see(Leave("false server", now=True, mute=True)) == [Finish(0, "false server")]
+
+
 def test_who_leaves_gives_back_what_waits_finishes_what_runs_and_says_farewell() -> None:
     driver = Driver(Room(1))
     driver.begin(lease(1), lease(2))
@@ -645,12 +897,17 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
                 for _ in range(rng.randint(0, 2)):
                     number += 1
                     leases.append(lease(number))
-                driver.answer(rng.choice(list(driver.open)), leases=leases)
+                orders = [Order("renew", why=DIGEST)] if rng.random() < 0.2 else []
+                driver.answer(rng.choice(list(driver.open)), leases=leases, orders=orders)
             elif choice < 0.45 and driver.open:
-                driver.see(NoAnswer(rng.choice(list(driver.open))))
+                driver.see(NoAnswer(rng.choice(list(driver.open)), rng.choice([None, 30.0])))
             elif choice < 0.6 and driver.agent.running:
                 attempt = rng.choice(list(driver.agent.running))
                 driver.see(Started(attempt) if rng.random() < 0.5 else Ended(Report(attempt, "succeeded")))
+            elif choice < 0.62:
+                driver.see(Wrote((piece(number),), more=rng.random() < 0.2))
+            elif choice < 0.63:
+                driver.see(Fetched(DIGEST, rng.choice([True, False, None])))
             elif choice < 0.65:
                 driver.see(Noticed({"x": number}))
             elif choice < 0.68 and driver.open:
@@ -659,7 +916,7 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
             elif choice < 0.71 and driver.open:
                 seq = rng.choice(list(driver.open))
                 del driver.open[seq]
-                driver.see(Outdated(seq))
+                driver.see(Outdated(seq) if rng.random() < 0.5 else Rejected(seq))
             elif choice < 0.73:
                 driver.see(Leave("bye", now=rng.random() < 0.5))
             elif choice < 0.8 and driver.agent.registered is None:

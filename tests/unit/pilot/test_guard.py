@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -42,6 +43,7 @@ class Line:
         order: dict[str, Any] = {
             "attempt": name, "argv": list(argv), "cwd": str(self.folder), "stdin": None, "umask": 0o022,
             "env": {"PATH": os.environ["PATH"], "SHOAL_ATTEMPT": name}, "time": None, "memory": 0, "exclusive": False,
+            "cpu": None, "file_size": None,
             "stdout": str(self.folder / f"{name}.out"), "stderr": str(self.folder / f"{name}.err"), "grace": 5.0,
         }  # fmt: skip
         self.send("start", **{**order, **more})
@@ -171,6 +173,57 @@ def test_a_stopped_task_gets_sigterm_once_and_its_grace(line: Line) -> None:
     news = line.hear("ended", "a")
     assert (news["signal"], news["why"]) == (signal.SIGKILL, "stopped")
     assert line.text("got") == "got\n"
+
+
+def test_a_signal_goes_to_the_whole_group_and_the_task_goes_on(line: Line) -> None:
+    inner = "(trap 'echo > inner; exit' USR1; touch inner_ready; while :; do sleep 0.02; done) &"
+    outer = "trap 'echo > got' USR1; touch ready; while ! test -e go; do sleep 0.02; done"
+    line.start("a", "sh", "-c", f"{inner} {outer}")
+    for name in ("ready", "inner_ready"):
+        until_file(line.folder / name)
+    line.send("signal", attempt="a", number=int(signal.SIGUSR1))
+    line.send("signal", attempt="gone", number=int(signal.SIGKILL))
+    for name in ("got", "inner"):
+        until_file(line.folder / name)
+    (line.folder / "go").touch()
+    news = line.hear("ended", "a")
+    assert (news["exit_code"], news["why"]) == (0, "")
+
+
+def test_a_task_has_limits_on_processor_time_and_files_only_where_it_asked_for_them(line: Line) -> None:
+    see = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU), r.getrlimit(r.RLIMIT_FSIZE))"
+    wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    line.start("a", sys.executable, "-c", wait + see, cpu=12.5, file_size=1 << 30)
+    line.start("b", sys.executable, "-c", wait + see)
+    for name in ("a", "b"):
+        line.hear("started", name)
+    (line.folder / "go").touch()
+    for name in ("a", "b"):
+        line.hear("ended", name)
+    before = resource.getrlimit(resource.RLIMIT_CPU), resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert line.text("a.out") == f"(13, 18) ({1 << 30}, {1 << 30})\n"
+    assert line.text("b.out") == f"{before[0]} {before[1]}\n"
+
+
+def test_a_limit_above_what_the_host_allows_is_what_the_host_allows(line: Line) -> None:
+    see = "import os, time, resource as r\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    see += "print(r.getrlimit(r.RLIMIT_FSIZE))"
+    resource.prlimit(line.process.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    line.start("a", sys.executable, "-c", see, file_size=1 << 30)
+    line.hear("started", "a")
+    (line.folder / "go").touch()
+    line.hear("ended", "a")
+    assert line.text("a.out") == f"({1 << 20}, {1 << 20})\n"
+
+
+def test_processor_time_beyond_its_limit_ends_a_task(line: Line) -> None:
+    news = line.run(sys.executable, "-S", "-c", "while True: pass", cpu=0.5)
+    assert news["signal"] == signal.SIGXCPU
+
+
+def test_the_end_tells_which_streams_were_cut(line: Line) -> None:
+    news = line.run("sh", "-c", "head -c 3000000 /dev/zero; echo short >&2")
+    assert news["cut"] == ["stdout"]
 
 
 def test_a_time_limit_is_kept(line: Line) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ import pytest
 from shoal.pilot.agent import Agent
 from shoal.pilot.channel import Channel
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
-from shoal.pilot.moves import Answered, Event, Joined, Leave
+from shoal.pilot.moves import Answered, Event, Fetched, Join, Joined, Leave
+from shoal.pilot.spawn import STREAM_ROOM
 from shoal.pilot.stage import Facts, Stage
-from shoal.wire.messages import Exchange, Former, Lease, Order, Register, Registered, Reply, Room, Verdict
+from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, Verdict
 
 REGISTERED = Registered(
     "p0001", "s", 1, beat=1.0, lease=10.0, hold=1.0, kill_after=60.0, grace=3.0, idle_end=30.0, spool_end=60.0
 )
+DIGEST = "d" * 64
 NOBODY = 2**22 + 1  # no process has this number
 
 
@@ -50,7 +53,10 @@ class Script:
         self.replies: list[Reply] = []
         self.orders: list[dict[str, Any]] = []
         self.lines: list[str] = []
+        self.fetched: list[tuple[str, str]] = []
+        self.zip = Fetched(DIGEST, None)
         self.barred: set[str] = set()  # attempts whose start fails
+        self.writes: dict[str, str] = {}  # attempt -> what it writes to its standard output
         self.ends: dict[str, dict[str, Any]] = {}  # attempt -> how the guard says it went
         ours, theirs = socket.socketpair()
         self.guard = Channel(theirs)
@@ -60,8 +66,12 @@ class Script:
         self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append)
         self.loop.uplink = self
 
-    def describe(self, former: Former | None) -> Register:
-        return Register(1, "0", "h", "i", Room(2), former=former)
+    def describe(self, join: Join) -> Register:
+        return Register(2, "0", "h", "i", Room(2), former=join.former, nonce=join.nonce)
+
+    def fetch(self, digest: str, session: str) -> None:
+        self.fetched.append((digest, session))
+        self.loop.deliver(self.zip)
 
     def register(self, message: Register) -> None:
         self.loop.deliver(Joined(REGISTERED))
@@ -90,15 +100,26 @@ class Script:
         for order in self.guard.receive():
             self.orders.append(order)
             if order["do"] == "start":
+                if order["attempt"] in self.writes:
+                    os.makedirs(os.path.dirname(order["stdout"]), exist_ok=True)
+                    Path(order["stdout"]).write_text(self.writes[order["attempt"]])
                 if order["attempt"] not in self.barred:
                     self.guard.send({"was": "started", "attempt": order["attempt"], "pid": 1})
-                end = {"exit_code": 0, "signal": None, "why": "", "duration": 1.0, "cpu": 1.0, "max_rss": 1}
+                end: dict[str, Any] = {
+                    "exit_code": 0,
+                    "signal": None,
+                    "why": "",
+                    "cut": [],
+                    "duration": 1.0,
+                    "cpu": 1.0,
+                    "max_rss": 1,
+                }
                 news = self.ends.get(order["attempt"], {"was": "ended", **end})
                 if news:
                     self.guard.send({**end, "attempt": order["attempt"], **news})
             if order["do"] == "stop":
                 self.guard.send(
-                    {"was": "ended", "attempt": order["attempt"], "exit_code": None, "signal": 15, "why": "stopped",
+                    {"was": "ended", "attempt": order["attempt"], "exit_code": None, "signal": 15, "why": "stopped", "cut": [],
                      "duration": 1.0, "cpu": 1.0, "max_rss": 1}
                 )  # fmt: skip
 
@@ -149,6 +170,52 @@ def test_a_cancelled_attempt_is_stopped_with_the_servers_grace(script: Script) -
     (stop,) = script.done("stop")
     assert (stop["attempt"], stop["grace"]) == (lease.attempt, 3.0)
     assert script.outcomes() == {lease.attempt: ("cancelled", "cancelled")}
+
+
+def test_a_signal_reaches_the_guard_unless_there_is_none_of_that_number(script: Script) -> None:
+    lease = script.lease(1)
+    script.ends[lease.attempt] = {}
+    orders = [Order("signal", lease.attempt, signal=number) for number in (10, 0, -1, 99)]
+    end = Order("cancel", lease.attempt, "enough")
+    script.run(Reply(0, 1, [lease]), Reply(0, 1, orders=orders), Reply(0, 1, orders=[end]))
+    assert [(order["attempt"], order["number"]) for order in script.done("signal")] == [(lease.attempt, 10)]
+
+
+def test_limits_follow_from_what_the_task_asked_for(script: Script) -> None:
+    bound = Lease("r1.1#1@1", Room(2, disk=1 << 30), "safe", ["x"], cwd=str(script.home), time=9.0)
+    free = Lease("r1.2#1@1", Room(2), "safe", ["x"], cwd=str(script.home))
+    script.run(Reply(0, 1, [bound, free]))
+    first, second = script.done("start")
+    assert (first["cpu"], first["file_size"]) == (2 * 9.0 + 3.0, (1 << 30) + STREAM_ROOM)
+    assert (second["cpu"], second["file_size"]) == (None, None)
+
+
+def test_a_stream_that_the_server_cannot_read_is_sent_whole_and_then_removed(script: Script) -> None:
+    lease = script.lease(1)
+    script.writes[lease.attempt] = "line\n" * 300_000
+    assert script.run(Reply(0, 1, [lease])) == 0
+    text = b""
+    for tail in (tail for exchange in script.sent for tail in exchange.tails):
+        assert (tail.attempt, tail.stream, tail.offset) == (lease.attempt, "stdout", len(text))
+        text += tail.text.encode()
+    assert text.decode() == script.writes[lease.attempt]
+    assert list(script.work.rglob("*.out")) == []
+
+
+def test_a_new_pilot_is_kept_in_memory_for_the_end(script: Script) -> None:
+    script.zip = Fetched(DIGEST, True, b"zip")
+    script.deliver_leave = lambda event: None  # type: ignore[method-assign]
+    assert script.run(Reply(0, 1, orders=[Order("renew", why=DIGEST)])) == 0
+    assert script.fetched == [(DIGEST, "s")]
+    assert script.loop.successor is not None
+    assert os.read(script.loop.successor, 10) == b"zip"
+    os.close(script.loop.successor)
+
+
+def test_a_pilot_that_is_told_to_end_has_no_successor(script: Script) -> None:
+    script.zip = Fetched(DIGEST, False)
+    assert script.run(Reply(0, 1, orders=[Order("renew", why=DIGEST)])) == 0
+    assert (script.fetched, script.loop.successor) == ([(DIGEST, "s")], None)
 
 
 def test_an_attempt_that_cannot_be_staged_never_reaches_the_guard(script: Script) -> None:

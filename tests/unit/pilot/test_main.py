@@ -10,10 +10,16 @@ import pytest
 from shoal.pilot import main
 
 
-def test_a_server_is_needed_in_one_of_two_ways(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_is_needed_in_one_of_four_ways(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.parse(["--server-file", "f"]).server_file == "f"
     assert main.parse(["--server", "u", "--token-file", "t", "--cores", "2"]).cores == 2
-    for wrong in ([], ["--server", "u"], ["--token-file", "t"], ["--server-file", "f", "--server", "u"]):
+    assert main.parse(["--join-fd", "0"]).join_fd == 0
+    assert main.parse(["--join-file", "f"]).join_file == "f"
+    for wrong in (
+        [], ["--server", "u"], ["--token-file", "t"], ["--server-file", "f", "--server", "u"], ["--join-fd", "-1"],
+        ["--join-fd", "3", "--join-file", "f"], ["--join-fd", "0", "--server-file", "f"],
+        ["--join-fd", "3", "--token-file", "t"],
+    ):  # fmt: skip
         with pytest.raises(SystemExit) as caught:
             main.parse(wrong)
         assert caught.value.code == 2

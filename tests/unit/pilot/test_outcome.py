@@ -9,7 +9,7 @@ import pytest
 from shoal.pilot import outcome
 from shoal.wire.messages import Lease, Room
 
-LEASE = Lease("r1.1#1@1", Room(1, memory=100 << 20), "safe", ["x"], time=90.0)
+LEASE = Lease("r1.1#1@1", Room(1, memory=100 << 20, disk=10 << 20), "safe", ["x"], time=90.0)
 
 
 def news(**more: Any) -> dict[str, Any]:
@@ -24,6 +24,11 @@ def news(**more: Any) -> dict[str, Any]:
         (news(exit_code=3), ("failed", "task_error", "exit code 3")),
         (news(signal=11), ("failed", "signal", "killed by signal 11 (SIGSEGV)")),
         (news(signal=9), ("failed", "signal", "killed by signal 9 (SIGKILL); perhaps the system ran out of memory")),
+        (news(signal=24), ("failed", "over_time", "used more than 90 s on each of its 1 cores")),
+        (
+            news(signal=25),
+            ("failed", "signal", "killed by signal 25 (SIGXFSZ): a file grew beyond its disk need of 10 MiB"),
+        ),
         (news(signal=15, why="time"), ("failed", "over_time", "stopped at its time limit of 90 s")),
         (news(exit_code=0, why="time"), ("failed", "over_time", "stopped at its time limit of 90 s")),
         (news(signal=9, why="memory"), ("failed", "out_of_memory", "killed at 200 MiB: its memory limit is 100 MiB")),

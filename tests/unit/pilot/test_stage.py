@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_elsewhere_it_gets_a_directory_and_little_of_our_environment(site: Site)
     assert made.env["PATH"] == "/bin" and made.env["LC_ALL"] == "C" and made.env["HOME"] == "/data/p"
     assert not {"SHOAL_TOKEN", "AWS_KEY", "FRUIT"} & set(made.env)
     assert site.stage.is_slow(made.lease)
+
+
+def test_an_environment_named_by_its_digest_counts_only_if_it_is_that_one(site: Site) -> None:
+    data = json.dumps({"FRUIT": "plum"}).encode()
+    named = site.home.parent / f"{hashlib.sha256(data).hexdigest()}.json"
+    named.write_bytes(data)
+    assert site.prepare(env_file=str(named)).env["FRUIT"] == "plum"
+    named.write_bytes(data.replace(b"plum", b"pear"))
+    lease = site.lease(env_file=str(named))
+    made = site.stage.prepare(lease)
+    assert "FRUIT" not in made.env and made.own_dir
+    assert site.stage.is_slow(lease)
+    named.unlink()
+    os.mkfifo(named)
+    assert site.stage.is_slow(lease), "and nothing here holds us up"
 
 
 def test_the_task_may_choose_its_threads(site: Site) -> None:

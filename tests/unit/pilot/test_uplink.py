@@ -1,24 +1,31 @@
-"""What answers of the server mean, and where the server is."""
+"""What answers of the server mean, and with which secret each question is asked (S1, E57, E59-E63)."""
 
 from __future__ import annotations
 
-import json
-import socket
+import hashlib
+import logging
 import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from shoal.pilot.moves import Answered, Disowned, Event, Joined, Leave, NoAnswer, Outdated
-from shoal.pilot.uplink import NoPlace, Place, Uplink, check_url, read_answer, read_error
+from shoal.model import credentials
+from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
+from shoal.pilot.place import Place
+from shoal.pilot.uplink import MAX_BROKEN, Answer, Uplink, read_after, read_answer, read_error, tell_unfit
 from shoal.wire import codec
-from shoal.wire.messages import Exchange, Lease, Registered, Reply, Room
+from shoal.wire.join import Join
+from shoal.wire.messages import Exchange, Former, Lease, Register, Registered, Reply, Room
+from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, error
 
 REGISTERED = Registered("p0001", "s", 1, 1.0, 10.0, 1.0, 60.0, 1.0, 30.0, 60.0)
-
-
-def error(code: str) -> bytes:
-    return json.dumps({"error": {"code": code, "message": "so"}}).encode()
+TOKEN = credentials.make(credentials.ENROL, "t" * 43)
+SESSION = credentials.make(credentials.SESSION, "s" * 43)
+HELLO = Register(2, "0", "h", "i", Room(1), nonce="n")
+REVOKED = Leave("the server refused this pilot: so", now=True, mute=True)
 
 
 @pytest.mark.parametrize(
@@ -33,155 +40,259 @@ def error(code: str) -> bytes:
         (200, b"{", 7, NoAnswer(7)),
         (200, b"\xff\xfe", 7, NoAnswer(7)),
         (200, codec.encode(Reply(7, 1, [Lease("../../etc", Room(1), "safe")])), 7, NoAnswer(7)),
+        (401, error("unauthorised"), 7, Disowned(7)),
+        (401, error("unauthorised"), 0, NoAnswer(0)),
+        (403, error("revoked"), 7, REVOKED),
+        (403, error("forbidden"), 7, NoAnswer(7)),
+        (403, error("revoked"), 0, NoAnswer(0)),
         (409, error("re_enrol"), 7, Disowned(7)),
         (409, error("session_in_use"), 7, Disowned(7)),
         (409, error("replay"), 7, Outdated(7)),
         (409, error("other"), 7, NoAnswer(7)),
+        (400, error("bad_json"), 7, Rejected(7)),
+        (413, b"<html>", 7, Rejected(7)),
+        (415, error("x"), 7, Rejected(7)),
+        (422, error("range"), 7, Rejected(7)),
+        (422, error("range"), 0, NoAnswer(0)),
         (500, b"<html>", 7, NoAnswer(7)),
-        (503, b'{"error": "text"}', 7, NoAnswer(7)),
+        (503, b'{"error": "text"}', 7, NoAnswer(7, 5.0)),
+        (429, error("too_many"), 7, NoAnswer(7, 5.0)),
+        (429, error("site_full"), 0, NoAnswer(0, 5.0)),
         (302, b"", 0, NoAnswer(0)),
     ],
 )
 def test_an_answer_means_one_thing(status: int, body: bytes, seq: int, event: Event) -> None:
-    assert read_answer(status, body, seq) == event
+    assert read_answer(Answer(status, body, 5.0), seq) == event
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(None, None), ("7", 7.0), ("0", 1.0), ("86400", 60.0), ("soon", None), ("-3", None), ("", None)],
+)
+def test_the_server_may_say_when_to_come_back_within_bounds(text: str | None, seconds: float | None) -> None:
+    assert read_after(text) == seconds
 
 
 def test_an_error_is_read_whatever_it_holds() -> None:
     assert read_error(error("x")) == ("x", "so")
     assert read_error(b"\x1b[31mred") == ("", "\\x1b[31mred")
     assert len(read_error(b"y" * 10_000)[1]) <= 80
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:9", "unix:/run/x.sock"])
-def test_this_host_may_be_spoken_to_in_the_clear(url: str) -> None:
-    assert check_url(url) == url
-
-
-@pytest.mark.parametrize(
-    "url", ["http://10.0.0.1:80", "http://127.0.0.1", "ftp://127.0.0.1:1", "http://127.0.0.1:x", "", "unix:x"]
-)
-def test_no_other_may(url: str) -> None:
-    with pytest.raises(NoPlace, match="no address"):
-        check_url(url)
-
-
-def test_the_place_is_read_anew_each_time(tmp_path: Path) -> None:
-    file = tmp_path / "server.json"
-    place = Place(server_file=str(file))
-    with pytest.raises(NoPlace, match=r"server\.json"):
-        place.read()
-    file.write_text('{"url": "http://127.0.0.1:1", "token": "t", "pid": 3}')
-    assert place.read() == ("http://127.0.0.1:1", "t")
-    file.write_text('{"url": "http://127.0.0.1:2/", "token": "u"}')
-    assert place.read() == ("http://127.0.0.1:2", "u")
-    for bad in ("", "[]", '{"url": 3}', '{"url": "http://127.0.0.1:1"}'):
-        file.write_text(bad)
-        with pytest.raises(NoPlace):
-            place.read()
-
-
-def test_the_token_may_have_a_file_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
-    place = Place(url="unix:/s", token_file=str(tmp_path / "token"))
-    assert place.read() == ("unix:/s", "secret")
-    assert "secret" not in str(place)
-
-
-class Scripted:
-    """A server on a Unix socket that gives prepared answers, one connection at a time."""
-
-    def __init__(self, path: Path, answers: list[bytes]) -> None:
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
-        self.listener.listen(4)
-        self.answers, self.requests, self.connections = answers, list[bytes](), 0
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self) -> None:
-        while self.answers:
-            connection, _ = self.listener.accept()
-            self.connections += 1
-            with connection:
-                while self.answers and (request := self.read(connection)):
-                    self.requests.append(request)
-                    answer = self.answers.pop(0)
-                    if not answer:
-                        break  # hang up without a word
-                    connection.sendall(answer)
-        self.listener.close()
-
-    def read(self, connection: socket.socket) -> bytes:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            more = connection.recv(65536)
-            if not more:
-                return b""
-            data += more
-        head, _, body = data.partition(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        while len(body) < length:
-            body += connection.recv(65536)
-        return head + b"\r\n\r\n" + body
-
-
-def http(status: int, body: bytes) -> bytes:
-    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+    assert TOKEN[12:] not in read_error(error("x", f"token {TOKEN} is bad"))[1]
 
 
 class Pipe:
-    """An uplink to a scripted server; events come back one by one."""
+    """An uplink to a server that gives prepared answers; events come back one by one."""
 
-    def __init__(self, folder: Path, answers: list[bytes]) -> None:
-        (folder / "token").write_text("secret")
-        self.server = Scripted(folder / "s", answers)
+    def __init__(self, folder: Path, authority: Authority | None = None, token: str = TOKEN) -> None:
+        self.answers: list[Response | None] = []
+        self.authority = authority
+        self.server = SmallServer(self._answer, folder, authority)
         self.events: list[Event] = []
+        self.said: list[str] = []
         self.arrived = threading.Condition()
-        self.uplink = Uplink(Place(url=f"unix:{folder / 's'}", token_file=str(folder / "token")), self.take)
+        address = f"127.0.0.1:{self.server.port}"
+        join = Join((address if authority else f"http://{address}",), authority.fingerprint if authority else "", token)
+        self.place = Place(join=join)
+        self.uplink = Uplink(self.place, self._take, self.said.append)
         self.uplink.start()
 
-    def take(self, event: Event) -> None:
+    def _answer(self, request: Request) -> Response | None:
+        if request.path == "/v1/ca":
+            assert self.authority is not None
+            return Response(body=self.authority.pem)
+        return self.answers.pop(0)
+
+    def _take(self, event: Event) -> None:
         with self.arrived:
             self.events.append(event)
             self.arrived.notify_all()
 
-    def exchange(self, seq: int, count: int) -> None:
-        self.uplink.exchange(Exchange(1, "p0001", "s", seq, 0, Room(1)))
+    def until(self, count: int) -> list[Event]:
+        """The events so far; there are to be so many."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.events) >= count, 10)
+            assert self.arrived.wait_for(lambda: len(self.events) >= count, 10), self.events
+            return list(self.events)
+
+    def exchange(self, seq: int, *answers: Response | None) -> Event:
+        count = len(self.events)
+        self.answers += answers
+        self.uplink.exchange(Exchange(2, "p0001", SESSION, seq, 0, Room(1)))
+        return self.until(count + 1)[-1]
+
+    def register(self, *answers: Response | None, former: bool = False, events: int = 1) -> list[Event]:
+        count = len(self.events)
+        self.answers += answers
+        self.uplink.register(replace(HELLO, former=Former("p0001", SESSION) if former else None))
+        return self.until(count + events)[count:]
+
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        """(path, bearer) of everything but the CA."""
+        return [(r.path, r.bearer) for r in self.server.requests if r.path != "/v1/ca"]
 
 
-def test_an_exchange_is_posted_with_the_token_and_answered(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, [http(200, codec.encode(Reply(1, 1)))])
-    pipe.exchange(1, 1)
-    assert pipe.events == [Answered(Reply(1, 1))]
-    (request,) = pipe.server.requests
-    assert request.startswith(b"POST /v1/pilots/p0001/exchange HTTP/1.1\r\n")
-    assert b"Authorization: Bearer secret\r\n" in request
-    pipe.uplink.close()
+Open = Callable[..., Pipe]
 
 
-def test_a_lost_reply_is_no_answer_and_the_next_try_has_its_own_connection(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, [b"", http(200, codec.encode(Reply(1, 1)))])
-    pipe.exchange(1, 1)
-    pipe.exchange(1, 2)
-    assert pipe.events == [NoAnswer(1), Answered(Reply(1, 1))]
-    assert pipe.server.connections == 2
-    pipe.uplink.close()
+@pytest.fixture
+def open_pipe(tmp_path: Path) -> Iterator[Open]:
+    opened: list[Pipe] = []
+
+    def begin(**more: object) -> Pipe:
+        opened.append(Pipe(tmp_path, **more))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield begin
+    for pipe in opened:
+        pipe.uplink.close()
+        pipe.server.close()
 
 
-def test_three_refusals_in_a_row_end_the_pilot(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, [http(401, error("unauthorised"))] * 3)
-    for count in (1, 2, 4):
-        pipe.exchange(1, count)
-    assert pipe.events == [NoAnswer(1), NoAnswer(1), Leave("the server refused this pilot: so"), NoAnswer(1)]
-    pipe.uplink.close()
+OK = Response(200, codec.encode(Reply(1, 1)))
+IN = Response(200, codec.encode(REGISTERED))
 
 
-def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, [])
-    pipe.server.thread.join()
-    (tmp_path / "s").unlink()
-    pipe.exchange(1, 1)
-    assert pipe.events == [NoAnswer(1)]
-    pipe.uplink.close()
+# --- which secret
+def test_a_pilot_enrols_with_the_token_and_speaks_with_its_session(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.register(IN) == [Joined(REGISTERED)]
+    assert pipe.exchange(1, OK) == Answered(Reply(1, 1))
+    assert pipe.asked == [("/v1/pilots", TOKEN), ("/v1/pilots/p0001/exchange", SESSION)]
+    assert codec.decode(Register, pipe.server.requests[0].body) == HELLO
+
+
+def test_who_was_here_before_enrols_again_with_its_session(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.register(IN, former=True) == [Joined(REGISTERED)]
+    assert pipe.asked == [("/v1/pilots", SESSION)]
+
+
+@pytest.mark.parametrize("status", [401, 403, 409])
+def test_a_session_that_does_not_count_any_more_is_followed_by_the_token(open_pipe: Open, status: int) -> None:
+    pipe = open_pipe()
+    assert pipe.register(Response(status, error("x")), IN, former=True) == [Joined(REGISTERED)]
+    assert [bearer for _, bearer in pipe.asked] == [SESSION, TOKEN]
+
+
+def test_a_server_that_fails_under_the_session_is_not_asked_with_the_token(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.register(Response(500), former=True) == [NoAnswer(0)]
+    assert [bearer for _, bearer in pipe.asked] == [SESSION]
+
+
+def test_the_token_refused_three_times_ends_the_pilot(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    no = Response(401, error("unauthorised"))
+    assert pipe.register(no) == [NoAnswer(0)]
+    assert pipe.register(no, Response(403, error("x")), former=True) == [NoAnswer(0)]
+    assert pipe.register(no, events=2) == [Leave("the server refused this pilot: so"), NoAnswer(0)]
+
+
+def test_a_full_site_is_waited_for_and_its_words_are_said_once(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    full = Response(429, error("site_full", "box has its 10 pilots"), {"Retry-After": "30"})
+    assert pipe.register(full) + pipe.register(full) == [NoAnswer(0, 30.0)] * 2
+    assert pipe.said == ["the server lets no more pilots in now: box has its 10 pilots"]
+
+
+# --- connections
+def test_a_lost_reply_is_no_answer_and_the_next_try_has_its_own_connection(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.exchange(1, None) == NoAnswer(1)
+    assert pipe.exchange(1, OK) == Answered(Reply(1, 1))
+
+
+def test_nobody_there_is_no_answer(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    pipe.server.close()
+    assert pipe.exchange(1) == NoAnswer(1)
+
+
+def test_a_busy_server_says_when_to_come_back(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.exchange(1, Response(503, b"", {"Retry-After": "3"})) == NoAnswer(1, 3.0)
+
+
+# --- TLS
+def test_the_certificate_that_the_server_made_is_shown_from_then_on(open_pipe: Open) -> None:
+    authority = Authority()
+    pipe = open_pipe(authority=authority)
+    certificate, key = authority.make("p0001")
+    told = replace(REGISTERED, certificate=certificate, key=key)
+    pipe.register(Response(200, codec.encode(told)))
+    assert pipe.exchange(1, OK) == Answered(Reply(1, 1))
+    assert pipe.exchange(2, Response(200, codec.encode(Reply(2, 1)))) == Answered(Reply(2, 1))
+    assert [r.shown for r in pipe.server.requests if r.path != "/v1/ca"] == ["", "p0001", "p0001"]
+
+
+def test_a_certificate_that_is_not_taken_any_more_makes_us_enrol_again(open_pipe: Open) -> None:
+    authority = Authority()
+    pipe = open_pipe(authority=authority)
+    pipe.place.trust.identify(*authority.make("p0001", -2 * DAY, -DAY))
+    events = [pipe.exchange(1)]
+    while events[-1] == NoAnswer(1):  # the alert may be lost behind the broken connection
+        events.append(pipe.exchange(1))
+    assert events[-1] == Disowned(1) and len(events) <= MAX_BROKEN
+    assert pipe.register(IN, former=True) == [Joined(REGISTERED)]
+    assert pipe.asked == [("/v1/pilots", TOKEN)], "without the certificate that closes the door"
+
+
+def test_a_false_server_ends_the_pilot(open_pipe: Open) -> None:
+    pipe = open_pipe(authority=Authority())
+    pipe.authority = Authority()
+    assert pipe.register() == [Leave("server certificate does not match the join string", now=True, mute=True)]
+    assert pipe.asked == []
+
+
+def test_a_wrong_clock_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    authority = Authority()
+    chain = authority.make(ends=-DAY / 2)
+    server = SmallServer(lambda request: Response(body=authority.pem), tmp_path, authority, chain)
+    events: SimpleQueue[Event] = SimpleQueue()
+    join = Join((f"127.0.0.1:{server.port}",), authority.fingerprint, TOKEN)
+    uplink = Uplink(Place(join=join), events.put)
+    uplink.start()
+    uplink.register(HELLO)
+    assert events.get(timeout=10) == NoAnswer(0)
+    uplink.close()
+    server.close()
+    assert "is the clock right?" in caplog.text
+
+
+# --- the new pilot
+def test_a_new_pilot_is_fetched_under_the_session_and_compared(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    digest = hashlib.sha256(b"zip").hexdigest()
+    for answer in (Response(200, b"zip"), Response(200, b"other"), Response(404), None):
+        count = len(pipe.events)
+        pipe.answers.append(answer)
+        pipe.uplink.fetch(digest, SESSION)
+        pipe.until(count + 1)
+    assert pipe.events == [
+        Fetched(digest, True, b"zip"), Fetched(digest, False), Fetched(digest, None), Fetched(digest, None),
+    ]  # fmt: skip
+    assert set(pipe.asked) == {("/v1/pilot.pyz", SESSION)}
+
+
+# --- unfit
+def test_an_unfit_host_is_told_of_once_and_without_insisting(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    pipe.answers.append(IN)
+    assert tell_unfit(pipe.place, HELLO)
+    assert pipe.asked == [("/v1/pilots", TOKEN)]
+    pipe.server.close()
+    assert not tell_unfit(pipe.place, HELLO)
+
+
+def test_no_secret_is_logged_whatever_happens(open_pipe: Open, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    pipe = open_pipe()
+    pipe.register(Response(500, TOKEN.encode()))
+    pipe.exchange(1, Response(409, error("x", f"{SESSION} unknown")))
+    pipe.exchange(1, Response(200, b'{"session": "' + SESSION.encode() + b'"}'))
+    pipe.server.close()
+    pipe.exchange(1)
+    assert "no answer" in caplog.text
+    for secret in (TOKEN, SESSION):
+        assert secret not in caplog.text and secret not in repr(pipe.place)

@@ -90,8 +90,9 @@ class FakeSource:
         self.asked.append(("logs", task, stream, attempt))
         return self.all_logs[task, stream]
 
-    def events(self, run: str = "") -> Iterator[Json]:
-        return iter(self.all_events)
+    def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
+        found = (event for event in self.all_events if event["seq"] > after)
+        return (event for event in found if not kinds or event["kind"] in kinds)
 
     def pilots(self, state: str = "") -> Json:
         return {"pilots": self.all_pilots}

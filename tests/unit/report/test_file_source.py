@@ -124,6 +124,8 @@ def test_pilots_are_listed_without_their_secrets(source: FileSource) -> None:
 
 def test_events_are_read_to_the_end(source: FileSource) -> None:
     assert [event["kind"] for event in source.events("r2")] == ["run_submitted", "task_finished"]
+    assert [event["seq"] for event in source.events(after=1)] == [2]
+    assert [event["seq"] for event in source.events(kinds=("run_submitted",))] == [1]
 
 
 def test_where_nothing_was_submitted_there_is_nothing(tmp_path: Path) -> None:

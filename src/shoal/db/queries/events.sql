@@ -2,16 +2,17 @@
 
 -- name: add_event
 -- Append one line; its number must be new.
-INSERT INTO events (seq, time, kind, run, task, attempt, pilot, site, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO events (seq, time, kind, run, task, attempt, pilot, site, data, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: last_event
 -- The highest number still in the journal.
 SELECT ifnull(max(seq), 0) FROM events;
 
 -- name: list_events
--- Lines after a number.
+-- Lines after a number, up to another: a search for few among many goes on with the next question.
 SELECT * FROM events
-WHERE seq > :after AND (:kinds = '' OR instr(:kinds, ',' || kind || ',') > 0) ORDER BY seq LIMIT :limit;
+WHERE seq > :after AND seq <= :until AND (:holders = '' OR instr(:holders, ',' || owner || ',') > 0)
+    AND (:kinds = '' OR instr(:kinds, ',' || kind || ',') > 0) ORDER BY seq LIMIT :limit;
 
 -- name: list_run_events
 -- Lines of one run after a number.

@@ -3,13 +3,13 @@
 
 -- name: put_run
 -- Insert a run or overwrite it whole.
-INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature, env_file)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run) DO UPDATE SET
     owner = excluded.owner, name = excluded.name, created = excluded.created, finished = excluded.finished,
     total = excluded.total, counts = excluded.counts, cwd = excluded.cwd, seed = excluded.seed,
     max_fail = excluded.max_fail, key = excluded.key, digest = excluded.digest, labels = excluded.labels,
-    signature = excluded.signature;
+    signature = excluded.signature, env_file = excluded.env_file;
 
 -- name: add_array
 -- Insert one spec of a run.
@@ -48,9 +48,20 @@ SELECT run FROM runs WHERE owner = :owner AND signature = :signature AND signatu
 SELECT * FROM runs
 WHERE run < :before
     AND (:open IS NULL OR (finished IS NULL) = :open)
-    AND (:owner IS NULL OR owner = :owner)
+    AND (:owners = '' OR instr(:owners, ',' || owner || ',') > 0)
     AND (:prefix IS NULL OR substr(name, 1, length(:prefix)) = :prefix)
     AND (:glob IS NULL OR name GLOB :glob)
+ORDER BY run DESC LIMIT :limit;
+
+-- name: owner_of_run
+-- Whose a run is.
+SELECT owner FROM runs WHERE run = :run;
+
+-- name: failed_runs
+-- Runs of some owners of which something did not succeed, newest first.
+SELECT run FROM runs
+WHERE (:owners = '' OR instr(:owners, ',' || owner || ',') > 0)
+    AND (counts LIKE '%"failed"%' OR counts LIKE '%"lost"%' OR counts LIKE '%"cancelled"%')
 ORDER BY run DESC LIMIT :limit;
 
 -- name: old_runs

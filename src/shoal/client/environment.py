@@ -1,0 +1,95 @@
+"""The submitter's environment: what goes along with a run, and where it rests when it must not leave this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from shoal.client.config import echo_path, state_home
+from shoal.model.errors import Refused
+from shoal.model.layout import ENVIRONMENTS
+from shoal.model.limits import MAX_ENV_BYTES
+
+KEPT = 30 * 86_400.0  # seconds after its last use
+_NAME = re.compile(r"[0-9a-f]{64}\.json(?:\.[0-9a-f]+)?")  # ours, whole or left half-written; not the server's r12.json
+
+
+def environment() -> dict[str, str]:
+    """The submitter's environment without Shoal's own names, which may hold secrets; what is not UTF-8 stays here."""
+    found: dict[str, str] = {}
+    size = 0
+    for name, value in os.environ.items():
+        if name.startswith("SHOAL_") or not name:
+            continue
+        try:
+            size += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError:
+            continue
+        if size > MAX_ENV_BYTES:
+            raise Refused(
+                "the environment is too large", code="env_too_large",
+                hint=f"at most {MAX_ENV_BYTES} bytes: run it with `env -i` and --env",
+            )  # fmt: skip
+        found[name] = value
+    return found
+
+
+def environment_field(url: str) -> dict[str, object]:
+    """What a submission to this server says of the environment: all of it to a server on this machine, else its file."""
+    if url.startswith("https:"):
+        return {"environment_file": str(keep(environment()))}
+    return {"environment": environment()}
+
+
+def keep(variables: Mapping[str, str], now: float | None = None) -> Path:
+    """Where an environment rests, named by the SHA-256 of its bytes: written once, for this user alone."""
+    now = time.time() if now is None else now
+    data = json.dumps(variables, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode()
+    folder = state_home() / ENVIRONMENTS
+    file = folder / f"{hashlib.sha256(data).hexdigest()}.json"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        _drop_old(folder, now - KEPT)
+        if not _holds(file, data):
+            _write(file, data)
+        os.utime(file, (now, now))  # in use again: it stays another month
+    except OSError as error:
+        raise Refused(
+            f"cannot keep the environment in {echo_path(folder)}: {error.strerror}", code="bad_state_dir",
+            hint="set XDG_STATE_HOME to a directory of your own that you can write to",
+        ) from None  # fmt: skip
+    return file
+
+
+def _holds(file: Path, data: bytes) -> bool:
+    try:
+        return file.read_bytes() == data and file.lstat().st_mode & 0o777 == 0o600
+    except FileNotFoundError:
+        return False
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Whole or not at all: a task may read it the moment it is there."""
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
+            opened.write(data)
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _drop_old(folder: Path, before: float) -> None:
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # another command cleans up too
+            if _NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < before:
+                os.unlink(entry.path)

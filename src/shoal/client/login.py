@@ -1,0 +1,135 @@
+"""Being logged in: config.toml with the server, and beside it its token (0600) and its CA certificate.
+
+Each file is written whole or not at all, config.toml last: what it names is always there and belongs together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from shoal.client.client import Client
+from shoal.client.config import config_home, echo_path, read_config
+from shoal.model.credentials import SUBMIT, kind_of
+from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
+from shoal.wire.join import Join, parse_join
+
+CONFIG, TOKEN, CA = "config.toml", "token", "ca.pem"
+TRY_FOR = 10.0  # seconds for each address
+
+
+def parse_login(text: str) -> Join:
+    """The login string, checked: a join string with a person's token."""
+    try:
+        join = parse_join(text)
+    except BadInput as error:
+        words = error.message.replace("join string", "login string")
+        raise BadInput(words, code=error.code, hint="copy the whole of what `shoal token new` printed") from None
+    if kind_of(join.token) != SUBMIT:
+        raise BadInput(
+            "this string lets pilots in, not people", code="wrong_kind",
+            hint="`shoal token new` makes a login string; what `shoal join` printed goes into a shell on the other host",
+        )  # fmt: skip
+    return join
+
+
+def reach(join: Join) -> tuple[Client, dict[str, Any]]:
+    """A client of the first address that answers as the right server, and who we are there."""
+    lost: Unreachable | None = None
+    for url in join.urls:
+        client = Client(url, join.token, join.fingerprint, timeout=TRY_FOR)
+        try:
+            return client, client.whoami()
+        except Unreachable as error:
+            client.close()
+            lost = error
+        except BaseException:
+            client.close()
+            raise
+    assert lost is not None  # a join string names at least one address
+    if len(join.urls) == 1 or lost.code == "certificate_time":
+        raise lost
+    raise Unreachable(
+        f"none of {', '.join(join.addresses)} answers; the last: {lost.message}",
+        hint="can this machine reach them? a firewall or a VPN may be between",
+    )
+
+
+def check_free(join: Join, force: bool) -> None:
+    """Refuse to overwrite the settings of another server."""
+    if force:
+        return
+    file = config_home() / CONFIG
+    there = read_config(file).get("server", "")
+    if there and there.rstrip("/") not in join.urls and not _same_ca(join.fingerprint):
+        raise Conflict(
+            f"{echo_path(file)} names another server: {there}", code="logged_in",
+            hint="`shoal logout` first, or --force to replace it",
+        )  # fmt: skip
+
+
+def _same_ca(fingerprint: str) -> bool:
+    """Is it the server we are logged in to, under another address?"""
+    if not fingerprint:
+        return False
+    from shoal.client.tls import fingerprint_of
+
+    try:
+        return fingerprint_of((config_home() / CA).read_text(encoding="ascii")) == fingerprint
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def write_login(url: str, token: str, ca: str) -> Path:
+    """Keep a login; returns the file that says so."""
+    folder = config_home()
+    config = folder / CONFIG
+    lines = [f"server = {json.dumps(url)}", f'token_file = "{TOKEN}"']  # a JSON text is a TOML text
+    lines += [f'ca = "{CA}"'] if ca else []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config.unlink(missing_ok=True)  # from here to the end nobody is logged in: no token meets another server
+        _write(folder / TOKEN, token + "\n")
+        if ca:
+            _write(folder / CA, ca)
+        else:
+            (folder / CA).unlink(missing_ok=True)
+        _write(config, "\n".join([*lines, ""]))
+    except OSError as error:
+        raise Refused(
+            f"cannot write to {echo_path(folder)}: {error.strerror}", code="unwritable",
+            hint="set XDG_CONFIG_HOME to a directory you can write to",
+        ) from None  # fmt: skip
+    return config
+
+
+def remove_login() -> str:
+    """Forget the login; returns the server it was for, empty if there was none."""
+    folder = config_home()
+    there = read_config(folder / CONFIG).get("server", "")
+    try:
+        for name in (CONFIG, TOKEN, CA):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise Refused(
+            f"cannot remove {echo_path(folder / CONFIG)}: {error.strerror}", code="unwritable", hint="remove it by hand"
+        ) from None
+    return there
+
+
+def _write(file: Path, text: str) -> None:
+    """A file only its owner reads, whole or not at all."""
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        part.replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise

@@ -1,0 +1,194 @@
+"""One kept connection to a server: plain on this machine, TLS elsewhere; what may be repeated and when. No call is known here."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
+from shoal.wire.join import SERVER_NAME
+
+if TYPE_CHECKING:
+    import ssl
+
+_LOOPBACK = re.compile(r"localhost|::1|127(?:\.[0-9]{1,3}){3}")
+HTTPS_PORT = 443
+TOO_MUCH = 429
+MAX_WAITS = 5  # for a server that says it is too much
+LONGEST_WAIT = 30.0  # seconds, each
+_URL_HINT = "write https://HOST:PORT, http://127.0.0.1:PORT or unix:/path/to/socket"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back; header names in lower case."""
+
+    status: int
+    data: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Transport:
+    """Requests to one server, one at a time."""
+
+    def __init__(self, url: str, token: str = "", ca: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+        self.url = check_url(url)
+        self.ca = ca  # a fingerprint becomes the certificate with the first connection
+        self._token = _check_token(token)
+        self._sleep = sleep
+        self._connection: http.client.HTTPConnection | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def close(self) -> None:
+        """Let the connection go; the next request makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
+        """The answer to one request, whatever its status; a server that has too much to do is asked again later."""
+        waits = 0
+        while True:
+            answer = self._send_once(method, target, data, may_repeat, timeout)
+            if answer.status != TOO_MUCH or not may_repeat or waits == MAX_WAITS:
+                return answer
+            waits += 1
+            self._sleep(wait_of(answer.headers.get("retry-after", "")))
+
+    def _send_once(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
+        headers = {"Accept": "application/json"}
+        if self.ca and self.url.startswith("https:"):
+            headers["Host"] = SERVER_NAME  # the name that was verified, wherever the server stands
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        while True:
+            connection, reused = self._connected(timeout)
+            try:
+                connection.request(method, target, data, headers)
+                response = connection.getresponse()
+                answer = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                # A kept connection may have been closed by the server just now: once more, if that is harmless.
+                if reused and may_repeat:
+                    continue
+                raise self._lost(error) from None
+            except BaseException:
+                self.close()  # Ctrl-C in the middle of an answer: its rest must not be taken for the next one
+                raise
+            if response.will_close:
+                self.close()
+            return Answer(response.status, answer, {name.lower(): value for name, value in response.getheaders()})
+
+    def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
+        """The kept connection if it is still good, else a new one."""
+        kept = self._connection
+        if kept is not None and kept.sock is not None:
+            # Readable without a request sent: the server closed it.
+            if not select.select([kept.sock], [], [], 0)[0]:
+                kept.sock.settimeout(timeout)
+                return kept, True
+            self.close()
+        try:
+            connection = self._make(timeout)
+            try:
+                connection.connect()
+            except BaseException:
+                connection.close()
+                raise
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost(error) from None
+        self._connection = connection
+        return connection, False
+
+    def _make(self, timeout: float) -> http.client.HTTPConnection:
+        if self.url.startswith("unix:"):
+            return _UnixConnection(self.url.removeprefix("unix:"), timeout)
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port or 80, timeout=timeout)
+        from shoal.client import tls
+
+        port = parts.port or HTTPS_PORT
+        if tls.is_fingerprint(self.ca):
+            self.ca = tls.fetch_ca(self.url, host, port, self.ca, timeout)
+        if self._context is None:
+            self._context = tls.make_context(self.ca)
+        return tls.TlsConnection(host, port, timeout, self._context, tls.name_of(self.ca, host))
+
+    def _lost(self, error: Exception) -> ShoalError:
+        if self.url.startswith("https:"):
+            import ssl
+
+            from shoal.client import tls
+
+            # An end in the middle is no matter of TLS: the server went away.
+            if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+                return tls.explain(error, self.url)
+        what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return Unreachable(
+            f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"
+        )
+
+
+def wait_of(retry_after: str) -> float:
+    """Seconds to wait before the next try; a server cannot make a command wait for long."""
+    try:
+        return min(max(float(retry_after), 0.1), LONGEST_WAIT)
+    except ValueError:
+        return 1.0  # missing, or a date: no clock but our own is trusted
+
+
+def check_url(url: str) -> str:
+    """The address of a server, if it is one we may talk to: plain HTTP carries the token, so loopback only."""
+    if url.startswith("unix:"):
+        if not url.removeprefix("unix:").startswith("/"):
+            raise _no_address(url)
+        return url
+    try:
+        parts: SplitResult = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _no_address(url) from None
+    plain = parts.scheme == "http" and port is not None
+    if not (plain or parts.scheme == "https") or not host or parts.path not in ("", "/") or "@" in parts.netloc:
+        raise _no_address(url)
+    if plain and not _LOOPBACK.fullmatch(host):
+        raise BadInput(
+            f"plain http to {echo(host)} would show your token to the network", code="bad_server", field="server",
+            hint=f"write https://{echo(host)}:{port}; plain http only to this machine: http://127.0.0.1:PORT",
+        )  # fmt: skip
+    return url.rstrip("/")
+
+
+def _no_address(url: str) -> BadInput:
+    return BadInput(f"{echo(url)!r} is not a server address", code="bad_server", field="server", hint=_URL_HINT)
+
+
+def _check_token(token: str) -> str:
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise BadInput("the token holds spaces or control characters", code="bad_token", field="token")
+    return token

@@ -1,0 +1,35 @@
+"""A host that comes back is recognised, and what it did counts on [G13]."""
+
+from __future__ import annotations
+
+from shoal.engine.changes import HostRow
+from shoal.engine.records import Pilot
+from shoal.engine.state import HostKey, State
+
+
+def key_of(pilot: Pilot) -> HostKey:
+    """By what a host is known: one person's pilots never show what the host did for another."""
+    return (pilot.identity, pilot.owner, pilot.group, pilot.site)
+
+
+def arrive(state: State, pilot: Pilot) -> int:
+    """A pilot joined; returns how many its host had before."""
+    known = state.hosts.get(key_of(pilot))
+    before = known.pilots if known is not None else 0
+    if known is None:
+        known = HostRow(*key_of(pilot), pilot.host, state.now, state.now, 0, 0, 0, 0, 0.0)
+    _keep(state, known._replace(host=pilot.host, pilots=before + 1))
+    return before
+
+
+def tally(state: State, pilot: Pilot, outcome: str, busy: float = 0.0) -> None:
+    """An attempt on this host `succeeded`, `failed` or was `lost`, after so many core seconds."""
+    known = state.hosts.get(key_of(pilot))
+    if known is not None:
+        _keep(state, known._replace(busy=known.busy + busy, **{outcome: getattr(known, outcome) + 1}))
+
+
+def _keep(state: State, row: HostRow) -> None:
+    row = row._replace(seen=state.now)
+    state.hosts[row.identity, row.owner, row.grp, row.site] = row
+    state.change(row)

@@ -1,0 +1,65 @@
+"""What people want of running tasks: a signal, their words while they come. Both go to the pilot as orders [G11]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.engine.commands import Signal, Watch
+from shoal.engine.records import Attempt, Task
+from shoal.engine.state import State
+from shoal.model.ids import TaskId
+from shoal.wire.messages import ORDERS, Order
+
+WATCH_AGAIN = 10.0  # seconds; a pilot sends along for longer after each order
+
+
+def signal(state: State, command: Signal) -> dict[str, int]:
+    """Have a signal sent to every running attempt of the targets."""
+    sent = idle = 0
+    for target in command.targets:
+        for task in _live_tasks(state, target):
+            done = False
+            for attempt in task.live.values():
+                pilot = state.pilots.get(attempt.pilot)
+                if attempt.running and pilot is not None and pilot.protocol >= ORDERS["signal"]:
+                    pilot.orders.append(Order("signal", str(attempt.id), signal=command.number))
+                    state.emit(
+                        "task_signalled", task=task.id, attempt=attempt.id.number, pilot=pilot, signal=command.number
+                    )
+                    done = True
+            sent, idle = sent + done, idle + (not done)
+        if isinstance(target, TaskId) and not any(_live_tasks(state, target)):
+            idle += 1
+    return {"signalled": sent, "not_running": idle}
+
+
+def _live_tasks(state: State, target: int | TaskId) -> Iterator[Task]:
+    """Tasks of a run, or the one, that are with a pilot."""
+    run = state.runs.get(target if isinstance(target, int) else target.run)
+    if run is None:
+        return
+    if isinstance(target, TaskId):
+        array = run.array_of(target.element)
+        task = array.tasks.get(target.element) if array is not None else None
+        if task is not None and task.live:
+            yield task
+        return
+    for array in run.arrays:
+        yield from (task for task in list(array.tasks.values()) if task.live)
+
+
+def watch(state: State, command: Watch) -> bool:
+    """Have the newest running attempt's stream sent along; False if none runs."""
+    tasks = list(_live_tasks(state, command.task))
+    running = [attempt for task in tasks for attempt in task.live.values() if attempt.running]
+    if not running:
+        return bool(tasks)
+    attempt: Attempt = max(running, key=lambda a: (a.id.incarnation, a.id.number))
+    pilot = state.pilots.get(attempt.pilot)
+    key = (str(attempt.id), command.stream)
+    knows = pilot is not None and pilot.protocol >= ORDERS["tail"]
+    if pilot is not None and knows and state.now - pilot.watched.get(key, -WATCH_AGAIN) >= WATCH_AGAIN:
+        pilot.watched = {k: at for k, at in pilot.watched.items() if state.now - at < WATCH_AGAIN}
+        pilot.watched[key] = state.now
+        pilot.orders.append(Order("tail", key[0], stream=command.stream))
+    return True

@@ -1,0 +1,137 @@
+"""What has yet to be said to the server, and what of it fits into the next exchange. Pure, like `agent`.
+
+Rules: (1) a report, and the pieces of one stream, ride on one exchange at a time, so nothing overtakes itself;
+(2) what an exchange carried in vain goes back to the front; (3) a report that the server may have rejected rides
+alone, then stripped, then it is given up: one bad report must not stop the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Optional
+
+from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS
+from shoal.wire.messages import Exchange, Report, TagValue, Tail
+
+TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
+MESSAGE_KEPT = 200  # characters of a stripped report's message
+
+
+class Parcel(NamedTuple):
+    """What goes into one exchange."""
+
+    reports: list[Report]
+    tags: dict[str, TagValue]
+    tails: list[Tail]
+
+
+class Outbox:
+    """Reports, tags and tails on their way to the server."""
+
+    def __init__(self, reports: OrderedDict[str, Report]) -> None:
+        self.reports = reports  # until a reply acknowledges them
+        self.tags: dict[str, TagValue] = {}
+        self.more = False  # the hands have more tails than there was room for
+        self._tails: deque[tuple[Tail, int]] = deque()
+        self._suspects: OrderedDict[str, bool] = OrderedDict()  # attempt -> is its report stripped?
+
+    @property
+    def is_empty(self) -> bool:
+        """Has everything that must not be lost been said, and heard?"""
+        return not (self.reports or self._tails or self.more)
+
+    @property
+    def tail_room(self) -> int:
+        """How many bytes of tails may be added: two exchanges full are kept, the rest stays in its files."""
+        return max(0, 2 * TAIL_BYTES - sum(weight for _, weight in self._tails))
+
+    def add_tails(self, tails: Iterable[Tail], more: bool) -> None:
+        """Pieces of streams, in order."""
+        self._tails.extend((tail, _weigh(tail)) for tail in tails)
+        self.more = more
+
+    def settle(self, attempt: str) -> bool:
+        """A report was acknowledged; did we still hold it?"""
+        self._suspects.pop(attempt, None)
+        return self.reports.pop(attempt, None) is not None
+
+    # --- out
+    def has_report(self, underway: Sequence[Exchange]) -> bool:
+        """Is there a report that rides on no exchange yet?"""
+        return len(self.reports) > sum(len(exchange.reports) for exchange in underway)
+
+    def has_tail(self, underway: Sequence[Exchange]) -> bool:
+        """Is there a piece that could ride now?"""
+        riding = _streams(underway)
+        return any((tail.attempt, tail.stream) not in riding for tail, _ in self._tails)
+
+    def pack(self, underway: Sequence[Exchange]) -> Parcel:
+        """Take out what the next exchange carries."""
+        riding = {report.attempt for exchange in underway for report in exchange.reports}
+        for attempt in self._suspects:
+            if attempt not in riding:
+                return Parcel([self.reports[attempt]], {}, [])
+        tags, self.tags = self.tags, {}
+        return Parcel(self._pack_reports(riding), tags, self._pack_tails(_streams(underway)))
+
+    def _pack_reports(self, riding: set[str]) -> list[Report]:
+        packed: list[Report] = []
+        bytes_ = 0
+        for attempt, report in self.reports.items():
+            if attempt not in riding:
+                bytes_ += 500 + len(report.last_line) + len(report.stderr_tail) + sum(map(len, report.new_files))
+                if packed and (len(packed) >= MAX_REPORTS or bytes_ > MAX_BODY // 8):
+                    break
+                packed.append(report)
+        return packed
+
+    def _pack_tails(self, barred: set[tuple[str, str]]) -> list[Tail]:
+        packed: list[Tail] = []
+        kept: deque[tuple[Tail, int]] = deque()
+        room = TAIL_BYTES
+        for tail, weight in self._tails:
+            if (tail.attempt, tail.stream) in barred or weight > room or len(packed) == MAX_TAILS:
+                barred.add((tail.attempt, tail.stream))  # its later pieces must not overtake this one
+                kept.append((tail, weight))
+            else:
+                packed.append(tail)
+                room -= weight
+        self._tails = kept
+        return packed
+
+    # --- back
+    def put_back(self, exchanges: Sequence[Exchange]) -> None:
+        """These were sent in vain: what they carried is said again, before anything newer."""
+        for exchange in reversed(exchanges):
+            self._tails.extendleft((tail, _weigh(tail)) for tail in reversed(exchange.tails))
+            self.tags = {**exchange.tags, **self.tags}
+
+    def reject(self, said: Exchange) -> Optional[Report]:
+        """The server will never take this exchange. Returns the report that is given up for it, if one is."""
+        if len(said.reports) != 1 or said.tails or said.tags:
+            for report in said.reports:
+                self._suspects.setdefault(report.attempt, False)
+            return None
+        (report,) = said.reports
+        if self._suspects.get(report.attempt):
+            self.settle(report.attempt)
+            return report
+        self._suspects[report.attempt] = True
+        self.reports[report.attempt] = _strip(report)
+        return None
+
+
+def _streams(exchanges: Iterable[Exchange]) -> set[tuple[str, str]]:
+    return {(tail.attempt, tail.stream) for exchange in exchanges for tail in exchange.tails}
+
+
+def _weigh(tail: Tail) -> int:
+    """Bytes in the exchange: JSON makes six of a control character."""
+    return len(json.dumps(tail.text, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _strip(report: Report) -> Report:
+    return replace(report, last_line="", stderr_tail="", new_files=[], message=report.message[:MESSAGE_KEPT])

@@ -1,0 +1,326 @@
+"""Who is calling, and what they may: the one place that knows tokens and people [S1, S13, S17].
+
+Everything is in memory and checked at each request, so a revoked token is dead with the next one. Rows for the
+database and the audit go out through `keep`. A secret is seen once, when it is made; afterwards only its digest.
+Uses are counted per minute where they are many (reads, beats) and written one by one where they act.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.limits import MAX_NAME, MAX_PILOTS, MAX_TOKENS, MAX_USERS
+from shoal.model.people import ADMIN, MANAGER, ROLES, AuditRow, GroupRow, PeopleRow, TokenRow, UserRow, check_name
+from shoal.model.quantities import parse_duration
+from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke
+
+DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
+PLAIN_SCOPES = ("submit", "read", "cancel")
+COUNT_FOR = 60.0  # seconds over which uses of one kind are one line of the audit
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever sent a request, as far as their token proves it."""
+
+    kind: str
+    owner: str = ""
+    group: str = ""
+    role: str = "user"
+    scopes: frozenset[str] = frozenset()
+    token: str = ""
+    expires: float = 0.0
+    site: str = ""
+    max_pilots: int | None = None
+    pilot: str = ""  # of a session
+    secret: str = dataclasses.field(default="", repr=False)
+    address: str = ""
+    tls: bool = False
+    peer: str = ""  # the pilot that the client certificate names
+
+    @property
+    def is_admin(self) -> bool:
+        """May they see and do everything?"""
+        return self.role == ADMIN and "admin" in self.scopes
+
+    @property
+    def is_claim(self) -> bool:
+        """Did they show what looks like a session, but is no living pilot's?"""
+        return self.kind == SESSION and not self.pilot
+
+    def manages(self, group: str) -> bool:
+        """Do they speak for a group?"""
+        return self.is_admin or (bool(group) and self.role == MANAGER and self.group == group)
+
+
+def unauthorised() -> Refused:
+    """One text for every token that is not good, so that nobody learns which it was [E61]."""
+    return Refused(
+        "the token is missing, wrong or expired", code="unauthorised", hint="send Authorization: Bearer TOKEN"
+    )
+
+
+class Access:
+    """Users, groups and tokens of one server."""
+
+    def __init__(
+        self,
+        people: tuple[list[UserRow], list[GroupRow], list[TokenRow], int],
+        keep: Callable[[list[PeopleRow]], None],
+    ) -> None:
+        users, groups, tokens, self._next_audit = people
+        self.users = {row.name: row for row in users}
+        self.groups = {row.name: row for row in groups}
+        self._by_digest = {row.digest: row.token for row in tokens}
+        self.tokens = {row.token: row for row in tokens}
+        self._keep = keep
+        self._counts: dict[tuple[str, str, str, str, str], int] = {}
+        self._touched: set[str] = set()
+        self._counted_from = 0.0
+
+    # --- who is calling
+    def check(self, secret: str, now: float, address: str) -> Caller:
+        """The caller whose token this is; sessions are the engine's matter and come out as mere claims."""
+        kind = kind_of(secret)
+        if kind == SESSION:
+            return Caller(SESSION, secret=secret, address=address)
+        row = self.tokens.get(self._by_digest.get(digest(secret), ""))
+        if kind is None or row is None or row.revoked is not None or now >= row.expires:
+            raise unauthorised()
+        user = self.users.get(row.owner)
+        if row.kind == SUBMIT and user is None:
+            raise unauthorised()
+        self._touch(row, now, address)
+        return Caller(
+            row.kind,
+            row.owner,
+            user.grp if user is not None and row.kind == SUBMIT else row.grp,
+            user.role if user is not None and row.kind == SUBMIT else "user",
+            frozenset(row.scopes.split()),
+            row.token,
+            row.expires,
+            row.site,
+            row.max_pilots,
+            secret=secret,
+            address=address,
+        )
+
+    def _touch(self, row: TokenRow, now: float, address: str) -> None:
+        self.tokens[row.token] = row._replace(used=now, address=address)
+        self._touched.add(row.token)
+
+    def is_live(self, token: str) -> bool:
+        """May pilots that this enrolment token let in still come back?"""
+        row = self.tokens.get(token)
+        return row is not None and row.revoked is None
+
+    def seen_by(self, caller: Caller) -> list[str] | None:
+        """Owners whose things the caller may see; None: all."""
+        if caller.is_admin:
+            return None
+        if caller.role == MANAGER and caller.group:
+            return sorted({caller.owner, *(u.name for u in self.users.values() if u.grp == caller.group)})
+        return [caller.owner]
+
+    def sees(self, caller: Caller, owner: str) -> bool:
+        """May the caller see (and act on) what belongs to this owner?"""
+        seen = self.seen_by(caller)
+        return seen is None or owner in seen
+
+    def holders(self, caller: Caller) -> list[str] | None:
+        """Whose pilots and events the caller may see, as the journal names them; None: all."""
+        seen = self.seen_by(caller)
+        return None if seen is None else [*seen, *([f"@{caller.group}"] if caller.group else [])]
+
+    # --- making and ending tokens
+    def mint(self, maker: Caller, asked: NewToken, now: float, random: Callable[[int], str]) -> tuple[TokenRow, str]:
+        """A new token and its secret, within what its maker may give away."""
+        kind = asked.kind
+        if kind not in DEFAULT_LIFE:
+            raise BadInput(f"{echo(kind)!r} is no kind of token", code="range", field="kind", hint="submit or enrol")
+        owner = asked.owner or ("" if asked.group and kind == ENROL else maker.owner)
+        self._check_giving(maker, kind, owner, asked)
+        life = DEFAULT_LIFE[kind] if asked.expires is None else parse_duration(asked.expires, "expires")
+        if not 0 < life <= LONGEST[kind]:
+            raise BadInput(
+                "too long a life", code="range", field="expires", hint=f"at most {LONGEST[kind] / 86_400:.0f} days"
+            )
+        for field, number in (("max_pilots", asked.max_pilots), ("uses", asked.uses)):
+            if number is not None and (kind != ENROL or not 1 <= number <= MAX_PILOTS):
+                raise BadInput(
+                    "only enrolments have it, and from 1 on", code="range", field=field, hint=f"1 to {MAX_PILOTS}"
+                )
+        if len(self.tokens) >= MAX_TOKENS:
+            self._forget(now)
+        if len(self.tokens) >= MAX_TOKENS:
+            raise Conflict("there are too many tokens", code="too_many", hint="revoke some: `shoal token list`")
+        secret = make(kind, random(32))
+        row = TokenRow(
+            self._name(random), kind, digest(secret), owner, asked.group, _site(asked.site), self._scopes(maker, asked),
+            asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "",
+        )  # fmt: skip
+        self._put(row)
+        return row, secret
+
+    def _check_giving(self, maker: Caller, kind: str, owner: str, asked: NewToken) -> None:
+        if asked.group:
+            if kind != ENROL or asked.owner:
+                raise BadInput(
+                    "a pilot serves one owner or one group", code="usage", field="group", hint="give owner or group"
+                )
+            if asked.group not in self.groups or not maker.manages(asked.group):
+                raise NotFound(
+                    f"there is no group {echo(asked.group)}", code="unknown_group", hint="see `shoal group list`"
+                )
+        elif owner not in self.users or (owner != maker.owner and not maker.is_admin):
+            raise NotFound(f"there is no user {echo(owner)}", code="unknown_user", hint="see `shoal user list`")
+        if kind == ENROL and asked.scopes:
+            raise BadInput("an enrolment has no scopes", code="usage", field="scopes")
+
+    def _scopes(self, maker: Caller, asked: NewToken) -> str:
+        """Never more than the maker has [Slurm CVE-2025-43904]."""
+        if asked.kind == ENROL:
+            return ""
+        wanted = asked.scopes or [scope for scope in PLAIN_SCOPES if scope in maker.scopes]
+        for scope in wanted:
+            if scope not in SCOPES:
+                raise BadInput(f"{echo(scope)!r} is no scope", code="range", field="scopes", hint=", ".join(SCOPES))
+            if scope not in maker.scopes and not maker.is_admin:
+                raise Refused(f"you have no scope {scope} to give", code="forbidden", hint="ask an administrator")
+        if "admin" in wanted and self.users[asked.owner or maker.owner].role != ADMIN:
+            raise Refused(
+                "only an administrator can have the scope admin", code="forbidden", hint="see `shoal user add --role`"
+            )
+        return " ".join(dict.fromkeys(wanted))
+
+    def _name(self, random: Callable[[int], str]) -> str:
+        while True:
+            name = "t" + digest(random(16))[:7]
+            if name not in self.tokens:
+                return name
+
+    def spend(self, token: str, uses: int) -> None:
+        """Enrolments are used up, or given back."""
+        row = self.tokens.get(token)
+        if row is None or (row.uses is not None and row.uses < uses):
+            raise unauthorised()  # another was faster since the token was looked at
+        if row.uses is not None:
+            self._put(row._replace(uses=row.uses - uses))
+
+    def revoke(self, caller: Caller, asked: Revoke, now: float) -> list[str]:
+        """End tokens; returns their names. What is not the caller's is not there."""
+        given = [bool(asked.tokens), bool(asked.user), bool(asked.site), asked.all]
+        if sum(given) != 1:
+            raise BadInput("name tokens, or a user, or a site, or all", code="usage", hint="one of them")
+        if not asked.tokens and not caller.is_admin:
+            raise Refused("only an administrator may", code="forbidden", hint="name your own tokens")
+        if asked.tokens:
+            rows = []
+            for name in dict.fromkeys(asked.tokens):  # each counts once
+                row = self.tokens.get(name)
+                if row is None or not (caller.is_admin or row.owner == caller.owner or caller.manages(row.grp)):
+                    raise NotFound(
+                        f"there is no token {echo(name)}", code="unknown_token", hint="see `shoal token list`"
+                    )
+                rows.append(row)
+        else:
+            rows = [
+                row
+                for row in self.tokens.values()
+                if row.revoked is None
+                and ((asked.user and row.owner == asked.user) or (asked.site and row.site == asked.site) or asked.all)
+                and row.token != caller.token
+            ]
+        for row in rows:
+            if row.revoked is None:
+                self._put(row._replace(revoked=now))
+        return [row.token for row in rows]
+
+    def _put(self, row: TokenRow) -> None:
+        self.tokens[row.token] = row
+        self._by_digest[row.digest] = row.token
+        self._keep([row])
+
+    def _forget(self, now: float) -> None:
+        """Dead tokens leave memory; the database has them for a while longer."""
+        for row in [row for row in self.tokens.values() if row.expires <= now]:
+            del self.tokens[row.token]
+            self._by_digest.pop(row.digest, None)
+
+    # --- people
+    def add_user(self, asked: NewUser, now: float, trusted: bool = False) -> UserRow:
+        """Add a person, or change their group and role. `trusted`: the account the server runs under."""
+        if not trusted:
+            check_name(asked.name, "name")
+        if asked.role not in ROLES:
+            raise BadInput(f"{echo(asked.role)!r} is no role", code="range", field="role", hint=", ".join(ROLES))
+        if asked.group and asked.group not in self.groups:
+            raise NotFound(
+                f"there is no group {echo(asked.group)}", code="unknown_group", hint="add it: `shoal group add`"
+            )
+        if len(self.users) >= MAX_USERS and asked.name not in self.users:
+            raise Conflict("there are too many users", code="too_many", hint=f"at most {MAX_USERS}")
+        before = self.users.get(asked.name)
+        if before is not None and before.role == ADMIN != asked.role and self._admins() == [asked.name]:
+            raise Conflict("this is the last administrator", code="last_admin", hint="make another one first")
+        row = UserRow(asked.name, asked.group, asked.role, before.created if before is not None else now)
+        self.users[row.name] = row
+        self._keep([row])
+        return row
+
+    def _admins(self) -> list[str]:
+        return [row.name for row in self.users.values() if row.role == ADMIN]
+
+    def add_group(self, asked: NewGroup, now: float) -> GroupRow:
+        """Add a group; one that is there stays."""
+        row = self.groups.get(check_name(asked.name, "name")) or GroupRow(asked.name, now)
+        self.groups[row.name] = row
+        self._keep([row])
+        return row
+
+    # --- the audit
+    def note(self, caller: Caller | None, what: str, about: str, outcome: str, now: float, address: str = "") -> None:
+        """Write an act down; who failed to prove who they are is written with their address only."""
+        token, owner = (caller.token, caller.owner) if caller is not None else ("", "")
+        where = caller.address if caller is not None else address
+        self._keep([self._line(now, token, owner, where, what, about, outcome, 1)])
+
+    def count(self, caller: Caller | None, what: str, outcome: str, now: float, address: str = "") -> None:
+        """Count a use of which there may be many."""
+        token, owner = (caller.token, caller.owner) if caller is not None else ("", "")
+        key = (token, owner, caller.address if caller is not None else address, what, outcome)
+        if key not in self._counts and len(self._counts) >= MAX_TOKENS:
+            key = ("", "", "many", what, outcome)  # an attack from many addresses must not fill the memory
+        self._counts[key] = self._counts.get(key, 0) + 1
+        if now - self._counted_from > COUNT_FOR:
+            self.flush(now)
+
+    def flush(self, now: float) -> None:
+        """Write down what was counted, and when each token was last used."""
+        rows: list[PeopleRow] = [self.tokens[name] for name in self._touched if name in self.tokens]
+        for (token, owner, address, what, outcome), times in self._counts.items():
+            rows.append(self._line(now, token, owner, address, what, "", outcome, times))
+        self._counts, self._touched, self._counted_from = {}, set(), now
+        if rows:
+            self._keep(rows)
+
+    def _line(
+        self, now: float, token: str, owner: str, address: str, what: str, about: str, outcome: str, times: int
+    ) -> AuditRow:
+        row = AuditRow(self._next_audit, now, token, owner, address, what, redact(echo(about)), outcome, times)
+        self._next_audit += 1
+        return row
+
+
+def _site(name: str) -> str:
+    return name if name in ("", "local") else check_name(name, "site")
+
+
+def _note(text: str) -> str:
+    if len(text.encode("utf-8", "replace")) > MAX_NAME:
+        raise BadInput("the note is too long", code="too_long", field="note", hint=f"at most {MAX_NAME} bytes")
+    return redact(text)

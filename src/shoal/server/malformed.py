@@ -1,0 +1,60 @@
+"""What never reaches the edge, because aiohttp finds that it is no HTTP: refused in our form, not in aiohttp's words,
+which would repeat all of it [promises E]. No answer says which software wrote it [D1]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_server import Server
+
+from shoal.model.credentials import redact
+from shoal.model.errors import echo
+from shoal.server.call import answer
+
+
+class Handler(RequestHandler):
+    """aiohttp's handler of one connection, with our manners."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of another answer was sent already")
+        if status >= 500:
+            self.log_exception("the handler of a request failed", exc_info=exc)
+            return refused(status, "a defect in the server")
+        words = (message or "").partition("\n")[0].partition(":")[0]  # what follows is what was sent, tokens and all
+        return refused(status, f"not HTTP: {redact(echo(words))}")
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; one that aiohttp made by itself is put in our form before."""
+        if isinstance(resp, web.HTTPException):
+            resp = refused(resp.status, resp.reason)
+        if not resp.prepared:
+            resp.headers["Server"] = "shoal"
+        return await super().finish_response(request, resp, start_time)
+
+
+def handlers(server: Server) -> Callable[[], RequestHandler]:
+    """What makes a handler for each connection of a server."""
+    return lambda: Handler(server, loop=asyncio.get_running_loop(), **server._kwargs)
+
+
+def refused(status: int, message: str) -> web.Response:
+    """A refusal after which nothing more is read."""
+    response = answer({"error": {"code": "http", "message": message, "field": "", "hint": ""}}, status)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.force_close()
+    return response

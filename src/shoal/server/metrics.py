@@ -1,0 +1,91 @@
+"""What Prometheus may know of the server: one table of names, counters that requests move, gauges from `Facts`.
+
+No label names an owner, a pilot or a path: each series costs every scrape, and their number must be known beforehand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)  # seconds: a look, a commit, a list, a bulk, a lag, a parked exchange
+
+# docs/reference/metrics.md is made from this table.
+NAMES: dict[str, str] = {
+    "shoal_requests_total": "Requests answered, by pattern of the route and HTTP status.",
+    "shoal_request_seconds": "Seconds from a request's headers to its answer, by pattern of the route; waiting counts.",
+    "shoal_exchanges_total": "Exchanges with pilots answered.",
+    "shoal_refused_total": "Requests refused, by code of the error.",
+    "shoal_tasks_finished_total": "Tasks that reached a final state since the server started, by state.",
+    "shoal_tasks_live": "Tasks that are with pilots now.",
+    "shoal_tasks_ready": "Tasks that wait for a pilot.",
+    "shoal_runs_open": "Runs with tasks that are not final.",
+    "shoal_pilots": "Pilots, by state.",
+    "shoal_slots": "Cores of all living pilots.",
+    "shoal_slots_free": "Cores of living pilots that no task uses.",
+    "shoal_commits_total": "Commits to the database since the server started.",
+    "shoal_events_total": "Events written to the journal since the server started.",
+    "shoal_connections": "Connections now, by state: open are all, unknown those that showed no good token yet.",
+    "shoal_connections_cut_total": "Connections that the server ended, by reason: refused for want of room, or slow.",
+    "shoal_loop_lag_seconds": "How late the event loop is: above 0.25 people's requests are put off.",
+    "shoal_server_info": "Always 1; the label says the version.",
+    "process_virtual_memory_bytes": "Virtual memory of the server process.",
+    "process_resident_memory_bytes": "Memory of the server process that is in RAM.",
+    "process_start_time_seconds": "When the server process started, in seconds since 1970.",
+    "process_cpu_seconds_total": "Processor time that the server process used.",
+    "process_open_fds": "Files and sockets that the server process has open.",
+    "process_max_fds": "Files and sockets that the server process may open.",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true right now; gathered on the loop, right before rendering."""
+
+    tasks_finished: Mapping[str, int] = field(default_factory=dict)  # final state -> how many since the start
+    tasks_live: int = 0
+    tasks_ready: int = 0
+    runs_open: int = 0
+    pilots: Mapping[str, int] = field(default_factory=dict)  # state -> how many
+    slots: int = 0
+    slots_free: int = 0
+    commits: int = 0  # since the start
+    events: int = 0  # since the start
+    connections: Mapping[str, int] = field(default_factory=dict)  # open, unknown -> how many
+    cut: Mapping[str, int] = field(default_factory=dict)  # refused, slow -> how many since the start
+    loop_lag: float = 0.0
+
+
+class Metrics:
+    """The counters of one server: plain numbers, for requests move them; the library is loaded by the first scrape."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.requests: dict[tuple[str, str], int] = {}  # route, status
+        self.seconds: dict[str, list[float]] = {}  # route -> how many in each bucket, in none of them, and the sum
+        self.refusals: dict[str, int] = {}  # code
+        self.exchanges = 0
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered; `route` is the pattern, never the path."""
+        key = (route, str(status))
+        self.requests[key] = self.requests.get(key, 0) + 1
+        buckets = self.seconds.setdefault(route, [0.0] * (len(BUCKETS) + 2))
+        buckets[bisect_left(BUCKETS, seconds)] += 1
+        buckets[-1] += seconds
+
+    def exchanged(self, count: int = 1) -> None:
+        """Exchanges were answered."""
+        self.exchanges += count
+
+    def refused(self, code: str) -> None:
+        """A request was refused."""
+        self.refusals[code] = self.refusals.get(code, 0) + 1
+
+    def render(self, facts: Facts) -> bytes:
+        """Everything as Prometheus reads it; safe on any thread."""
+        from shoal.server.scrape import page
+
+        return page(self, facts)

@@ -1,0 +1,214 @@
+"""Calls of pilots and about them: enrol, exchange, the pilot itself; list, drain, hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from aiohttp import web
+
+from shoal.engine.commands import Drain, Enrol
+from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT, digest
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, echo
+from shoal.model.ids import is_pilot
+from shoal.model.layout import LOG_MARK, LOGS
+from shoal.model.limits import ENROLLED_KEPT
+from shoal.server.access import Caller, unauthorised
+from shoal.server.call import Call, answer
+from shoal.server.house import House
+from shoal.wire.messages import PROTOCOL, Exchange, Register
+from shoal.wire.older import for_protocol
+from shoal.wire.requests import DrainRequest
+
+CERTIFICATE_LASTS = 30 * 86_400.0
+SECRETS = ("session", "former", "identity", "token", "revoked")  # columns that nobody is shown
+
+
+class Pilots:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+        self._spent: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    # --- what pilots say
+    async def enrol(self, call: Call) -> web.Response:
+        """Take a pilot in: by an enrolment token, or one that comes back by the session it had."""
+        if self._is_made_up(call.caller):
+            raise unauthorised()
+        said = await call.body(Register)
+        terms = self._terms(call.caller, said)
+        if said.site and said.site != terms.site:
+            raise Refused(
+                f"this token is for site {echo(terms.site)}", code="other_site", field="site", hint="leave the site out"
+            )
+        spent = call.caller.kind == ENROL and not said.unfit and self._spend(call.caller, said)
+        try:
+            registered = await self.service.command(
+                Enrol(said, terms.owner, terms.site, terms.group, terms.token, terms.max_pilots)
+            )
+        except ShoalError:
+            if spent:
+                self.house.access.spend(call.caller.token, -1)
+                self._spent.pop((call.caller.token, said.nonce), None)
+            raise
+        call.request["about"] = f"{registered.pilot} {said.host}"
+        told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK}
+        if self.house.authority is not None and self._is_tls(call) and not said.unfit:
+            told["certificate"], told["key"] = await asyncio.to_thread(
+                self.house.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
+            )
+        return answer(for_protocol("Registered", told, said.protocol))
+
+    def _terms(self, caller: Caller, said: Register) -> Caller:
+        """Under which token's terms a pilot comes in."""
+        site = caller.site or "local"
+        if caller.kind == SUBMIT:
+            _check_old(caller, said.protocol)
+            return Caller(ENROL, caller.owner, token=caller.token, site=site)
+        if caller.kind == ENROL:
+            return Caller(
+                ENROL, caller.owner, caller.group, token=caller.token, site=site, max_pilots=caller.max_pilots
+            )
+        if said.former is None or said.former.session != caller.secret:
+            raise unauthorised()
+        state, former = self.service.engine.state, said.former.pilot
+        pilot, gone = state.pilots.get(former), state.gone.get(former)
+        known = pilot or gone
+        if known is None or known.session != digest(caller.secret) or (caller.tls and caller.peer != former):
+            raise unauthorised()
+        if gone is not None and gone.heir and (known.token, said.nonce) not in state.enrolled:
+            raise unauthorised()  # a session that has ended brings one pilot back, not several
+        if (gone is not None and gone.revoked) or not self.house.access.is_live(known.token):
+            raise Refused("this pilot was sent away: its enrolment token was revoked", code="revoked")
+        row = self.house.access.tokens[known.token]
+        return Caller(ENROL, row.owner, row.grp, token=row.token, site=row.site or "local", max_pilots=row.max_pilots)
+
+    def _spend(self, caller: Caller, said: Register) -> bool:
+        """A token for so many uses has one less, on its way to the disk before the pilot is; the same registration
+        told twice is one use."""
+        key = (caller.token, said.nonce)
+        twin = self.service.engine.state.enrolled.get(key)
+        lives = twin is not None and twin.pilot in self.service.engine.state.pilots
+        if said.nonce and key in self._spent and lives:
+            return False  # once its pilot has ended, the same words are another enrolment
+        self.house.access.spend(caller.token, 1)
+        self._spent[key] = None
+        while len(self._spent) > ENROLLED_KEPT:
+            self._spent.popitem(last=False)
+        return True
+
+    def _is_tls(self, call: Call) -> bool:
+        transport = call.request.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
+    async def exchange(self, call: Call) -> web.Response:
+        """A pilot's exchange."""
+        if self._is_made_up(call.caller):
+            raise _disowned()
+        said = await call.body(Exchange)
+        if said.pilot != call.word("pilot"):
+            raise BadInput("the path names another pilot", code="range", field="pilot")
+        self._check_speaker(call, said)
+        call.rest()
+        reply = await self.service.exchange(said)
+        self.house.metrics.exchanged()
+        return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
+
+    def _is_made_up(self, caller: Caller) -> bool:
+        """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""
+        if not caller.is_claim:
+            return False
+        mine = digest(caller.secret)
+        return all(gone.session != mine for gone in self.service.engine.state.gone.values())
+
+    def _check_speaker(self, call: Call, said: Exchange) -> None:
+        """A session speaks for its own pilot; a pilot of the protocol before this one shows the token it came in with,
+        which counts on this machine only: over TLS it would go around the pilot's certificate [S3]."""
+        state, caller = self.service.engine.state, call.caller
+        pilot = state.pilots.get(said.pilot)
+        if caller.kind == SESSION:
+            if said.session != caller.secret or (caller.pilot and caller.pilot != said.pilot):
+                raise unauthorised()
+        elif self._is_tls(call):
+            raise unauthorised()
+        else:
+            _check_old(caller, said.protocol)
+            if pilot is not None and pilot.token not in ("", caller.token):
+                raise _disowned()
+        gone = state.gone.get(said.pilot)
+        if pilot is None and gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
+            raise unauthorised()
+
+    async def zip(self, call: Call) -> web.Response:
+        """The pilot itself, for the joining line and for renewal."""
+        if not await self.house.pilot_digest():
+            raise NotFound("the pilot could not be built", code="not_ready", hint="see the server's status")
+        data = await asyncio.to_thread(self.house.pilot_path.read_bytes)
+        return web.Response(
+            body=data, content_type="application/zip", headers={"X-Shoal-SHA256": self.house.pilot_sha256}
+        )
+
+    # --- what people ask about them
+    async def list_pilots(self, call: Call) -> web.Response:
+        """List pilots, newest first, with what those that live hold."""
+        limit, state = call.number("limit"), call.text("state")
+        holders = self.house.access.holders(call.caller)
+        rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state, holders=holders))
+        living = self.service.engine.state.pilots
+        for row in rows:
+            pilot = living.get(row["pilot"])
+            row["live"] = len(pilot.live) if pilot is not None else 0
+            row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
+            row["suspect"] = pilot.suspect if pilot is not None else False
+            row["seen"] = pilot.seen if pilot is not None else row["ended"]
+            row["state"] = str(pilot.state) if pilot is not None else row["state"]
+            row["group"] = row.pop("grp")
+            for secret in SECRETS:
+                del row[secret]
+        return answer({"pilots": rows})
+
+    async def list_hosts(self, call: Call) -> web.Response:
+        """Hosts, the one seen last first, with what they did over all their pilots."""
+        holders, limit = self.house.access.holders(call.caller), call.number("limit")
+        rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
+        living: dict[tuple[str, str, str, str], int] = {}
+        for pilot in self.service.engine.state.pilots.values():
+            key = (pilot.identity, pilot.owner, pilot.group, pilot.site)
+            living[key] = living.get(key, 0) + 1
+        for row in rows:
+            row["group"] = row.pop("grp")
+            row["living"] = living.get((row.pop("identity"), row["owner"], row["group"], row["site"]), 0)
+        return answer({"hosts": rows})
+
+    async def drain(self, call: Call) -> web.Response:
+        """Ask pilots to end."""
+        asked = await call.body(DrainRequest)
+        living = self.service.engine.state.pilots
+        for name in asked.pilots:
+            if not is_pilot(name):
+                raise BadInput(f"{echo(name)!r} is not a pilot", code="bad_id", field="pilots", hint='e.g. ["p3f9c"]')
+            self.house.check_pilot(call.caller, name, to_end=True)
+            if name not in living:
+                raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
+        names = asked.pilots or [name for name in living if self._may_end(call.caller, name)]
+        call.request["about"] = " ".join(names[:8])
+        why = asked.why[:200] or "drained by the user"
+        return answer(await self.service.command(Drain(tuple(names), why)))
+
+    def _may_end(self, caller: Caller, name: str) -> bool:
+        try:
+            self.house.check_pilot(caller, name, to_end=True)
+        except NotFound:
+            return False
+        return True
+
+
+def _disowned() -> Conflict:
+    return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
+
+
+def _check_old(caller: Caller, protocol: int) -> None:
+    """Pilots of protocol 1 had no sessions in their headers, and on this machine only the administrator's token."""
+    if protocol >= PROTOCOL or not (caller.kind == ENROL or caller.is_admin):
+        raise Refused(f"not with a token of kind {caller.kind}", code="forbidden", hint="use session")

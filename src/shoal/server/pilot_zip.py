@@ -1,0 +1,26 @@
+"""The pilot that this server hands out: built by a process of its own, since the server never imports the pilot."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+
+from shoal.server.house import House
+
+
+async def build_pilot(house: House) -> None:
+    """Build the zip and tell everyone its digest; pilots with another one renew themselves when idle."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shoal.pilot.build", str(house.pilot_path),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, words = await process.communicate()
+    state = house.service.engine.state
+    if process.returncode:
+        state.trouble = f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
+        return
+    house.pilot_path.chmod(0o700)  # no secret, but nothing in a state directory is for others
+    data = await asyncio.to_thread(house.pilot_path.read_bytes)
+    house.pilot_sha256 = state.pilot_zip = hashlib.sha256(data).hexdigest()
+    house.pilot_built.set()

@@ -1,0 +1,343 @@
+"""Every call of the server in one table: who may make it, what it may touch, what it takes [S13].
+
+`kinds` are the tokens that open it, `scope` what a submit token must have, `rule` whose things it may touch:
+
+public   nobody needs a token
+caller   about the caller themself
+run, task, target   the path names something: it must be the caller's (or their group's, for a manager), else 404
+targets  the body names such things, all of which must be so
+listing  shows what the caller may see and nothing else
+pilot    a pilot speaks for itself
+admin    administrators only
+
+The security matrix of the tests, the OpenAPI description and the router are all made from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.model.credentials import ENROL, SESSION, SUBMIT
+from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_WAIT
+from shoal.wire.messages import Exchange, Register
+from shoal.wire.requests import (
+    DrainRequest,
+    NewGroup,
+    NewToken,
+    NewUser,
+    Nothing,
+    PruneRequest,
+    RetryRequest,
+    Revoke,
+    SignalRequest,
+    SubmissionBody,
+    Targets,
+)
+
+RULES = ("public", "caller", "run", "task", "target", "targets", "listing", "pilot", "admin")
+MAX_NUMBER = 10**18
+
+
+@dataclass(frozen=True)
+class Query:
+    """One parameter of a call: a whole number within bounds, or a text."""
+
+    name: str
+    kind: type = str
+    default: int | str | None = None
+    low: int = 0
+    high: int = MAX_NUMBER
+
+
+@dataclass(frozen=True)
+class Route:
+    """One call."""
+
+    method: str
+    path: str
+    handler: str  # module and method: `runs.submit`
+    about: str
+    answer: str  # a name in wire/answers.py or wire/messages.py; empty for `text`
+    kinds: tuple[str, ...] = (SUBMIT,)
+    scope: str = "read"
+    rule: str = "listing"
+    query: tuple[Query, ...] = ()
+    body: type | None = None
+    most: int = MAX_BODY
+    acts: bool = False  # written to the audit one by one
+    text: str = ""  # the media type of an answer that is not JSON
+
+
+_LIMIT = Query("limit", int, MAX_PAGE, 1, MAX_PAGE)
+_AFTER = Query("after", int, 0)
+_PILOTS = (SESSION, ENROL, SUBMIT)  # the last for pilots of protocol 1 on the server's own machine
+_ALL = (SUBMIT, ENROL, SESSION)
+
+ROUTES: tuple[Route, ...] = (
+    # --- runs and tasks
+    Route(
+        "POST",
+        "/v1/runs",
+        "runs.submit",
+        "Submit a run.",
+        "Submitted",
+        scope="submit",
+        rule="caller",
+        body=SubmissionBody,
+        most=MAX_BULK_BODY,
+        acts=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs",
+        "runs.list_runs",
+        "Runs, newest first.",
+        "RunsPage",
+        query=(
+            Query("state"),
+            Query("name"),
+            Query("owner"),
+            Query("limit", int, 50, 1, MAX_PAGE),
+            Query("before"),
+        ),
+    ),
+    Route("GET", "/v1/runs/{run}", "runs.run", "One run with its arrays, spans and counts.", "OneRun", rule="run"),
+    Route(
+        "GET",
+        "/v1/runs/{run}/tasks",
+        "runs.tasks",
+        "Rows of a run's tasks.",
+        "TasksPage",
+        rule="run",
+        query=(_AFTER, _LIMIT, Query("state")),
+    ),
+    Route("GET", "/v1/tasks/{task}", "runs.task", "One task with its history.", "OneTask", rule="task"),
+    Route(
+        "GET",
+        "/v1/tasks/{task}/logs",
+        "logs.read",
+        "A stream of an attempt, from a byte on.",
+        "",
+        rule="task",
+        text="text/plain",
+        query=(
+            Query("stream", str, "stdout"),
+            Query("attempt", int, None, 1, 10**9),
+            Query("offset", int, 0),
+            Query("wait", int, 0, 0, MAX_WAIT),
+        ),
+    ),
+    Route("GET", "/v1/why/{target}", "runs.why", "Why something is where it is.", "WhyAnswer", rule="target"),
+    Route(
+        "POST",
+        "/v1/cancel",
+        "runs.cancel",
+        "Cancel runs and tasks.",
+        "Cancelled",
+        scope="cancel",
+        rule="targets",
+        body=Targets,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/retry",
+        "runs.retry",
+        "Run again what did not succeed.",
+        "Retried",
+        scope="submit",
+        rule="targets",
+        body=RetryRequest,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/signal",
+        "runs.signal",
+        "Send a signal to running tasks.",
+        "Signalled",
+        scope="cancel",
+        rule="targets",
+        body=SignalRequest,
+        acts=True,
+    ),
+    Route(
+        "GET",
+        "/v1/events",
+        "events.read",
+        "The journal from a place on.",
+        "EventsPage",
+        query=(
+            _AFTER,
+            _LIMIT,
+            Query("run"),
+            Query("kind"),
+            Query("wait", int, 0, 0, 3600),
+        ),
+    ),
+    # --- pilots and hosts
+    Route(
+        "GET", "/v1/pilots", "pilots.list_pilots", "Pilots, newest first.", "PilotsPage", query=(Query("state"), _LIMIT)
+    ),
+    Route("GET", "/v1/hosts", "pilots.list_hosts", "Hosts and what they did.", "HostsPage", query=(_LIMIT,)),
+    Route(
+        "POST",
+        "/v1/pilots/drain",
+        "pilots.drain",
+        "Ask pilots to end.",
+        "Drained",
+        scope="cancel",
+        rule="targets",
+        body=DrainRequest,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/pilots",
+        "pilots.enrol",
+        "A pilot registers.",
+        "Registered",
+        kinds=_PILOTS,
+        scope="",
+        rule="pilot",
+        body=Register,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/pilots/{pilot}/exchange",
+        "pilots.exchange",
+        "A pilot's exchange.",
+        "Reply",
+        kinds=_PILOTS,
+        scope="",
+        rule="pilot",
+        body=Exchange,
+    ),
+    Route(
+        "GET",
+        "/v1/pilot.pyz",
+        "pilots.zip",
+        "The pilot itself.",
+        "",
+        kinds=_ALL,
+        scope="",
+        rule="caller",
+        text="application/zip",
+    ),
+    # --- people and tokens
+    Route("GET", "/v1/whoami", "people.whoami", "Who the caller is.", "WhoAnswer", scope="", rule="caller"),
+    Route("GET", "/v1/users", "people.users", "People the caller may see.", "UsersPage"),
+    Route(
+        "POST",
+        "/v1/users",
+        "people.add_user",
+        "Add or change a person.",
+        "UserAnswer",
+        scope="admin",
+        rule="admin",
+        body=NewUser,
+        acts=True,
+    ),
+    Route("GET", "/v1/groups", "people.groups", "Groups the caller may see.", "GroupsPage"),
+    Route(
+        "POST",
+        "/v1/groups",
+        "people.add_group",
+        "Add a group.",
+        "GroupAnswer",
+        scope="admin",
+        rule="admin",
+        body=NewGroup,
+        acts=True,
+    ),
+    Route(
+        "GET",
+        "/v1/tokens",
+        "people.tokens",
+        "Tokens without their secrets.",
+        "TokensPage",
+        query=(Query("all", int, 0, 0, 1), _LIMIT),
+    ),
+    Route(
+        "POST",
+        "/v1/tokens",
+        "people.new_token",
+        "A new token, shown once.",
+        "TokenMade",
+        scope="submit",
+        rule="caller",
+        body=NewToken,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/tokens/revoke",
+        "people.revoke",
+        "End tokens and the pilots they let in.",
+        "Revoked",
+        scope="submit",
+        rule="targets",
+        body=Revoke,
+        acts=True,
+    ),
+    Route(
+        "GET",
+        "/v1/audit",
+        "people.audit",
+        "Who did what, newest first.",
+        "AuditPage",
+        scope="admin",
+        rule="admin",
+        query=(_LIMIT, Query("before", int, None), Query("token"), Query("owner")),
+    ),
+    # --- the server
+    Route("GET", "/v1/server", "house.server", "What this server is and does.", "ServerAnswer", rule="listing"),
+    Route(
+        "POST",
+        "/v1/server/stop",
+        "house.stop",
+        "End this server.",
+        "Stopping",
+        scope="admin",
+        rule="admin",
+        body=Nothing,
+        acts=True,
+    ),
+    Route(
+        "POST",
+        "/v1/prune",
+        "house.prune",
+        "Delete old events and logs.",
+        "PruneAnswer",
+        scope="admin",
+        rule="admin",
+        body=PruneRequest,
+        acts=True,
+    ),
+    Route("GET", "/metrics", "house.metrics", "For Prometheus.", "", scope="metrics", rule="caller", text="text/plain"),
+    Route(
+        "GET",
+        "/v1/openapi.json",
+        "house.openapi",
+        "This interface for programs.",
+        "Row",
+        kinds=_ALL,
+        scope="",
+        rule="caller",
+    ),
+    Route(
+        "GET",
+        "/v1/ca",
+        "house.ca",
+        "The server's CA certificate.",
+        "",
+        kinds=(),
+        scope="",
+        rule="public",
+        text="application/x-pem-file",
+    ),
+    Route("GET", "/v1/health", "house.health", "Is someone there?", "Ok", kinds=(), scope="", rule="public"),
+)
+
+MAX_TEXT = MAX_NAME * 4  # of a query parameter

@@ -1,0 +1,118 @@
+"""The join string: where the server is, how to know it, and the token that lets in [contract 9].
+
+`ADDRESS[,ADDRESS...]#FINGERPRINT#TOKEN`. An address is `host:port` (TLS, the fingerprint is the SHA-256 of the
+server's own CA certificate) or `http://127.0.0.1:port` (this machine, no fingerprint).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+
+from shoal.model.credentials import kind_of
+from shoal.model.errors import BadInput
+
+SERVER_NAME = "shoal-server"  # what every server's certificate is for, wherever it stands
+MAX_ADDRESSES = 8
+_TLS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_PLAIN = re.compile(r"http://127\.[0-9.]{5,11}:[0-9]{1,5}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Join:
+    """How to reach a server for the first time."""
+
+    addresses: tuple[str, ...]
+    fingerprint: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{','.join(self.addresses)}#{self.fingerprint}#{self.token}"
+
+    def __repr__(self) -> str:
+        return f"Join({','.join(self.addresses)})"  # no secret in a traceback
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses as URLs."""
+        return tuple(a if a.startswith("http://") else f"https://{a}" for a in self.addresses)
+
+
+def parse_join(text: str) -> Join:
+    """The join string, checked; the error never shows its token."""
+    parts = text.strip().split("#")
+    if len(parts) != 3:
+        raise _bad("it has not three parts")
+    addresses = tuple(parts[0].split(","))
+    if not 1 <= len(addresses) <= MAX_ADDRESSES:
+        raise _bad(f"it names {len(addresses)} addresses, 1 to {MAX_ADDRESSES} can be")
+    plain = all(_PLAIN.fullmatch(address) for address in addresses)
+    if not plain and not all(_TLS.fullmatch(address) for address in addresses):
+        raise _bad("an address is neither host:port nor http://127.0.0.1:port")
+    if not all(0 < int(address.rpartition(":")[2]) < 65536 for address in addresses):
+        raise _bad("a port is not between 1 and 65535")
+    if (parts[1] and plain) or (not plain and not _FINGERPRINT.fullmatch(parts[1])):
+        raise _bad("its fingerprint is not 64 hexadecimal digits")
+    if kind_of(parts[2]) is None:
+        raise _bad("its token is cut or mistyped")
+    return Join(addresses, parts[1], parts[2])
+
+
+def _bad(why: str) -> BadInput:
+    return BadInput(
+        f"this is no join string: {why}", code="bad_join", hint="copy the whole of what `shoal join` printed"
+    )
+
+
+# What a host runs before it has anything of ours. The join string comes by standard input and goes on by an open
+# file, so no process list ever shows it; the code itself is executed only after its digest was compared. Believed is
+# the very certificate (DER) that was compared: text might hold a second one. Without PATH Python may not know itself.
+_BOOTSTRAP = """\
+import sys,os,ssl,socket,hashlib,http.client as c
+a,f,t=sys.stdin.readline().strip().split("#")
+def end(m):
+ print("shoal: "+m,file=sys.stderr);sys.exit(4)
+def get(x,p,k):
+ h,_,q=x.split("//")[-1].rpartition(":");h=h.strip("[]");s=socket.create_connection((h,int(q)),20)
+ n=c.HTTPConnection(h,int(q));n.sock=k.wrap_socket(s,server_hostname="shoal-server") if k else s
+ g={"Host":"shoal-server"} if k else {}
+ if p!="/v1/ca":g["Authorization"]="Bearer "+t
+ n.request("GET",p,headers=g)
+ r=n.getresponse();d=r.read(1<<26)
+ if r.status!=200:end(x+" refused: %d %s"%(r.status,d[:300].decode("utf-8","replace")))
+ return d
+e=None
+for x in a.split(","):
+ try:
+  k=None
+  if f:
+   u=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT);u.check_hostname=False;u.verify_mode=ssl.CERT_NONE
+   p=ssl.PEM_cert_to_DER_cert(get(x,"/v1/ca",u).decode())
+   if hashlib.sha256(p).hexdigest()!=f:end("server certificate does not match the join string")
+   k=ssl.create_default_context(cadata=p)
+   if ssl.HAS_TLSv1_3:k.minimum_version=ssl.TLSVersion.TLSv1_3
+  z=get(x,"/v1/pilot.pyz",k);break
+ except ssl.SSLCertVerificationError as o:
+  end("server certificate does not match: "+str(o.verify_message)+" (is the clock right?)")
+ except ValueError:end("server certificate does not match the join string")
+ except OSError as o:e=o
+else:end("no answer from "+a+": "+str(e))
+if hashlib.sha256(z).hexdigest()!=sys.argv[1]:
+ end("the pilot that the server sent is not the one this line names: get a new line from shoal join")
+def fd(b):
+ m=os.memfd_create("shoal",0)
+ with open(m,"wb",closefd=False) as o:o.write(b)
+ os.lseek(m,0,0);return m
+y=sys.executable or os.readlink("/proc/self/exe")
+os.execv(y,[y,"-I","/proc/self/fd/%d"%fd(z),"--join-fd",str(fd("#".join((a,f,t)).encode()))]+sys.argv[2:])
+"""
+
+
+def bootstrap_line(join: Join, pilot_sha256: str, options: tuple[str, ...] = ()) -> str:
+    """One line for a shell on any host with Python: it fetches the pilot, checks it and starts it."""
+    code = f"exec({json.dumps(_BOOTSTRAP)})"
+    words = " ".join(shlex.quote(word) for word in (code, pilot_sha256, *options))
+    return f"printf '%s\\n' {shlex.quote(str(join))} | python3 -c {words}"

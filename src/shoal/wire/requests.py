@@ -1,0 +1,150 @@
+"""Bodies of what people ask of a server, one dataclass each: checked by `codec`, described in OpenAPI from here.
+
+The submission has its own table (`wire/task.py`); what pilots say is in `wire/messages.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+Quantity = Union[str, int, float]  # with its unit, or in bytes or seconds
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """An empty object."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Runs and tasks."""
+
+    targets: list[str]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which of the tasks that did not succeed; texts may be globs, what is not given fits all."""
+
+    state: Optional[str] = None
+    cause: Optional[str] = None
+    exit_code: Optional[int] = None
+    host: Optional[str] = None
+    site: Optional[str] = None
+    message: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class RetryRequest:
+    """What to run again."""
+
+    targets: list[str] = field(default_factory=list)
+    where: Optional[Where] = None
+
+
+@dataclass(frozen=True)
+class SignalRequest:
+    """A signal by name or number, and who gets it."""
+
+    targets: list[str]
+    signal: Union[str, int]
+
+
+@dataclass(frozen=True)
+class DrainRequest:
+    """Pilots that shall end; none: all one may end."""
+
+    pilots: list[str] = field(default_factory=list)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PruneRequest:
+    """What to keep of the past."""
+
+    older_than: Optional[Quantity] = None
+    keep: Optional[Quantity] = None
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token to be made."""
+
+    kind: str = "submit"
+    owner: str = ""  # empty: the caller, unless there is a group
+    group: str = ""  # of an enrolment: its pilots serve the whole group
+    site: str = ""
+    max_pilots: Optional[int] = None
+    expires: Optional[Quantity] = None  # from now on
+    uses: Optional[int] = None
+    scopes: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """Tokens by their names, or all of a person or a site, or all but the caller's."""
+
+    tokens: list[str] = field(default_factory=list)
+    user: str = ""
+    site: str = ""
+    all: bool = False
+
+
+@dataclass(frozen=True)
+class NewUser:
+    """A person; one that is there is changed."""
+
+    name: str
+    group: str = ""
+    role: str = "user"
+
+
+@dataclass(frozen=True)
+class NewGroup:
+    """A group."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """One task or array of a submission; the fields are those of `wire/task.py`, which checks them."""
+
+    name: str = ""
+    command: Optional[list[str]] = None
+    shell: Optional[str] = None
+    cwd: Optional[str] = None
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: Optional[str] = None
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    cores: int = 1
+    memory: Quantity = 0
+    disk: Quantity = 0
+    gpus: int = 0
+    time: Optional[Quantity] = None
+    retries: int = 0
+    rerun: str = "safe"
+    priority: float = 0.0
+    labels: dict[str, str] = field(default_factory=dict)
+    params: Union[dict[str, Any], list[dict[str, Any]], None] = None
+    array: Optional[str] = None
+    after: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SubmissionBody:
+    """One submission as it travels; checked by `wire/submission.py` and `server/submit.py`."""
+
+    tasks: list[TaskTable]
+    name: str = ""
+    cwd: str = ""
+    max_fail: Optional[int] = None
+    seed: Optional[int] = None
+    key: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    environment: Optional[dict[str, str]] = None
+    environment_file: Optional[str] = None
+    resume: Optional[dict[str, Any]] = None

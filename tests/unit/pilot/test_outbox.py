@@ -1,0 +1,107 @@
+"""What fits into an exchange, and that nothing is lost or overtakes itself on the way."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+
+from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS
+from shoal.pilot.outbox import TAIL_BYTES, Outbox
+from shoal.wire import codec
+from shoal.wire.messages import Exchange, Report, Room, Tail
+
+
+def send(box: Outbox, *underway: Exchange) -> Exchange:
+    reports, tags, tails = box.pack(underway)
+    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails)
+
+
+def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[Tail]:
+    return [Tail(attempt, "stdout", text, number * len(text)) for number in range(count)]
+
+
+def test_tails_of_one_exchange_are_bounded() -> None:
+    box = Outbox(OrderedDict())
+    box.add_tails(tails("x" * MAX_TAIL, 40), more=False)
+    exchange = send(box)
+    assert 20 <= len(exchange.tails) <= TAIL_BYTES // MAX_TAIL
+    assert [t.offset for t in exchange.tails] == [n * MAX_TAIL for n in range(len(exchange.tails))]
+
+
+def test_pieces_of_one_exchange_are_counted() -> None:
+    box = Outbox(OrderedDict())
+    box.add_tails([tail for n in range(100) for tail in tails("x", 2, f"r1.{n}#1@1")], more=False)
+    first = send(box)
+    assert len(first.tails) == MAX_TAILS
+    assert len(first.tails) + len(send(box).tails) + len(send(box).tails) + len(send(box).tails) == 200
+
+
+def test_what_grows_in_its_encoding_is_counted_as_it_travels() -> None:
+    box = Outbox(OrderedDict())
+    box.add_tails(tails("\0" * MAX_TAIL, 40), more=False)
+    assert len(codec.encode(send(box))) < MAX_BODY
+
+
+def test_there_is_room_for_two_exchanges_and_no_more() -> None:
+    box = Outbox(OrderedDict())
+    assert box.tail_room == 2 * TAIL_BYTES
+    box.add_tails(tails("x" * MAX_TAIL, 60), more=True)
+    assert box.tail_room == 0
+    send(box)
+    assert 0 < box.tail_room < TAIL_BYTES
+
+
+def test_a_stream_that_waits_does_not_hold_up_another() -> None:
+    box = Outbox(OrderedDict())
+    box.add_tails(tails("x", 1), more=False)
+    first = send(box)
+    box.add_tails([*tails("y", 1), *tails("z", 1, "r1.2#1@1")], more=False)
+    assert box.has_tail([first])
+    assert [t.text for t in send(box, first).tails] == ["z"]
+    assert not box.has_tail([first]) and box.has_tail([])
+
+
+def test_whatever_happens_each_stream_arrives_whole_and_in_order() -> None:
+    rng = Random(3)
+    for _ in range(200):
+        box = Outbox(OrderedDict())
+        written = dict.fromkeys(("a", "b", "c"), 0)
+        heard: dict[str, list[int]] = {name: [] for name in written}
+        underway: list[Exchange] = []
+        for step in range(60):
+            deed = rng.random()
+            if deed < 0.4 and step < 40:
+                name = rng.choice(list(written))
+                box.add_tails([Tail(name, "stdout", "x" * rng.choice([1, MAX_TAIL]), written[name])], more=False)
+                written[name] += 1
+            elif deed < 0.7 and len(underway) < 2:
+                underway.append(send(box, *underway))
+            elif underway and deed < 0.8:
+                box.put_back([underway.pop(rng.randrange(len(underway)))])
+            elif underway and deed < 0.85:
+                box.put_back(underway)
+                underway = []
+            elif underway:
+                for tail in underway.pop(rng.randrange(len(underway))).tails:
+                    heard[tail.attempt].append(tail.offset)
+        for exchange in [*underway, send(box, *underway)]:
+            for tail in exchange.tails:
+                heard[tail.attempt].append(tail.offset)
+        for tail in send(box).tails:
+            heard[tail.attempt].append(tail.offset)
+        assert heard == {name: list(range(count)) for name, count in written.items()}
+
+
+def test_one_bad_report_does_not_stop_the_others() -> None:
+    reports = OrderedDict((name, Report(name, "succeeded", last_line=name)) for name in ("a", "bad", "c"))
+    box = Outbox(reports)
+    heard = []
+    while reports:
+        exchange = send(box)
+        if any(report.attempt == "bad" for report in exchange.reports):
+            lost = box.reject(exchange)
+            assert lost is None or (lost.attempt, lost.last_line) == ("bad", "")
+        else:
+            heard += [report.attempt for report in exchange.reports if box.settle(report.attempt)]
+    assert heard == ["a", "c"]
+    assert box.is_empty
