@@ -1,0 +1,150 @@
+"""Two hosts on one machine: network namespaces joined by a virtual cable, made for a test and removed by it.
+
+A namespace is a network of its own: its processes reach nothing but the other end of the cable. `Namespace.do` has a
+function run there (a thread enters the namespace, so its sockets are of that network); `Namespace.argv` has a
+program run there. What is hidden from a program is covered by an empty file system that only it and its children see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+NEAR, FAR = "10.213.7.1", "10.213.7.2"  # every pair has its own 10.213.7.0/30: nobody else sees it
+_CLONE_NEWNET = 0x40000000
+_TIME_WAIT = "06"
+# Waits until nobody holds its standard input open; ends what still runs in the networks it was given, by its numbers, and
+# removes them. Until it is gone a network has processes, and each of them was started by the test that made it.
+_JANITOR = """
+import os, subprocess, sys, time
+sys.stdin.read()
+for name in sys.argv[1:]:
+    for _ in range(100):
+        words = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+        if not words:
+            break
+        for word in words:
+            try:
+                os.kill(int(word), 9)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.05)
+    if os.path.exists(f"/run/netns/{name}"):
+        subprocess.run(["ip", "netns", "del", name], check=True)
+"""
+
+
+def missing() -> str:
+    """Why there can be no namespaces here; empty if there can."""
+    if shutil.which("ip") is None:
+        return "the program `ip` (iproute2) is not installed"
+    if os.geteuid() != 0:
+        return "network namespaces are made by root only"
+    name = f"shoal-try-{secrets.token_hex(3)}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=20, check=False)
+    if tried.returncode:
+        return f"`ip netns add` does not work here: {tried.stderr.strip()}"
+    _ip("netns", "del", name)
+    return ""
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """One end of the cable."""
+
+    name: str
+    address: str
+    link: str
+    _inside: ThreadPoolExecutor = field(repr=False)
+
+    def argv(self, *words: str, hidden: Sequence[Path] = ()) -> list[str]:
+        """The command line that runs a program here; folders that are hidden from it are empty to it."""
+        covers = " && ".join('mount -t tmpfs -o mode=1777 shoal-test "$1" && shift' for _ in hidden)
+        wrapped = ["/bin/sh", "-c", f'{covers} && exec "$@"', "sh", *map(str, hidden)] if hidden else []
+        return ["ip", "netns", "exec", self.name, *wrapped, *words]
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Have a function run in this network."""
+        return self._inside.submit(work).result()
+
+    def pids(self) -> list[int]:
+        """Every process of this network."""
+        found = subprocess.run(
+            ["ip", "netns", "pids", self.name], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.split()
+        return [int(word) for word in found if int(word) != os.getpid()]
+
+    def sockets(self) -> list[str]:
+        """What is open in this network: TCP (but what only waits for late packets), UDP and named Unix sockets."""
+        text = subprocess.run(
+            self.argv("cat", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/unix"),
+            capture_output=True, text=True, timeout=20, check=True,
+        ).stdout  # fmt: skip
+        lines = [line.split() for line in text.splitlines()]
+        return [
+            " ".join(words)
+            for words in lines
+            if words[0].endswith(":") and words[0] not in ("Num:",) and not (len(words) > 9 and words[3] == _TIME_WAIT)
+        ]
+
+    def set_link(self, up: bool) -> None:
+        """Plug the cable in, or pull it out."""
+        _ip("-n", self.name, "link", "set", self.link, "up" if up else "down")
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[tuple[Namespace, Namespace]]:
+    """A near and a far network; whatever happens, they and what still runs in them are gone afterwards."""
+    mark = f"shoal{os.getpid()}-{secrets.token_hex(3)}"
+    names = (f"{mark}-near", f"{mark}-far")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_janitor(*names))
+        for name in names:
+            _ip("netns", "add", name)
+        _ip("link", "add", "near0", "netns", names[0], "type", "veth", "peer", "name", "far0", "netns", names[1])
+        ends = []
+        for name, link, address in ((names[0], "near0", NEAR), (names[1], "far0", FAR)):
+            _ip("-n", name, "addr", "add", f"{address}/30", "dev", link)
+            _ip("-n", name, "link", "set", link, "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+            inside = stack.enter_context(ThreadPoolExecutor(4, initializer=_enter, initargs=(name,)))
+            ends.append(Namespace(name, address, link, inside))
+        yield ends[0], ends[1]
+
+
+@contextlib.contextmanager
+def _janitor(*names: str) -> Iterator[None]:
+    """Whatever becomes of this process, even kill -9: another one waits for its end and cleans up after it."""
+    waits = subprocess.Popen(
+        [sys.executable, "-I", "-c", _JANITOR, *names], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        yield
+    finally:
+        assert waits.stdin is not None
+        waits.stdin.close()
+        assert waits.wait(30.0) == 0, "the networks could not be removed"
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+
+
+def _enter(name: str) -> None:
+    """This thread, and only this one, is in that network from now on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{name}", "rb") as file:
+        if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter {name}")
