@@ -34,8 +34,8 @@ from shoal.model import errors, event, limits, spec, states, timing  # noqa: E40
 from shoal.model.quantities import show_size  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
 from shoal.server import call as server_call  # noqa: E402
-from shoal.server import metrics  # noqa: E402
 from shoal.server import main as server_main  # noqa: E402
+from shoal.server import metrics  # noqa: E402
 from shoal.wire import submission, task  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"

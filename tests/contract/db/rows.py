@@ -95,8 +95,10 @@ class Model:
         elif isinstance(change, SpanDrop):
             for element in range(change.low, change.high):
                 self.closed.pop((change.run, element), None)
-        else:
+        elif isinstance(change, Event):
             self.events.append(change)
+        else:
+            raise AssertionError(f"no rule for {type(change).__name__}: see test_people.py")
 
     def done(self, run: int) -> set[tuple[int, str]]:
         """Final elements of a run and their states."""
