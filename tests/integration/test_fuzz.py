@@ -44,7 +44,6 @@ SILENCE = 0.3  # seconds to wait for a word about a request that is no whole one
 TIMING = {"beat": 0.05, "suspect": 30.0, "lease": 60.0, "hold": 90.0, "quarantine": 0.5}
 _SECRET = re.compile(r"shoal_(?:sub|enr|ses)_[A-Za-z0-9_-]{4,}")
 _SHOWS_SECRETS = ("POST /v1/tokens", "POST /v1/pilots")  # what they are for
-LEFT = ("reports.outcome", "reports.cause")  # engine/reports.py repeats them whole; to be taken out with that defect
 Json = dict[str, Any]
 
 
@@ -404,7 +403,7 @@ class World:
                 yield f"control characters in {name}: {words!r}"
             if _SECRET.search(words):
                 yield f"a secret in {name}: {words!r}"
-            if repeats(words, sent.texts) and error["field"] not in LEFT:
+            if repeats(words, sent.texts):
                 yield f"{name} repeats more than {MAX_ECHO} characters of the input: {words!r:.300}"
 
 

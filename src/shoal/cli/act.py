@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal as signals
-
 import click
 
 from shoal.cli.session import Session, json_option, say, server_option
@@ -12,6 +10,7 @@ from shoal.cli.words import QUIET_OPTION
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_run, parse_target
 from shoal.model.quantities import many
+from shoal.model.signals import parse_signal
 from shoal.model.states import Cause
 from shoal.report.source import latest_run
 from shoal.wire.task import did_you_mean
@@ -150,14 +149,3 @@ def signal(name: str, targets: tuple[str, ...], as_json: bool, server: str | Non
     idle = answer.get("not_running") or 0
     rest = f", {idle:,} {'does' if idle == 1 else 'do'} not run" if idle else ""
     click.echo(f"{wanted} sent to {many(answer['signalled'], 'task')}{rest}")
-
-
-def parse_signal(text: str) -> str:
-    """`SIGUSR1`, `usr1` and `10` are all `USR1`."""
-    known = {one.name.removeprefix("SIG"): one.value for one in signals.Signals}
-    word = text.upper().removeprefix("SIG")
-    if word.isdecimal():
-        word = next((name for name, number in known.items() if number == int(word)), word)
-    if word not in known:
-        raise BadInput(f"{echo(text)!r} is not a signal", code="bad_signal", hint=f"one of {', '.join(known)}")
-    return word

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import signal as signals
 from typing import Any
 
 from aiohttp import web
@@ -15,14 +14,13 @@ from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
 from shoal.model.limits import MAX_NAME, MAX_SPECS
 from shoal.model.quantities import many
+from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.call import Call, answer
 from shoal.server.house import House
 from shoal.server.submit import submit
 from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
 from shoal.wire.task import did_you_mean
-
-SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "KILL", "STOP", "CONT", "TSTP", "ALRM", "WINCH")
 
 
 class Runs:
@@ -121,7 +119,7 @@ class Runs:
     async def signal(self, call: Call) -> web.Response:
         """Send a signal to running tasks."""
         asked = await call.body(SignalRequest)
-        number = parse_signal(asked.signal)
+        number = SIGNALS[parse_signal(asked.signal)]
         targets = await self._targets(call, asked.targets)
         return answer(await self.service.command(Signal(tuple(targets), number)))
 
@@ -195,22 +193,7 @@ def _no_task(task: TaskId, total: int) -> NotFound:
     return NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {many(total, 'task')}")
 
 
-# --- filters and signals
-def parse_signal(said: str | int) -> int:
-    """The number of a signal: `USR1`, `SIGUSR1` or 10."""
-    known = {name: int(signals.Signals[f"SIG{name}"]) for name in SIGNALS}
-    text = str(said).upper().removeprefix("SIG")
-    if isinstance(said, int) or text.isdigit():
-        found = next((number for number in known.values() if str(number) == text), None)
-    else:
-        found = known.get(text)
-    if found is None:
-        raise BadInput(
-            f"{echo(said)!r} is not a signal for tasks", code="bad_signal", field="signal", hint=", ".join(SIGNALS)
-        )
-    return found
-
-
+# --- filters
 def _check_where(where: Where) -> Where:
     finals = [state.value for state in FINAL if state is not TaskState.SUCCEEDED]
     if where.state is not None and where.state not in finals:

@@ -6,22 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.act import parse_signal
-from shoal.model.errors import BadInput
 from tests.unit.cli.conftest import Typed
 from tests.unit.client.fake_server import FakeServer
-
-
-@pytest.mark.parametrize("text", ["USR1", "usr1", "SIGUSR1", "sigusr1", "10"])
-def test_a_signal_has_one_name(text: str) -> None:
-    assert parse_signal(text) == "USR1"
-
-
-@pytest.mark.parametrize("text", ["", "0", "999", "NOPE", "SIG", "-9", "USR1;"])
-def test_what_is_no_signal_is_answered_with_those_there_are(text: str) -> None:
-    with pytest.raises(BadInput, match="USR1") as caught:
-        parse_signal(text)
-    assert "TERM" in caught.value.hint
 
 
 def test_a_signal_is_sent_and_told(typed: Typed, server: FakeServer) -> None:
