@@ -21,11 +21,10 @@ from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
-from shoal.model.layout import SERVER_LOG
+from shoal.model.layout import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, show_size
 
 PORT = 8443
-TOKEN = "token"  # the server's file for it; unlike its server.json it stays when the server ends
 STOP_WITHIN = 15.0
 DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
 _HOST = re.compile(r"|[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -111,9 +110,9 @@ def start(
         facts = client.server() if listen else {}
     reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
     if as_json:
-        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN), **reached})
+        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN_FILE), **reached})
         return 0
-    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {place / TOKEN}")]
+    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {place / TOKEN_FILE}")]
     print_lines(pairs([*shown, ("log", place / SERVER_LOG), *_facts(reached)]))
     click.echo(f"use it: export SHOAL_SERVER={client.url}")
     click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")

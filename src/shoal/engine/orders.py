@@ -17,7 +17,9 @@ def signal(state: State, command: Signal) -> dict[str, int]:
     """Have a signal sent to every running attempt of the targets."""
     sent = idle = 0
     for target in command.targets:
-        for task in _live_tasks(state, target):
+        tasks = list(_live_tasks(state, target))
+        idle += isinstance(target, TaskId) and not tasks
+        for task in tasks:
             done = False
             for attempt in task.live.values():
                 pilot = state.pilots.get(attempt.pilot)
@@ -28,8 +30,6 @@ def signal(state: State, command: Signal) -> dict[str, int]:
                     )
                     done = True
             sent, idle = sent + done, idle + (not done)
-        if isinstance(target, TaskId) and not any(_live_tasks(state, target)):
-            idle += 1
     return {"signalled": sent, "not_running": idle}
 
 

@@ -219,12 +219,17 @@ def _offer_renewal(state: State, pilot: Pilot) -> None:
         pilot.orders.append(Order("renew", why=state.pilot_zip))
 
 
+def disowned() -> Conflict:
+    """What a pilot hears that has to enrol again."""
+    return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
+
+
 def _stranger(state: State, exchange: Exchange) -> ShoalError:
     """Why someone who is not (or no longer) one of the pilots is not heard [E57]."""
     gone = state.gone.get(exchange.pilot)
     if gone is not None and gone.revoked and gone.session == digest(exchange.session):
         return Refused(f"this pilot was sent away: {gone.reason}", code="revoked")
-    return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
+    return disowned()
 
 
 def _keep_nonce(pilot: Pilot, exchange: Exchange) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 DATABASE = "shoal.db"
 SERVER_FILE = "server.json"  # {"url", "token", "pid"}, mode 0600
 SERVER_LOG = "server.log"
+TOKEN_FILE = "token"  # the administrator's; unlike server.json it stays when the server ends
+ENROL_FILE = "enrol"  # lets pilots of this account in
+PILOT_ZIP = "pilot.pyz"  # the pilot that a server hands out
 START_LOCK = "start.lock"
 ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600
 LOGS = "logs"

@@ -83,11 +83,11 @@ class Access:
         self._counted_from = 0.0
 
     # --- who is calling
-    def check(self, secret: str, now: float, address: str) -> Caller:
+    def check(self, secret: str, now: float, address: str, tls: bool = False) -> Caller:
         """The caller whose token this is; sessions are the engine's matter and come out as mere claims."""
         kind = kind_of(secret)
         if kind == SESSION:
-            return Caller(SESSION, secret=secret, address=address)
+            return Caller(SESSION, secret=secret, address=address, tls=tls)
         row = self.tokens.get(self._by_digest.get(digest(secret), ""))
         if kind is None or row is None or row.revoked is not None or now >= row.expires:
             raise unauthorised()
@@ -107,6 +107,7 @@ class Access:
             row.max_pilots,
             secret=secret,
             address=address,
+            tls=tls,
         )
 
     def _touch(self, row: TokenRow, now: float, address: str) -> None:

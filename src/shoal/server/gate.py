@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.limits import (
     MAX_BUCKETS,
     MAX_PEOPLE_WORK,
@@ -19,7 +20,7 @@ from shoal.model.limits import (
     MAX_WORK_PER_KEY,
 )
 
-SUBMIT, SESSION, ENROL, UNKNOWN = "submit", "session", "enrol", "unknown"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)

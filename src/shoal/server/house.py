@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
+from shoal.model.layout import PILOT_ZIP
 from shoal.server.access import Access, Caller
 from shoal.server.door import Door
 from shoal.server.gate import Gate
@@ -19,8 +20,6 @@ from shoal.server.service import Service
 
 if TYPE_CHECKING:
     from shoal.server.tls import Authority
-
-PILOT_ZIP = "pilot.pyz"
 
 
 @dataclass
@@ -38,7 +37,6 @@ class House:
     names: frozenset[str] = frozenset()  # host names that are ours
     pilot_sha256: str = ""
     pilot_built: asyncio.Event = field(default_factory=asyncio.Event)
-    version: str = ""
 
     @property
     def pilot_path(self) -> Path:

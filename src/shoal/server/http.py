@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion10, web
@@ -40,7 +41,7 @@ def make_app(house: House) -> web.Application:
     """The application with all routes."""
     parts = {
         "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
-        "house": OnServer(house),
+        "server": OnServer(house),
     }  # fmt: skip
     edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
 
@@ -174,7 +175,7 @@ class _Edge:
         try:
             if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
                 raise unauthorised()
-            caller = house.access.check(secret, now, address)
+            caller = house.access.check(secret, now, address, _is_tls(request))
             if caller.kind == SESSION:
                 caller = self._session(caller, request)
             if caller.is_claim and (route is None or route.rule != "pilot"):
@@ -189,18 +190,22 @@ class _Edge:
     def _session(self, caller: Caller, request: web.Request) -> Caller:
         """A pilot's session, bound to the certificate that the pilot was given with it [S3]. One that no living pilot
         has stays a mere claim, with which one can only be told to enrol again."""
-        tls = request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
         peer = peer_name(request.transport)
         state = self.house.service.engine.state
         pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
         if pilot is None:
-            return Caller(SESSION, secret=caller.secret, address=caller.address, tls=tls, peer=peer)
-        if tls and peer != pilot.name:
+            return replace(caller, peer=peer)
+        if caller.tls and peer != pilot.name:
             raise unauthorised()
-        return Caller(
-            SESSION, pilot.owner, pilot.group, token=pilot.token, site=pilot.site, pilot=pilot.name, secret=caller.secret,
-            address=caller.address, tls=tls, peer=peer,
-        )  # fmt: skip
+        return replace(
+            caller,
+            owner=pilot.owner,
+            group=pilot.group,
+            token=pilot.token,
+            site=pilot.site,
+            pilot=pilot.name,
+            peer=peer,
+        )
 
     # --- what they may
     def _authorise(self, route: Route, caller: Caller) -> None:
@@ -265,6 +270,10 @@ def _kind(caller: Caller) -> str:
 
 def _key(caller: Caller) -> str:
     return caller.pilot or caller.token or caller.address
+
+
+def _is_tls(request: web.Request) -> bool:
+    return request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
 
 
 def _is_address(name: str) -> bool:

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.engine.commands import Bury
-from shoal.model.layout import SERVER_FILE
-from shoal.server.house import PILOT_ZIP
+from shoal.model.layout import PILOT_ZIP, SERVER_FILE
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
-PID_FILE, ZIP, PILOT_LOG = "pilot.pid", PILOT_ZIP, "pilot.log"
+PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
 LOG_KEPT = 1024 * 1024
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that ended badly
 
@@ -105,7 +104,7 @@ class LocalPilot:
         words = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", str(self._dir / ZIP), "--server-file", str(self._dir / SERVER_FILE),
+                sys.executable, "-I", str(self._dir / PILOT_ZIP), "--server-file", str(self._dir / SERVER_FILE),
                 stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
                 umask=self._manners.umask,
             )  # fmt: skip
@@ -131,4 +130,4 @@ def _is_pilot(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return ZIP.encode() in words and status.rpartition(")")[2].split()[0] != "Z"
+    return PILOT_ZIP.encode() in words and status.rpartition(")")[2].split()[0] != "Z"

@@ -12,11 +12,12 @@ import secrets
 from pathlib import Path
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SUBMIT, digest
+from shoal.model.layout import ENROL_FILE, TOKEN_FILE
 from shoal.model.people import ADMIN
 from shoal.server.access import Access, Caller
 from shoal.wire.requests import NewToken, NewUser
 
-FILES = {SUBMIT: "token", ENROL: "enrol"}
+FILES = {SUBMIT: TOKEN_FILE, ENROL: ENROL_FILE}
 
 
 def local_tokens(access: Access, state_dir: Path, owner: str, now: float) -> dict[str, str]:

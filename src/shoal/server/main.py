@@ -27,7 +27,7 @@ from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.layout import DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
 from shoal.model.timing import Timing
-from shoal.server.access import Access
+from shoal.server.access import COUNT_FOR, Access
 from shoal.server.door import Bounds, Door, raise_file_limit, room_for
 from shoal.server.gate import Gate
 from shoal.server.house import House
@@ -45,7 +45,6 @@ TICK = 0.2
 LINGER = 60.0  # an embedded server ends so long after its last work
 PRUNE_EVERY = 3600.0
 KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
-AUDIT_EVERY = 20.0
 LAG_EVERY = 0.1
 SWITCH = 0.0005
 
@@ -88,9 +87,8 @@ def main() -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("aiohttp.server").setLevel(
-        logging.CRITICAL
-    )  # it would log each malformed request with a traceback
+    # It would log each malformed request with a traceback.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     # The event loop gives the interpreter up at each system call; with the default of 5 ms it would then wait that
     # long for a thread that reads or writes rows, each time.
     sys.setswitchinterval(SWITCH)
@@ -215,7 +213,7 @@ async def _live(
         _every(TICK, lambda: service.tell(Tick())),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES))),
         _every(KEYS_EVERY, look_at_keys),
-        _every(AUDIT_EVERY, lambda: house.access.flush(service.clock())),
+        _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
         _watch_lag(house.gate),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]

@@ -29,7 +29,7 @@ NAMES: dict[str, str] = {
     "shoal_events_total": "Events written to the journal since the server started.",
     "shoal_connections": "Connections now, by state: open are all, unknown those that showed no good token yet.",
     "shoal_connections_cut_total": "Connections that the server ended, by reason: refused for want of room, or slow.",
-    "shoal_loop_lag_seconds": "How late the event loop is: above 0.25 people's requests are put off.",
+    "shoal_loop_lag_seconds": "How late the event loop is: above 0.1 people's requests are put off.",
     "shoal_server_info": "Always 1; the label says the version.",
     "process_virtual_memory_bytes": "Virtual memory of the server process.",
     "process_resident_memory_bytes": "Memory of the server process that is in RAM.",

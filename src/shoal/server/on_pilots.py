@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
+from shoal.engine.hosts import key_of
+from shoal.engine.pilots import disowned
+from shoal.engine.state import HostKey
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT, digest
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, echo
+from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot
 from shoal.model.layout import LOG_MARK, LOGS
-from shoal.model.limits import ENROLLED_KEPT
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer
 from shoal.server.house import House
@@ -29,7 +30,6 @@ class Pilots:
 
     def __init__(self, house: House) -> None:
         self.house, self.service = house, house.service
-        self._spent: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     # --- what pilots say
     async def enrol(self, call: Call) -> web.Response:
@@ -37,39 +37,37 @@ class Pilots:
         if self._is_made_up(call.caller):
             raise unauthorised()
         said = await call.body(Register)
-        terms = self._terms(call.caller, said)
-        if said.site and said.site != terms.site:
+        command = self._enrolment(call.caller, said)
+        if said.site and said.site != command.site:
             raise Refused(
-                f"this token is for site {echo(terms.site)}", code="other_site", field="site", hint="leave the site out"
+                f"this token is for site {echo(command.site)}",
+                code="other_site",
+                field="site",
+                hint="leave the site out",
             )
-        spent = call.caller.kind == ENROL and not said.unfit and self._spend(call.caller, said)
+        spent = call.caller.kind == ENROL and not said.unfit and self._spend(command)
         try:
-            registered = await self.service.command(
-                Enrol(said, terms.owner, terms.site, terms.group, terms.token, terms.max_pilots)
-            )
+            registered = await self.service.command(command)
         except ShoalError:
             if spent:
-                self.house.access.spend(call.caller.token, -1)
-                self._spent.pop((call.caller.token, said.nonce), None)
+                self.house.access.spend(command.token, -1)
             raise
         call.request["about"] = f"{registered.pilot} {said.host}"
         told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK}
-        if self.house.authority is not None and self._is_tls(call) and not said.unfit:
+        if self.house.authority is not None and call.caller.tls and not said.unfit:
             told["certificate"], told["key"] = await asyncio.to_thread(
                 self.house.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
             )
         return answer(for_protocol("Registered", told, said.protocol))
 
-    def _terms(self, caller: Caller, said: Register) -> Caller:
+    def _enrolment(self, caller: Caller, said: Register) -> Enrol:
         """Under which token's terms a pilot comes in."""
         site = caller.site or "local"
         if caller.kind == SUBMIT:
             _check_old(caller, said.protocol)
-            return Caller(ENROL, caller.owner, token=caller.token, site=site)
+            return Enrol(said, caller.owner, site, token=caller.token)
         if caller.kind == ENROL:
-            return Caller(
-                ENROL, caller.owner, caller.group, token=caller.token, site=site, max_pilots=caller.max_pilots
-            )
+            return Enrol(said, caller.owner, site, caller.group, caller.token, caller.max_pilots)
         if said.former is None or said.former.session != caller.secret:
             raise unauthorised()
         state, former = self.service.engine.state, said.former.pilot
@@ -82,30 +80,22 @@ class Pilots:
         if (gone is not None and gone.revoked) or not self.house.access.is_live(known.token):
             raise Refused("this pilot was sent away: its enrolment token was revoked", code="revoked")
         row = self.house.access.tokens[known.token]
-        return Caller(ENROL, row.owner, row.grp, token=row.token, site=row.site or "local", max_pilots=row.max_pilots)
+        return Enrol(said, row.owner, row.site or "local", row.grp, row.token, row.max_pilots)
 
-    def _spend(self, caller: Caller, said: Register) -> bool:
-        """A token for so many uses has one less, on its way to the disk before the pilot is; the same registration
-        told twice is one use."""
-        key = (caller.token, said.nonce)
-        twin = self.service.engine.state.enrolled.get(key)
-        lives = twin is not None and twin.pilot in self.service.engine.state.pilots
-        if said.nonce and key in self._spent and lives:
-            return False  # once its pilot has ended, the same words are another enrolment
-        self.house.access.spend(caller.token, 1)
-        self._spent[key] = None
-        while len(self._spent) > ENROLLED_KEPT:
-            self._spent.popitem(last=False)
+    def _spend(self, command: Enrol) -> bool:
+        """A token for so many uses has one less, on its way to the disk before the pilot is. A registration told twice
+        is one use; once its pilot has ended, the same words are another enrolment."""
+        nonce, state = command.register.nonce, self.service.engine.state
+        twin = state.enrolled.get((command.token, nonce)) if nonce else None
+        if twin is not None and twin.pilot in state.pilots:
+            return False
+        self.house.access.spend(command.token, 1)
         return True
-
-    def _is_tls(self, call: Call) -> bool:
-        transport = call.request.transport
-        return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     async def exchange(self, call: Call) -> web.Response:
         """A pilot's exchange."""
         if self._is_made_up(call.caller):
-            raise _disowned()
+            raise disowned()
         said = await call.body(Exchange)
         if said.pilot != call.word("pilot"):
             raise BadInput("the path names another pilot", code="range", field="pilot")
@@ -130,12 +120,12 @@ class Pilots:
         if caller.kind == SESSION:
             if said.session != caller.secret or (caller.pilot and caller.pilot != said.pilot):
                 raise unauthorised()
-        elif self._is_tls(call):
+        elif caller.tls:
             raise unauthorised()
         else:
             _check_old(caller, said.protocol)
             if pilot is not None and pilot.token not in ("", caller.token):
-                raise _disowned()
+                raise disowned()
         gone = state.gone.get(said.pilot)
         if pilot is None and gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
             raise unauthorised()
@@ -172,10 +162,9 @@ class Pilots:
         """Hosts, the one seen last first, with what they did over all their pilots."""
         holders, limit = self.house.access.holders(call.caller), call.number("limit")
         rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
-        living: dict[tuple[str, str, str, str], int] = {}
+        living: dict[HostKey, int] = {}
         for pilot in self.service.engine.state.pilots.values():
-            key = (pilot.identity, pilot.owner, pilot.group, pilot.site)
-            living[key] = living.get(key, 0) + 1
+            living[key_of(pilot)] = living.get(key_of(pilot), 0) + 1
         for row in rows:
             row["group"] = row.pop("grp")
             row["living"] = living.get((row.pop("identity"), row["owner"], row["group"], row["site"]), 0)
@@ -202,10 +191,6 @@ class Pilots:
         except NotFound:
             return False
         return True
-
-
-def _disowned() -> Conflict:
-    return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
 
 
 def _check_old(caller: Caller, protocol: int) -> None:

@@ -12,7 +12,7 @@ from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.server.call import Call, answer
 from shoal.server.house import House
-from shoal.server.metrics import Facts
+from shoal.server.metrics import CONTENT_TYPE, Facts
 from shoal.server.retention import prune
 from shoal.wire.requests import Nothing, PruneRequest
 
@@ -79,7 +79,7 @@ class OnServer:
         house = self.house
         facts = collect(house)
         text = await asyncio.to_thread(house.metrics.render, facts)
-        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, call: Call) -> web.Response:
         """This interface, for programs."""

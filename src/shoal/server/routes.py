@@ -292,11 +292,11 @@ ROUTES: tuple[Route, ...] = (
         query=(_LIMIT, Query("before", int, None), Query("token"), Query("owner")),
     ),
     # --- the server
-    Route("GET", "/v1/server", "house.server", "What this server is and does.", "ServerAnswer", rule="listing"),
+    Route("GET", "/v1/server", "server.server", "What this server is and does.", "ServerAnswer", rule="listing"),
     Route(
         "POST",
         "/v1/server/stop",
-        "house.stop",
+        "server.stop",
         "End this server.",
         "Stopping",
         scope="admin",
@@ -307,7 +307,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST",
         "/v1/prune",
-        "house.prune",
+        "server.prune",
         "Delete old events and logs.",
         "PruneAnswer",
         scope="admin",
@@ -315,11 +315,13 @@ ROUTES: tuple[Route, ...] = (
         body=PruneRequest,
         acts=True,
     ),
-    Route("GET", "/metrics", "house.metrics", "For Prometheus.", "", scope="metrics", rule="caller", text="text/plain"),
+    Route(
+        "GET", "/metrics", "server.metrics", "For Prometheus.", "", scope="metrics", rule="caller", text="text/plain"
+    ),
     Route(
         "GET",
         "/v1/openapi.json",
-        "house.openapi",
+        "server.openapi",
         "This interface for programs.",
         "Row",
         kinds=_ALL,
@@ -329,7 +331,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/ca",
-        "house.ca",
+        "server.ca",
         "The server's CA certificate.",
         "",
         kinds=(),
@@ -337,7 +339,7 @@ ROUTES: tuple[Route, ...] = (
         rule="public",
         text="application/x-pem-file",
     ),
-    Route("GET", "/v1/health", "house.health", "Is someone there?", "Ok", kinds=(), scope="", rule="public"),
+    Route("GET", "/v1/health", "server.health", "Is someone there?", "Ok", kinds=(), scope="", rule="public"),
 )
 
 MAX_TEXT = MAX_NAME * 4  # of a query parameter

@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.limits import MAX_BUCKETS, MAX_PEOPLE_WORK, MAX_WORK_PER_KEY
 from shoal.server.gate import (
-    ENROL,
     LAG_ALL,
     LAG_PEOPLE,
     LONGEST_RETRY,
     RATES,
-    SESSION,
-    SUBMIT,
     UNKNOWN,
     Buckets,
     Gate,

@@ -19,7 +19,7 @@ from shoal.server.on_server import OnServer
 from shoal.server.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
-    "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "house": OnServer,
+    "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "server": OnServer,
 }  # fmt: skip
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
