@@ -46,6 +46,8 @@ MAX_KEY = 128
 MAX_CORES = 65_536
 MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
+MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
+MAX_CALLS = 100_000  # calls of one function in one table
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0
 

@@ -43,11 +43,15 @@ class Spec:
     after: tuple[str, ...] = ()
     sweep: Optional[Sweep] = None
     throttle: Optional[int] = None
+    function: str = ""  # a payload text: the callable, of which each element is a call. Empty: this is a command
+    calls: tuple[str, ...] = ()  # a payload text for each element: (args, kwargs)
+    initializer: str = ""
+    python: str = ""  # the interpreter of functions
 
     @property
     def count(self) -> int:
         """How many tasks this is."""
-        return self.sweep.count if self.sweep is not None else 1
+        return len(self.calls) if self.function else self.sweep.count if self.sweep is not None else 1
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Submission:
     seed: Optional[int] = None
     key: str = ""  # idempotency
     labels: dict[str, str] = field(default_factory=dict)
+    open: bool = False  # more tasks may be added until it is closed
 
     @property
     def count(self) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-PROTOCOL = 2
+PROTOCOL = 3
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
 SINCE: dict[str, dict[str, int]] = {
-    "Registered": {"certificate": 2, "key": 2},
-    "Order": {"signal": 2, "stream": 2},
+    "Registered": {"blob_dir": 3},
+    "Order": {"count": 3},
+    "Verdict": {"count": 3},
+    "Lease": {"count": 3, "params": 3, "seed": 3, "function": 3, "calls": 3, "initializer": 3, "python": 3},
 }
-ORDERS: dict[str, int] = {"cancel": 1, "drain": 1, "signal": 2, "tail": 2, "renew": 2}  # kind -> protocol
+ORDERS: dict[str, int] = {"cancel": 1, "drain": 1, "signal": 2, "tail": 2, "renew": 2, "take_back": 3}  # kind -> protocol
 TagValue = Union[str, int, float, bool]
+ParamValue = Union[str, int, float, bool]
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,17 @@ class Registered:
     log_mark: str = ""  # a file in it; a pilot that can read it writes its logs there, others send tails
     certificate: str = ""  # PEM, made by the server for this pilot (over TLS only); with `key` it proves who speaks
     key: str = field(default="", repr=False)
+    blob_dir: str = ""  # where the server keeps blobs; a pilot that can read log_mark reads them there
 
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt the pilot has: `leased` (not started), `running`, or `done` (its report is not acknowledged)."""
+    """Attempts the pilot has: `leased` (not started), `running`, or `done` (not acknowledged). With `count` they are
+    so many on neighbouring elements, all of the same number, the first of which is named."""
 
     attempt: str
     stage: str
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,26 @@ class Report:
     last_line: str = ""
     stderr_tail: str = ""
     new_files: list[str] = field(default_factory=list)
+    result: str = ""  # of a function: what it returned or raised, as a payload text (see `payload`)
+    out: int = 0  # bytes that a function wrote to stdout
+    err: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Attempts on neighbouring elements that all succeeded: one message for `count` of them, a column for each
+    thing that differs. An empty column means that all of its values are empty or 0."""
+
+    attempt: str  # the first
+    count: int
+    started: list[float] = field(default_factory=list)
+    duration: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    max_rss: list[int] = field(default_factory=list)
+    last_line: list[str] = field(default_factory=list)
+    result: list[str] = field(default_factory=list)
+    out: list[int] = field(default_factory=list)
+    err: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -124,11 +150,13 @@ class Exchange:
     tails: list[Tail] = field(default_factory=list)
     leaving: str = ""  # not empty: the pilot takes no more tasks, and why
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
+    batches: list[Batch] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """One attempt to run, with everything the pilot needs for it."""
+    """An attempt to run, with everything the pilot needs for it; or `count` of them, on neighbouring elements of one
+    array under the same number, of which the first is named [A8]. `chunk.single` takes one out."""
 
     attempt: str
     room: Room
@@ -143,6 +171,13 @@ class Lease:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     time: Optional[float] = None
+    count: int = 1
+    params: list[dict[str, ParamValue]] = field(default_factory=list)  # for each element; not empty: texts have holes
+    seed: Optional[int] = None  # the run's master seed, of which each element's is made; None: env has it already
+    function: str = ""  # a payload text: the callable. Empty: this is a command
+    calls: list[str] = field(default_factory=list)  # a payload text for each element: (args, kwargs)
+    initializer: str = ""  # a payload text: (callable, args), called once in each runner
+    python: str = ""  # the interpreter of functions
 
 
 @dataclass(frozen=True)
@@ -150,7 +185,8 @@ class Order:
     """What the server wants done.
 
     `cancel` an attempt; `drain`: finish, take nothing new, end; `signal` an attempt; `tail`: send what an attempt
-    writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`.
+    writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`; `take_back`: give
+    back those of `count` attempts from this one on that have not started.
     """
 
     kind: str
@@ -158,14 +194,16 @@ class Order:
     why: str = ""
     signal: int = 0
     stream: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a report: `recorded`, `adopted`, `stale`, `final`, `unknown`."""
+    """What became of a report, or of `count` in a batch: `recorded`, `adopted`, `stale`, `final`, `unknown`."""
 
     attempt: str
     verdict: str
+    count: int = 1
 
 
 @dataclass(frozen=True)

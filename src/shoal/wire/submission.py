@@ -12,7 +12,7 @@ from shoal.model.spec import Spec, Submission
 from shoal.wire.task import did_you_mean, labels, parse_spec, short_text, whole
 
 MAX_CYCLE = 8  # names of a cycle that are printed
-_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels"}
+_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "open"}
 
 
 def parse_submission(data: Any) -> Submission:
@@ -29,7 +29,9 @@ def parse_submission(data: Any) -> Submission:
     tasks = data.get("tasks")
     if not isinstance(tasks, list):
         raise BadInput("expected a list of tasks", code="required", field="tasks")
-    if not tasks:
+    if not isinstance(data.get("open", False), bool):
+        raise BadInput("expected true or false", code="wrong_type", field="open")
+    if not tasks and not data.get("open"):
         raise BadInput("there is no task in it", code="empty_bulk", field="tasks", hint="give at least one")
     if len(tasks) > MAX_SPECS:
         raise TooLarge(
@@ -56,6 +58,7 @@ def parse_submission(data: Any) -> Submission:
         seed=None if seed is None else whole(0, 2**63 - 1)(seed, "seed"),
         key=short_text(data.get("key", ""), "key", MAX_KEY),
         labels=labels(data.get("labels", {})),
+        open=data.get("open", False),
     )
 
 

@@ -14,6 +14,7 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.limits import (
     MAX_ARGV_BYTES,
     MAX_ARGV_ITEMS,
+    MAX_CALLS,
     MAX_CORES,
     MAX_ENV_BYTES,
     MAX_ENV_ITEMS,
@@ -28,10 +29,12 @@ from shoal.model.quantities import parse_duration, parse_size
 from shoal.model.spec import Needs, Spec
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, holes, parse_array, parse_values
+from shoal.wire.payload import MAX_TEXT, is_digest
 
 # Fields of the contract whose capability is not built yet: refused in words, never silently ignored.
-LATER = ("function", "setup", "require", "rank", "deadline", "python", "container", "licences", "checkpoint")
+LATER = ("setup", "require", "rank", "deadline", "container", "licences", "checkpoint")
 MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
 
@@ -215,6 +218,24 @@ def _param_value(value: Any, name: str) -> Value:
     raise BadInput(f"{echo(value)!r} is not a value", code="bad_param", field=name, hint="text, number or true/false")
 
 
+def payload_text(value: Any, field: str) -> str:
+    """A pickled object: base64, or the name of the blob that holds it. Nobody looks inside."""
+    if not isinstance(value, str):
+        raise BadInput(f"expected a payload, found {echo(value)!r}", code="wrong_type", field=field)
+    if not is_digest(value) and not (len(value) <= MAX_TEXT and _BASE64.fullmatch(value)):
+        raise BadInput(
+            "expected base64 of at most 64 KiB, or sha256:HEX of a blob", code="bad_payload", field=field,
+            hint="put what is larger as a blob",
+        )  # fmt: skip
+    return value
+
+
+def _calls(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_CALLS:
+        raise BadInput(f"expected 1 to {MAX_CALLS} calls", code="wrong_type", field="calls")
+    return tuple(payload_text(call, "calls") for call in value)
+
+
 _CORES, _GPUS, _RETRIES = whole(1, MAX_CORES), whole(0, 1024), whole(0, MAX_RETRIES)
 # Field -> how it is read. The keys are the table of task fields; docs/reference prints them from here.
 FIELDS: dict[str, Callable[[Any], Any]] = {
@@ -238,6 +259,10 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "params": _params,
     "array": parse_array,
     "after": lambda v: _texts(v, "after", MAX_PARENTS),
+    "function": lambda v: payload_text(v, "function"),
+    "calls": _calls,
+    "initializer": lambda v: payload_text(v, "initializer"),
+    "python": lambda v: short_text(v, "python", 4096),
 }
 
 
@@ -256,9 +281,14 @@ def parse_spec(data: Any) -> Spec:
                 hint=did_you_mean(str(field), list(FIELDS)),
             )
         got[field] = FIELDS[field](value)
-    if "command" in got and "shell" in got:
-        raise BadInput("command and shell together", code="required", field="shell", hint="give one of them")
-    if "command" not in got and "shell" not in got:
+    ways = [way for way in ("command", "shell", "function") if way in got]
+    if len(ways) > 1:
+        raise BadInput(f"{ways[0]} and {ways[1]} together", code="required", field=ways[1], hint="give one of them")
+    if "function" in got:
+        _check_function(got)
+    elif "calls" in got or "initializer" in got or "python" in got:
+        raise BadInput("only a function has calls, initializer and python", code="required", field="function")
+    elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
     if "params" in got and "array" in got:
         raise BadInput("params and array together", code="bad_array", field="array", hint="give one of them")
@@ -272,6 +302,17 @@ def parse_spec(data: Any) -> Spec:
     spec = Spec(needs=needs, sweep=sweep, throttle=throttle, **got)
     _check_holes(spec)
     return spec
+
+
+def _check_function(got: Mapping[str, Any]) -> None:
+    """A function is called, not swept, and moves no files."""
+    if "calls" not in got:
+        raise BadInput("the calls are missing", code="required", field="calls", hint="one for each task")
+    for field in ("params", "array", "stdin", "inputs", "outputs"):
+        if field in got:
+            raise BadInput(
+                "a function has no such field", code="unknown_field", field=field, hint="give it in its arguments"
+            )
 
 
 def _check_holes(spec: Spec) -> None:

@@ -1,0 +1,67 @@
+"""A lease of many attempts taken apart: one of them, or some neighbours, as a lease of their own [A8].
+
+`cwd` and `stdin` are whole already: what has holes in them is leased one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.sweep import fill
+from shoal.wire.messages import Lease, ParamValue
+
+
+def seed_of(master: int, element: int) -> int:
+    """A task's random seed, from the run's one master seed [U12]: 31 bits, which every generator takes."""
+    digest = hashlib.sha256(f"{master}:{element}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def shift(attempt: AttemptId, by: int) -> AttemptId:
+    """The attempt of the same number on a later element."""
+    return AttemptId(attempt.run, attempt.element + by, attempt.number, attempt.incarnation)
+
+
+def part(lease: Lease, low: int, high: int) -> Lease:
+    """Elements low .. high - 1 of a lease, counted from 0."""
+    if low == 0 and high == lease.count:
+        return lease
+    return replace(
+        lease,
+        attempt=str(shift(parse_attempt(lease.attempt), low)),
+        count=high - low,
+        params=lease.params[low:high],
+        calls=lease.calls[low:high],
+    )
+
+
+def single(lease: Lease, at: int = 0) -> Lease:
+    """One element of a lease (counted from 0), whole: holes filled, seed made. Every pilot understands it."""
+    attempt = shift(parse_attempt(lease.attempt), at)
+    params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
+
+    def put(text: str) -> str:
+        return fill(text, params) if lease.params else text
+
+    def put_all(texts: list[str]) -> list[str]:
+        return [fill(text, params) for text in texts] if lease.params else texts
+
+    env = {name: put(value) for name, value in lease.env.items()}
+    if lease.seed is not None:
+        env["SHOAL_SEED"] = str(seed_of(lease.seed, attempt.element))
+        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(attempt.element)
+    return replace(
+        lease,
+        attempt=str(attempt),
+        command=put_all(lease.command),
+        shell=put(lease.shell) if lease.shell is not None else None,
+        env=env,
+        inputs=put_all(lease.inputs),
+        outputs=put_all(lease.outputs),
+        count=1,
+        params=[],
+        seed=None,
+        calls=lease.calls[at : at + 1],
+    )

@@ -1,0 +1,116 @@
+"""Python objects on their way between client and runner: the text in a message, or the bytes of a blob.
+
+The server and the pilot pass payloads on and never look inside. A payload text is either the base64 of a pickle, or
+`sha256:HEX`, which names a blob. A blob is a plain pickle, or, where the object has large buffers (numpy arrays), a
+container: pickle and buffers one behind the other, so that whoever reads it can map the file and copy nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any, Callable, Optional, Union
+
+from shoal.model.limits import MAX_INLINE
+
+Bytes = Union[bytes, bytearray, memoryview]
+MAGIC = b"SHOALPK1"  # no pickle begins so
+ALIGN = 64  # buffers begin at multiples of this: what vector instructions like
+MAX_TEXT = 4 * ((MAX_INLINE + 2) // 3)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_COUNT = struct.Struct("<Q")
+
+
+def is_digest(text: str) -> bool:
+    """Does the text name a blob?"""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def to_text(data: bytes) -> str:
+    """A small pickle as a payload text."""
+    return b64encode(data).decode("ascii")
+
+
+def of_text(text: str) -> bytes:
+    """The pickle in a payload text that names no blob."""
+    return b64decode(text)
+
+
+def container(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Bytes]:
+    """The parts of a blob, to be written one after another; large buffers are not copied."""
+    views = [memoryview(buffer.raw()) for buffer in buffers]
+    if not views:
+        return [pickled]
+    sizes = [len(pickled), *(view.nbytes for view in views)]
+    head = MAGIC + b"".join(_COUNT.pack(number) for number in (len(sizes), *sizes))
+    parts: list[Bytes] = [head]
+    at = len(head)
+    for part in (pickled, *views):
+        gap = -at % ALIGN
+        parts += [b"\0" * gap, part]
+        at += gap + len(part)
+    return parts
+
+
+def open_container(data: Bytes) -> tuple[memoryview, list[memoryview]]:
+    """The pickle and the buffers of a blob, as views into it."""
+    view = memoryview(data)
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        return view, []
+    at = len(MAGIC) + _COUNT.size
+    (count,) = _COUNT.unpack(view[len(MAGIC) : at])
+    sizes = [_COUNT.unpack_from(view, at + n * _COUNT.size)[0] for n in range(count)]
+    at += count * _COUNT.size
+    parts = []
+    for size in sizes:
+        at += -at % ALIGN
+        parts.append(view[at : at + size])
+        at += size
+    return parts[0], parts[1:]
+
+
+def load(data: Bytes) -> Any:
+    """The object of a payload's bytes. Only ever called where the task's owner runs code anyway."""
+    pickled, buffers = open_container(data)
+    return pickle.loads(pickled, buffers=buffers)
+
+
+class Ref:
+    """A large object that was put once and is named in many calls; in a runner it arrives as the object itself."""
+
+    __slots__ = ("digest",)
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return resolve, (self.digest,)
+
+    def __repr__(self) -> str:
+        return f"Ref({self.digest[:14]}...)"
+
+
+resolver: Optional[Callable[[str], Any]] = None  # set in a runner: the object behind a digest
+
+
+def resolve(digest: str) -> Any:
+    """The object that a Ref stands for; where no runner is, the Ref itself."""
+    return resolver(digest) if resolver is not None else Ref(digest)
+
+
+def dump(value: Any, dumps: Callable[..., bytes] = pickle.dumps) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """A pickle and the large buffers left out of it."""
+    buffers: list[pickle.PickleBuffer] = []
+    return dumps(value, protocol=5, buffer_callback=buffers.append), buffers
+
+
+def joined(parts: Sequence[Bytes]) -> bytes:
+    """The parts of a blob as one."""
+    whole = io.BytesIO()
+    for part in parts:
+        whole.write(part)
+    return whole.getvalue()
