@@ -1,15 +1,16 @@
 # Every target makes .venv by itself; a bare clone needs only python3 and make. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench prove lock clean FORCE
+.PHONY: help demo test check format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
 PYTEST := .venv/bin/pytest -q -n 2 --dist worksteal
 TYPED := $(wildcard src tests bench scripts)
 ARGS :=
+PEERS := bench/out/peers
 
 help: ## Show this list
-	@sed -n 's/^\([a-z][a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-		printf 'make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf 'make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this machine
 	.venv/bin/python examples/demo.py
@@ -29,6 +30,12 @@ format: $(STAMP) ## Format the code and apply the safe lint fixes
 
 bench: $(STAMP) ## Run the benchmarks
 	.venv/bin/python -m bench $(ARGS)
+
+# PEERS=... is where the peers are installed; ARGS="--systems dask,shoal --scale 0.01 ..." as in bench/peers/measure.py.
+bench-peers: $(STAMP) ## Install Shoal's peers and measure them and Shoal side by side (25 minutes)
+	.venv/bin/python -m bench.peers.install --peers $(PEERS)
+	.venv/bin/python -m bench.peers.measure --peers $(PEERS) $(ARGS); status=$$?; \
+		.venv/bin/python -m bench.peers.table && exit $$status
 
 prove: $(STAMP) ## Run all tests at full length (SHOAL_PROVE=1): many seeds, long runs
 	SHOAL_PROVE=1 $(PYTEST) --timeout=3600 tests $(ARGS)

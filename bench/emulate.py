@@ -1,65 +1,140 @@
-"""Emulated pilots: the real protocol against a real server, no execution. Blocking and simple: one thread a pilot."""
+"""Emulated pilots: the real protocol against a real server, no execution. One thread serves them all over plain sockets."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import threading
-from collections.abc import Callable
+import selectors
+import socket
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from shoal.wire.messages import PROTOCOL
+
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 
 class EmulatedPilot:
-    """Registers, takes leases and reports each as succeeded at once."""
+    """Registers, takes leases and reports each as succeeded with its next exchange."""
 
     def __init__(self, url: str, enrol: str, cores: int = 16) -> None:
-        parts = urlsplit(url)
-        self._http = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80, timeout=60)
-        self._head = {"Authorization": f"Bearer {enrol}", "Content-Type": "application/json"}
-        self._cores, self._seq, self.done = cores, 0, 0
-        room = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
-        said = {"protocol": PROTOCOL, "version": "bench", "host": "bench", "identity": "bench", "room": room}
-        joined = self._post("/v1/pilots", said)
-        self._name, self._session, self._room = joined["pilot"], joined["session"], room
-        self._head["Authorization"] = f"Bearer {self._session}"
+        self._sock = _connect(url)
+        self._said: list[dict[str, Any]] = []  # the leases reported last
+        self._seq, self.done, self.exchanges, self._buffer = 0, 0, 0, b""
+        self._room = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
+        said = {"protocol": PROTOCOL, "version": "bench", "host": "bench", "identity": "bench", "room": self._room}
+        joined = self._join(said, enrol)
+        self._name, self._session = joined["pilot"], joined["session"]
+        self._path = f"/v1/pilots/{self._name}/exchange"
+        self._reported = 0
+        self.is_asking = False
 
-    def _post(self, path: str, body: Any) -> Any:
-        self._http.request("POST", path, json.dumps(body), self._head)
-        answer = self._http.getresponse()
-        data = json.loads(answer.read())
-        if answer.status != 200:
-            raise RuntimeError(f"{path}: {answer.status} {data}")
-        return data
+    def _join(self, said: dict[str, Any], enrol: str) -> Any:
+        while True:
+            self._post("/v1/pilots", said, enrol)
+            joined = None
+            while joined is None:
+                joined = self.receive()
+            if "error" not in joined:
+                return joined
+            time.sleep(0.05)  # so many at once are let in one after another
 
-    def work(self, go_on: Callable[[], bool]) -> None:
-        """Exchange until told to stop."""
-        reports: list[dict[str, Any]] = []
-        while go_on():
-            self._seq += 1
-            said = {
-                "protocol": PROTOCOL, "pilot": self._name, "session": self._session, "seq": self._seq, "ack": self._seq - 1,
-                "free": self._room, "reports": reports, "nonce": str(self._seq),
-            }  # fmt: skip
-            reply = self._post(f"/v1/pilots/{self._name}/exchange", said)
-            self.done += len(reports)
-            reports = [
-                {"attempt": lease["attempt"], "outcome": "succeeded", "exit_code": 0, "duration": 0.001, "started": 1.0e9,
-                 "last_line": "42"}
-                for lease in reply["leases"]
-            ]  # fmt: skip
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    def _post(self, path: str, body: Any, token: str) -> None:
+        data = _encode(body)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        self._sock.sendall(head.encode() + data)
+
+    def receive(self) -> Any:
+        """The answer, once it is here whole."""
+        self._buffer += self._sock.recv(1 << 18)
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return None
+        at = head.lower().index(b"content-length:") + 15
+        length = int(head[at:].split(b"\r\n", 1)[0])
+        if len(body) < length:
+            return None
+        self._buffer = body[length:]
+        if b" 200 " not in head[:20] and b" 429 " not in head[:20]:
+            raise RuntimeError(f"{head[:40]!r} {body[:300]!r}")
+        return _decode(body[:length])
+
+    def say(self, leases: list[dict[str, Any]]) -> None:
+        """The next exchange: all of these succeeded."""
+        self._seq += 1
+        self._said = leases or self._said
+        batches = []
+        for lease in leases:
+            count = lease["count"]
+            batches.append(
+                {"attempt": lease["attempt"], "count": count, "started": [1.0e9] * count, "duration": [0.001] * count,
+                 "cpu": [0.001] * count, "last_line": ["42"] * count}
+            )  # fmt: skip
+            self._reported += count
+        said = {
+            "protocol": PROTOCOL, "pilot": self._name, "session": self._session, "seq": self._seq, "ack": self._seq - 1,
+            "free": self._room, "batches": batches, "nonce": str(self._seq),
+        }  # fmt: skip
+        self.exchanges += 1
+        self.is_asking = True
+        self._post(self._path, said, self._session)
+
+    def hear(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        """What was reported is committed, says the reply; it brings leases."""
+        self.is_asking = False
+        self.done, self._reported = self.done + self._reported, 0
+        leases: list[dict[str, Any]] = reply["leases"]
+        return leases
+
+    def come_back(self, url: str) -> None:
+        """To the next server: say once more what was said, and wait for the answer."""
+        self._sock.close()
+        self._sock, self._buffer = _connect(url), b""
+        self.say(self._said)
+        while self.receive() is None:
+            pass
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
 
 
-def run_until(pilots: list[EmulatedPilot], total: int) -> None:
-    """Let all pilots work until they have finished `total` tasks together, counted from their beginning."""
+def _connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    made = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
-    def go_on() -> bool:
-        return sum(p.done for p in pilots) < total
 
-    threads = [threading.Thread(target=p.work, args=(go_on,)) for p in pilots]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def run_until(pilots: list[EmulatedPilot], total: int) -> int:
+    """Let all pilots work until they have finished `total` tasks together from now on; returns how many they did."""
+    before = sum(p.done for p in pilots)
+    with selectors.DefaultSelector() as selector:
+        for pilot in pilots:
+            selector.register(pilot, selectors.EVENT_READ, pilot)
+            if not pilot.is_asking:  # its last exchange is still held by the server: it will bring the first leases
+                pilot.say([])
+        waiting, done = len(pilots), 0
+        while waiting:
+            for key, _ in selector.select():
+                pilot = key.data
+                reply = pilot.receive()
+                if reply is None:
+                    continue
+                had = pilot.done
+                leases = pilot.hear(reply)
+                done += pilot.done - had
+                if leases or done < total:
+                    pilot.say(leases)
+                else:
+                    waiting -= 1
+            if done >= total:
+                break
+        # What is parked is answered when there is news, or with the beat: nobody waits for that.
+    return sum(p.done for p in pilots) - before

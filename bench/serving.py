@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.emulate import EmulatedPilot
 from shoal.client.client import Client
 from shoal.model.layout import SERVER_FILE
 
@@ -28,6 +29,7 @@ class Serving:
     url: str
     token: str
     enrol: str
+    words: list[str]  # that it was started by
 
     @property
     def client(self) -> Client:
@@ -46,34 +48,41 @@ class Serving:
 def serving(*options: str) -> Iterator[Serving]:
     """Start a server, give it, end it."""
     place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    home = place / "shoal"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "shoal.server",
-            "--embedded",
-            "--linger",
-            "3600",
-            "--no-pilot",
-            "--state",
-            str(home),
-            *options,
-        ],
-        stderr=(place / "log").open("wb"),
-    )
+    words = [sys.executable, "-m", "shoal.server", "--embedded", "--linger", "3600", "--no-pilot", *options]
+    server: Serving | None = None
     try:
-        end = time.monotonic() + 20
-        while not (home / SERVER_FILE).exists():
-            if time.monotonic() > end or process.poll() is not None:
-                raise RuntimeError((place / "log").read_text())
-            time.sleep(0.01)
-        told = json.loads((home / SERVER_FILE).read_text())
-        yield Serving(home, process, told["url"], told["token"], told["enrol"])
+        server = _start([*words, "--state", str(place / "shoal")], place)
+        yield server
     finally:
-        process.terminate()
-        process.wait(30)
+        if server is not None:
+            server.process.terminate()
+            server.process.wait(60)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _start(words: list[str], place: Path) -> Serving:
+    home = place / "shoal"
+    (home / SERVER_FILE).unlink(missing_ok=True)
+    process = subprocess.Popen(words, stderr=(place / "log").open("ab"))
+    end = time.monotonic() + 30
+    while not (home / SERVER_FILE).exists():
+        if time.monotonic() > end or process.poll() is not None:
+            process.kill()
+            raise RuntimeError((place / "log").read_text())
+        time.sleep(0.005)
+    told = json.loads((home / SERVER_FILE).read_text())
+    return Serving(home, process, told["url"], told["token"], told["enrol"], words)
+
+
+def kill_and_restart(server: Serving, pilot: EmulatedPilot) -> float:
+    """Kill a server and start the next; seconds from its start until it has answered a pilot's exchange."""
+    server.process.kill()
+    server.process.wait()
+    began = time.monotonic()
+    new = _start(server.words, server.state.parent)
+    server.process, server.url = new.process, new.url
+    pilot.come_back(new.url)
+    return time.monotonic() - began
 
 
 def line(name: str, value: float, unit: str, note: str = "") -> None:

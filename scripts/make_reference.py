@@ -186,9 +186,30 @@ TASK: dict[str, tuple[str, str, str]] = {
         "Names of tables in the same run. These tasks wait until all tasks of those have succeeded.",
         f"{limits.MAX_PARENTS:,} names",
     ),
+    "function": (
+        "text",
+        "A Python callable, pickled, as base64 or as `sha256:` of a blob; instead of `command`. `shoal.Executor` writes it.",
+        f"{limits.MAX_INLINE // 1024} KiB, or a blob",
+    ),
+    "calls": (
+        "list of texts",
+        "With `function`: pickled `(args, kwargs)` of each call, which is one task each.",
+        f"{limits.MAX_CALLS:,} calls",
+    ),
+    "initializer": (
+        "text",
+        "With `function`: pickled `(callable, args)`, called once in each interpreter before the first call.",
+        f"{limits.MAX_INLINE // 1024} KiB, or a blob",
+    ),
+    "python": (
+        "text",
+        "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
+        "4096 bytes",
+    ),
 }  # fmt: skip
 RUN: dict[str, tuple[str, str, str]] = {
     "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
+    "open": ("yes or no", "More tasks will be added (over HTTP, as `shoal.Executor` does); there may be none yet.", ""),
     "max_fail": ("whole number", "Cancel the rest when so many tasks have failed or are lost.", "1 or more"),
     "seed": ("whole number", "Each task's `SHOAL_SEED` is made from it. Without it: drawn by chance.", "0 to 2^63 - 1"),
     "labels": ("table of texts", "Kept with the run; `shoal show` prints them.", f"{limits.MAX_LABELS} names"),
@@ -264,6 +285,7 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(task.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
+    unused -= {"function", "calls", "initializer", "python", "open"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     rows = [(code(name), TASK[name][0], task_default(name), TASK[name][1], TASK[name][2]) for name in said]
@@ -474,7 +496,7 @@ EVENT_FIELDS = {
 
 def events_page() -> list[str]:
     """docs/reference/events.md."""
-    fields = sentences("fields of an event", [f.name for f in dataclasses.fields(event.Event)], EVENT_FIELDS)
+    fields = sentences("fields of an event", list(event.Event._fields), EVENT_FIELDS)
     told = emitted()
     rows = [(code(kind), clean(text.partition("; data:")[0]), ", ".join(map(code, told[kind])) or "-")
             for kind, text in event.KINDS.items()]  # fmt: skip
@@ -568,8 +590,17 @@ LIMITS = {
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
     "MAX_PRIORITY": "a priority, up or down",
+    "MAX_RATE_CALLS": "requests a second of one submit token that add to an open run or ask for its results",
+    "MAX_INLINE": "bytes of a pickled object inside a message; a larger one is a blob",
+    "MAX_RESULTS": "results in one answer",
+    "MAX_RECENT": "results of an open run that the server keeps in memory for whoever follows it",
+    "MAX_RECENT_BYTES": "bytes of them",
+    "MAX_CALLS": "calls of a function in one table",
     "MAX_BYTES": "a size",
     "MAX_SECONDS": "a duration",
+    "MAX_BLOB": "a blob",
+    "MAX_PARTS": "uploads of one owner that are not whole yet; one more throws the oldest that nobody sends any more away",
+    "MAX_UPLOADS": "uploads under way at once, of all owners",
     "MAX_LEASES": "tasks in one reply",
     "MAX_HELD": "attempts a pilot holds",
     "MAX_REPORTS": "reports in one exchange; the rest ride on the next one",
@@ -600,7 +631,7 @@ TIMES = {
     "spool_end": "a pilot without contact that holds reports nobody has acknowledged ends",
     "grace": "from SIGTERM to SIGKILL of a task",
 }
-BYTES = re.compile(r"BODY|BYTES|TAIL|LINE$|STREAM|NAME|KEY$")
+BYTES = re.compile(r"BODY|BYTES|TAIL|LINE$|STREAM|NAME|KEY$|BLOB$")
 
 
 def limits_page() -> list[str]:

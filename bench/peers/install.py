@@ -25,16 +25,26 @@ VENVS: dict[str, tuple[str, ...]] = {
     "ray": ("ray==2.60.0",),
     "parsl": ("parsl==2026.10.26",),
 }
+NAMES = (*VENVS, "work_queue")
 # The library for a program of one's own is in -dev; the command-line tools start only where openmpi-bin is.
-DEBIAN = ("coop-computing-tools", "coop-computing-tools-dev", "openmpi-bin", "gcc", "libc6-dev", "libssl-dev", "zlib1g-dev")
+DEBIAN = (
+    "coop-computing-tools",
+    "coop-computing-tools-dev",
+    "openmpi-bin",
+    "gcc",
+    "libc6-dev",
+    "libssl-dev",
+    "zlib1g-dev",
+)
 LIBRARIES = ("work_queue", "batch_job", "dttools", "ssl", "crypto", "z", "m", "pthread", "dl")
 HEADER = Path("/usr/include/cctools/work_queue.h")
-STAMP = ".installed"  # in a venv: what was asked for, written when it is complete
+VENV = ".venv"  # hidden, so that mypy does not read the programs in it as ours
+STAMP = "installed"  # beside it: what was asked for, written when it is complete
 
 
 def venv_python(peers: Path, name: str) -> Path:
     """The interpreter of a peer's venv."""
-    return peers / name / "bin" / "python"
+    return peers / name / VENV / "bin" / "python"
 
 
 def work_queue_program(peers: Path) -> Path:
@@ -65,17 +75,21 @@ def run(log: Path, words: Sequence[str], **env: str) -> None:
 
 def install_venv(peers: Path, name: str) -> None:
     """A fresh venv with exactly what is pinned."""
-    log = peers / f"{name}.log"
-    shutil.rmtree(peers / name, ignore_errors=True)
-    run(log, [sys.executable, "-m", "venv", str(peers / name)])
+    place = peers / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    log = place / "log"
+    run(log, [sys.executable, "-m", "venv", str(place / VENV)])
     python = str(venv_python(peers, name))
     run(log, [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", *VENVS[name]])
-    (peers / name / STAMP).write_text("\n".join(VENVS[name]) + "\n", encoding="utf-8")
+    (place / STAMP).write_text("\n".join(VENVS[name]) + "\n", encoding="utf-8")
 
 
 def install_work_queue(peers: Path) -> None:
     """The Debian packages, where they are missing and we may, and our small program linked to the library."""
-    log = peers / "work_queue.log"
+    program = work_queue_program(peers)
+    program.parent.mkdir(exist_ok=True)
+    log = program.with_name("log")
     if shutil.which("work_queue_worker") is None or shutil.which("gcc") is None or not HEADER.is_file():
         if shutil.which("apt-get") is None:
             raise RuntimeError("no apt-get here")
@@ -84,8 +98,6 @@ def install_work_queue(peers: Path) -> None:
         get = ["apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=120"]
         run(log, [*get, "update"])
         run(log, [*get, "install", "--no-install-recommends", *DEBIAN], DEBIAN_FRONTEND="noninteractive")
-    program = work_queue_program(peers)
-    program.parent.mkdir(exist_ok=True)
     source = str(Path(__file__).with_name("work_queue.c"))
     include = ["-I", str(HEADER.parent)]
     run(log, ["gcc", "-O2", *include, "-o", str(program), source, *(f"-l{name}" for name in LIBRARIES)])
@@ -110,11 +122,13 @@ def main() -> int:
     """All, or those named; 0 also if some are missing: the measurement says so in its rows."""
     parser = argparse.ArgumentParser(description="Install the peers.")
     parser.add_argument("--peers", type=Path, default=DEFAULT, help="where the venvs go")
-    parser.add_argument("names", nargs="*", choices=[*VENVS, "work_queue", []], help="which (default: all)")
+    parser.add_argument("names", nargs="*", help=f"which of {', '.join(NAMES)} (default: all)")
     args = parser.parse_args()
+    if not set(args.names) <= set(NAMES):
+        parser.error(f"no such peer: {' '.join(set(args.names) - set(NAMES))}")
     peers = args.peers.resolve()
     peers.mkdir(parents=True, exist_ok=True)
-    for name in args.names or [*VENVS, "work_queue"]:
+    for name in args.names or NAMES:
         problem = install(peers, name)
         if problem:
             print(f"# {name} is left out: {problem}", file=sys.stderr, flush=True)

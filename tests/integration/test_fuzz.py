@@ -6,6 +6,7 @@ ones; SHOAL_PROVE=1 sends 100,000. SHOAL_FUZZ_SEED and SHOAL_FUZZ_REQUESTS repla
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -194,6 +195,7 @@ class World:
         self.by_channel: Counter[str] = Counter()
         self.slowest = 0.0
         self.leases = 0
+        self.bytes = b""
 
     def _people(self) -> None:
         ask = self.house.call
@@ -293,9 +295,16 @@ class World:
             "held": lambda: [{"attempt": attempt, "stage": "running"} for attempt in pilot.attempts],
             "all room": lambda: pilot.room,
             "attempt": lambda: last[index % len(last)],
+            "digest": lambda: self._digest(index),
+            "bytes": lambda: self.bytes,
             "victim": lambda: self.victims[-1 - index % min(len(self.victims), 6)],
         }
         return things[kind]()
+
+    def _digest(self, index: int) -> str:
+        """The name of some bytes; a wish that names one means those."""
+        self.bytes = b"fuzz %d!" % (index % 5)
+        return f"sha256:{hashlib.sha256(self.bytes).hexdigest()}"
 
     def harmless(self, wish: Wish) -> Callable[[Any], Any]:
         """Keeps the fuzz from ending itself: its own people and tokens stay what they are."""
@@ -364,7 +373,7 @@ class World:
             if sent.clean:
                 yield "there was no answer"
             return
-        if answer.status >= 500:
+        if answer.status >= 500 and not (answer.status == 507 and b'"quota"' in answer.body):
             yield f"status {answer.status}"
         if answer.seconds > WITHIN:
             yield f"answered after {answer.seconds:.1f} s"

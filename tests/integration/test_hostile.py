@@ -39,6 +39,7 @@ SGR = re.compile(r"\x1b\[(?:0|1|2|3[1236])m")  # the colours that the command li
 STATE_FILES = re.compile(
     r"shoal\.db(?:-wal|-shm|\.lock)?|token|enrol|server\.json|port|pilot\.pyz|env|env/r\d+\.json|logs|logs/mark"
     r"|logs/r\d+(?:/\d+(?:/\d+\.\d+\.(?:out|err))?)?"
+    r"|blobs(?:/part(?:/[0-9a-f]{32}(?:/[0-9a-f]{64}(?:\.\d+)?)?)?|/[0-9a-f]{2}(?:/[0-9a-f]{64})?)?"
 )
 CONTROLS = (
     "\0", "\n", "\r", "\t", "\x07", "\x08", "\x1b[2J", "\x1b[38;5;196m", "\x1b]0;owned\x07", "\x1b]8;;http://x/\x1b\\",
@@ -356,7 +357,7 @@ def test_a_thousand_hostile_paths_lead_nowhere(stage: Stage) -> None:
 
 def _raw_url(stage: Stage, word: str) -> str:
     """A path as it stands, past every client library."""
-    for path in (f"/v1/runs/{word}", f"/v1/tasks/{word}/logs", f"/{word}"):
+    for path in (f"/v1/runs/{word}", f"/v1/tasks/{word}/logs", f"/v1/blobs/sha256:{word}", f"/{word}"):
         line = path.encode("utf-8", "surrogatepass")
         head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {stage.tokens[0]}\r\nConnection: close\r\n\r\n"
         with socket.create_connection(("127.0.0.1", stage.port), 10.0) as link:
@@ -386,9 +387,11 @@ def _quoted(stage: Stage, word: str) -> str:
 
     text = quote(word.encode("utf-8", "surrogatepass"), safe="")
     for path in (f"/v1/tasks/r1.1/logs?stream={text}", f"/v1/tasks/r1.1/logs?attempt={text}", f"/v1/why/{text}",
-                 f"/v1/events?run={text}", f"/v1/runs/{text}"):  # fmt: skip
+                 f"/v1/events?run={text}", f"/v1/runs/{text}", f"/v1/blobs/{text}", f"/v1/blobs/sha256:{text}"):  # fmt: skip
         status, _ = stage.ask("GET", path)
         assert status in (200, 400, 404, 422), (path, status)
+    status, _ = stage.ask("PUT", f"/v1/blobs/sha256:{text}", {})
+    assert status in (400, 404, 422), status
     return ""
 
 

@@ -7,6 +7,7 @@ not exist, and no answer, refusals and headers included, holds a word of somebod
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import socket
 import time
@@ -43,6 +44,7 @@ pytestmark = pytest.mark.integration
 # --- the table
 # A cell is one status for each object: anna's own, her mate mike's, another user's (olaf's), none such. A single
 # letter stands for a call that names no object. The owner is anna; mona manages the group of anna and mike.
+BYTES = "application/octet-stream"
 STATUS = {"Y": 200, "B": 400, "!": 401, "X": 403, "-": 404, "~": 409}
 OBJECTS = (ANNA, MIKE, OLAF, "")
 ROLES = (
@@ -62,6 +64,9 @@ POST /v1/cancel               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- 
 POST /v1/retry                !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/signal               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/events               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+PUT  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y~~~ ~Y~~ ~~~~ ~~Y~ ~~~~ XXXX ~~~~ XXXX Y~~~ ~~Y~ !!!!
+HEAD /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
+GET  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
 GET  /v1/pilots               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 GET  /v1/hosts                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/pilots/drain         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
@@ -109,6 +114,7 @@ class Ask:
     path: str
     body: Any = None
     ids: tuple[str, ...] = ()
+    headers: Json = dataclasses.field(default_factory=dict)
 
 
 class World:
@@ -137,7 +143,18 @@ class World:
             "adminless": guests.mint(owner=boss, scopes=["submit", "read", "cancel"]).secret,
             "session": anna.host.session, "foreign": guests.people[OLAF].host.session, "dead": dead.session,
         }  # fmt: skip
+        self.blobs = {whose: self._put(whose) for whose in (ANNA, MIKE, OLAF)}
         time.sleep(max(0.0, born + 1.2 - time.monotonic()))
+
+    def _put(self, whose: str) -> str:
+        """A blob of somebody's, with their word in it."""
+        data = f"{whose}-blob".encode()
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        answer = self.guests.ask(
+            "PUT", f"/v1/blobs/{digest}", data, token=self.guests.people[whose].token, headers={"Content-Type": BYTES}
+        )
+        assert answer.status == 200, answer
+        return digest
 
     def bearer(self, role: str, route: Route) -> str | None:
         """The token of a role; the administrator's is another after each start, and one scope is another's lack."""
@@ -151,7 +168,7 @@ class World:
         """Make one call in a role."""
         if role == "newline":
             return self._send_broken(route, ask)
-        return self.guests.ask(route.method, ask.path, ask.body, token=self.bearer(role, route))
+        return self.guests.ask(route.method, ask.path, ask.body, token=self.bearer(role, route), headers=ask.headers)
 
     def _send_broken(self, route: Route, ask: Ask) -> Answer:
         """The owner's good token with a newline in the middle of it."""
@@ -193,6 +210,17 @@ def _path(pattern: str) -> Asks:
         return [Ask(pattern.replace(f"{{{key}}}", name), ids=(name, run)) for name in names[key]]
 
     return asks
+
+
+def _blob(world: World, role: str, whose: str) -> list[Ask]:
+    digest = world.blobs[whose] if whose else f"sha256:{'0' * 64}"
+    return [Ask(f"/v1/blobs/{digest}", ids=(digest,))]
+
+
+def _put_nothing(world: World, role: str, whose: str) -> list[Ask]:
+    """To say a digest is not to have its bytes: only who holds the blob hears that it is here."""
+    (ask,) = _blob(world, role, whose)
+    return [dataclasses.replace(ask, headers={"Content-Range": f"bytes */{len(f'{whose or ANNA}-blob')}"})]
 
 
 def _targets(path: str, **more: Any) -> Asks:
@@ -258,6 +286,9 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("GET", "/v1/events"): lambda world, role, whose: [
         Ask(f"/v1/events?run={_run(world, whose)}", ids=(_run(world, whose),))
     ],
+    ("PUT", "/v1/blobs/{digest}"): _put_nothing,
+    ("HEAD", "/v1/blobs/{digest}"): _blob,
+    ("GET", "/v1/blobs/{digest}"): _blob,
     ("POST", "/v1/pilots/drain"): _drain,
     ("POST", "/v1/pilots"): _enrol,
     ("POST", "/v1/pilots/{pilot}/exchange"): _exchange,
@@ -335,6 +366,8 @@ def _misfits(route: Route, answer: Answer) -> list[str]:
         assert str(answer.status) in operation["responses"]
     if answer.header("Content-Type").partition(";")[0] != kind:
         return [f"{answer.header('Content-Type')} is not {kind}"]
+    if route.method == "HEAD" and not answer.body:
+        return []  # only what was not understood is answered with one
     return misfits(answer.json, schema, described["components"]["schemas"]) if kind == "application/json" else []
 
 

@@ -55,6 +55,7 @@ TYPED: list[tuple[int, list[str], int, str]] = [
     (23, ["run", "--gpus", "-1", "--", "echo"], 2, "0 to 1024"),
     (24, ["run", "--memory", "4 Gb", "--", "echo"], 2, '"4G"'),
     (24, ["run", "--memory", "4XB", "--", "echo"], 2, '"4G"'),
+    (24, ["server", "start", "--blob-quota", "much"], 2, '"4G"'),
     (24, ["run", "--memory", "-1", "--", "echo"], 2, '"4G"'),
     (24, ["run", "--disk", "1e30", "--", "echo"], 2, '"4G"'),
     (25, ["run", "--time", "0", "--", "echo"], 2, '"15m"'),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 Json = Any
+JSON = "application/json"
 Resolve = Callable[["Ref"], Json]
 
 
@@ -37,6 +38,7 @@ class Operation:
     words: tuple[str, ...]  # parameters in the path
     query: tuple[dict[str, Any], ...]
     body: dict[str, Any] | None
+    takes: str  # the media type of its body; empty if it has none
     answer: dict[str, Any]
     media: str
     public: bool
@@ -88,7 +90,8 @@ class Description:
             method.upper(), path,
             tuple(p["name"] for p in said["parameters"] if p["in"] == "path"),
             tuple(p for p in said["parameters"] if p["in"] == "query"),
-            body["content"]["application/json"]["schema"] if body is not None else None,
+            body["content"].get(JSON, {}).get("schema") if body is not None else None,
+            next(iter(body["content"])) if body is not None else "",
             content["schema"], media, said.get("security") == [], said["description"],
         )  # fmt: skip
 
@@ -250,6 +253,7 @@ WORDS: dict[str, SearchStrategy[Any]] = {  # parameters of paths and queries, by
     "task": _ref("task"),
     "target": _ref("target") | _ref("pilot"),
     "pilot": st.just(Ref("my pilot", 0)),
+    "digest": _ref("digest"),
     "GET /v1/runs state": _some("open", "finished"),
     "GET /v1/runs before": _ref("run"),
     "GET /v1/runs/{run}/tasks state": _some("failed", "succeeded,lost", "ready"),
@@ -352,10 +356,15 @@ _REST: dict[str, SearchStrategy[Any]] = {
     "chunked": st.just(None),
     "media": _some(("Content-Type", "text/plain"), ("Content-Type", ""), ("Content-Encoding", "gzip")),
     "length": _some("99999999999", "67108865", "8388609"),
+    "range": st.tuples(
+        st.just("Content-Range"),
+        _some("bytes */7", "bytes 0-6/7", "bytes 0-0/7", "bytes 6-6/7", "bytes 3-1/7", "bytes */", "bytes x", "bytes */-1",
+              "bytes 0-6/99999999999", "bytes */1099511627777", "bytes */" + "9" * 30, "items 0-6/7", "bytes 0-6/7\t", ""),
+    ),
     "raw": st.sampled_from(range(len(BROKEN))) | st.binary(min_size=1, max_size=200),
 }  # fmt: skip
 DAMAGES = {**_BYTES, **_BODY, **_REST}
-BAD_FRAMES = ("raw", "header", "length", "media", "method")  # after which a connection is not used again
+BAD_FRAMES = ("raw", "range", "header", "length", "media", "method")  # after which a connection is not used again
 
 
 # --- wishes
@@ -405,7 +414,9 @@ class Wishes:
         kinds = [*_REST]
         if operation.body is not None:
             kinds += [*_BYTES, *_BODY, *_BODY, *["wrong value"] * 6]  # the deepest code is behind good JSON
-        if operation.body is None:
+        elif operation.takes:
+            kinds += ["cut", "noise", "replace all", "range", "range", "range"]
+        if not operation.takes:
             kinds = [kind for kind in kinds if kind not in ("chunked", "length", "media")]
         if not operation.words:
             kinds.remove("path")
@@ -420,15 +431,20 @@ class Wishes:
             st.builds(Ref, st.just("fitting"), st.integers(0, 999)),
             st.fixed_dictionaries({word: WORDS[word] for word in operation.words}),
             self._query(operation),
-            self.value(operation.body) if operation.body is not None else st.none(),
+            self._body(operation),
             damages,
             st.booleans(),
         )
 
+    def _body(self, operation: Operation) -> SearchStrategy[Any]:
+        if operation.body is not None:
+            return self.value(operation.body)
+        return st.just(Ref("bytes", 0)) if operation.takes else st.none()
+
     def all(self) -> SearchStrategy[Wish]:
         """Wishes for every call; those with bodies are asked more often, for there is more to get wrong."""
         heavy = {"/v1/runs": 6, "/v1/pilots": 4, "/v1/pilots/{pilot}/exchange": 9}
-        many = [o for o in self.description.operations for _ in range(heavy.get(o.path, 3) if o.body else 1)]
+        many = [o for o in self.description.operations for _ in range(heavy.get(o.path, 3) if o.takes else 1)]
         return st.sampled_from(many).flatmap(lambda operation: self.of(operation))
 
 
@@ -555,7 +571,7 @@ def build(wish: Wish, meaning: Resolve, host: str, harmless: Callable[[Json], Js
             words[names[how[0] % len(names)]] = how[1]
         elif kind == "query" and "wait" not in how[0]:
             query.append((quote(how[0].encode("utf-8", "replace")), _query_text(resolve(how[1], meaning))))
-        elif kind in ("header", "media"):
+        elif kind in ("header", "media", "range"):
             headers.append(how)
         elif kind == "length":
             headers.append(("Content-Length", how))
@@ -566,8 +582,8 @@ def build(wish: Wish, meaning: Resolve, host: str, harmless: Callable[[Json], Js
         elif kind == "chunked":
             chunked = True
     data = b""
-    if wish.operation.body is not None:
-        data = json.dumps(harmless(body)).encode("utf-8", "replace")
+    if wish.operation.takes:
+        data = json.dumps(harmless(body)).encode("utf-8", "replace") if not isinstance(body, bytes) else body
         for kind, how in breaks:
             if kind in _BYTES:
                 data = break_bytes(data, kind, how)
@@ -576,7 +592,7 @@ def build(wish: Wish, meaning: Resolve, host: str, harmless: Callable[[Json], Js
         path = path.replace("{" + name + "}", word)
     target = path + ("?" + "&".join(f"{name}={value}" for name, value in query) if query else "")
     fresh = any(kind in BAD_FRAMES for kind, _ in breaks)
-    head = _head(method, target, host, meaning(token), headers, data, chunked, wish.operation.body is not None)
+    head = _head(method, target, host, meaning(token), headers, data, chunked, wish.operation.takes)
     fresh = fresh or len(head) > 8_000  # refused while it is still being sent: the answer may be lost in the reset
     texts = (*texts_of(body), target, data.decode("utf-8", "replace"), *(f"{n}: {v}" for n, v in headers), method)
     framed = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data) if chunked and data else b"0\r\n\r\n" if chunked else data
@@ -591,13 +607,13 @@ def _head(
     more: list[tuple[str, str]],
     data: bytes,
     chunked: bool,
-    has_body: bool,
+    takes: str,
 ) -> bytes:
     lines = {"host": f"Host: {host}"}
     if token:
         lines["authorization"] = f"Authorization: Bearer {token}"
-    if has_body:
-        lines["content-type"] = "Content-Type: application/json"
+    if takes:
+        lines["content-type"] = f"Content-Type: {takes}"
         if chunked:
             lines["transfer-encoding"] = "Transfer-Encoding: chunked"
         else:

@@ -14,7 +14,7 @@ from shoal.server.routes import ROUTES
 from shoal.sim.faults import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
-CALL = re.compile(r"`(GET|POST|PUT|DELETE|PATCH) (/[^`?\s]*)")
+CALL = re.compile(r"`(GET|HEAD|POST|PUT|DELETE|PATCH) (/[^`?\s]*)")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
 

@@ -22,7 +22,7 @@ from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.layout import SERVER_LOG, TOKEN_FILE
-from shoal.model.quantities import many, show_size
+from shoal.model.quantities import many, parse_size, show_size
 
 PORT = 8443
 STOP_WITHIN = 15.0
@@ -63,6 +63,9 @@ def server() -> None:
     metavar="NAME:PORT",
     help="Another address that others reach it by, e.g. behind a NAT (repeat for more).",
 )
+@click.option(
+    "--blob-quota", metavar="SIZE", help="Bytes of large arguments and results for each person [default: 20G]."
+)
 @click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 @json_option
@@ -71,6 +74,7 @@ def start(
     port: int | None,
     listen: tuple[str, ...],
     address: tuple[str, ...],
+    blob_quota: str | None,
     new_ca: bool,
     foreground: bool,
     as_json: bool,
@@ -103,6 +107,7 @@ def start(
     words += ["--port", str(port or PORT)] if port is not None or not listen else []
     words += [part for word in listen for part in ("--listen", word)]
     words += [part for word in address for part in ("--address", word)]
+    words += ["--blob-quota", str(parse_size(blob_quota, "--blob-quota"))] if blob_quota is not None else []
     words += ["--new-ca"] if new_ca else []
     if foreground:
         return _stay(words)

@@ -6,6 +6,7 @@ Synchronous and of the standard library only, so that a command starts fast; one
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shoal.client.transport import TOO_MUCH, Answer, Transport
+from shoal.model.blobs import Bytes
 from shoal.model.errors import (
     BadInput,
     Conflict,
@@ -32,6 +34,7 @@ _BY_STATUS: dict[int, type[ShoalError]] = {
     404: NotFound,
     409: Conflict,
     410: Conflict,
+    411: BadInput,
     413: TooLarge,
     415: BadInput,
     422: BadInput,
@@ -73,6 +76,10 @@ class Client:
         """Let the connection go; the next call makes a new one."""
         self._transport.close()
 
+    def interrupt(self) -> None:
+        """End the request that another thread waits for: it is told Unreachable."""
+        self._transport.interrupt()
+
     def __enter__(self) -> Client:
         return self
 
@@ -96,6 +103,20 @@ class Client:
         """A page of rows of tasks that were leased or differ: `tasks`, `next`."""
         query = {"after": after, "limit": limit, "state": ",".join(states)}
         return self._json("GET", f"/v1/runs/{quote(run, safe='')}/tasks", query)
+
+    def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]]) -> Json:
+        """Add tasks to an open run; `first` is the number of the first new element, so a repeated call adds once."""
+        body = {"first": first, "tasks": list(tasks)}
+        return self._json("POST", f"/v1/runs/{quote(run, safe='')}/tasks", body=body, repeat=True, timeout=120.0)
+
+    def results(self, run: str, after: int = 0, limit: int = 10_000, wait: float = 0.0) -> Json:
+        """Finals of a run's tasks in the order of the journal: `results`, `last`, `finished`."""
+        query = {"after": after, "limit": limit, "wait": f"{wait:g}" if wait else ""}
+        return self._json("GET", f"/v1/runs/{quote(run, safe='')}/results", query, timeout=self._timeout + wait)
+
+    def close_run(self, run: str) -> Json:
+        """No more tasks are added to a run: `run`, `finished`."""
+        return self._json("POST", f"/v1/runs/{quote(run, safe='')}/close", body={}, repeat=True)
 
     def task(self, task: str) -> Json:
         """One task: `run`, `array`, `task` (row or None), `state`, `events`."""
@@ -230,6 +251,25 @@ class Client:
         """Who did what, newest first: `audit`, `next`."""
         return self._json("GET", "/v1/audit", {"limit": limit, "before": before, "token": token, "owner": owner})
 
+    # --- blobs
+    def put_blob(self, parts: Sequence[Bytes]) -> str:
+        """Put bytes, given in parts that are not joined; returns their digest. What the server has is not sent."""
+        from shoal.client import blobs  # most commands move none
+
+        return blobs.put_blob(self._transport, parts)
+
+    def get_blob(self, digest: str) -> bytearray:
+        """The bytes of a blob, checked."""
+        from shoal.client import blobs
+
+        return blobs.get_blob(self._transport, digest)
+
+    def get_blob_to(self, digest: str, path: str | os.PathLike[str]) -> None:
+        """The bytes of a blob as a file, which is there when it is whole and checked."""
+        from shoal.client import blobs
+
+        blobs.get_blob_to(self._transport, digest, path)
+
     # --- pilots and the server itself
     def hosts(self, limit: int = MAX_PAGE) -> Json:
         """What each host did over all its pilots: `hosts`."""
@@ -250,6 +290,10 @@ class Client:
     def server(self) -> Json:
         """The server's status."""
         return self._json("GET", "/v1/server")
+
+    def metrics(self) -> str:
+        """The server's figures, as Prometheus reads them."""
+        return self._send("GET", "/metrics", None, True, self._timeout).data.decode()
 
     def stop(self) -> Json:
         """Stop the server; pilots keep running tasks and come back to the next one."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
+from shoal.wire.http1 import READ, Heard, Reading, host_of, request
 from shoal.wire.join import SERVER_NAME
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = re.compile(r"localhost|::1|127(?:\.[0-9]{1,3}){3}")
 HTTPS_PORT = 443
+MAX_ANSWER = 1 << 31
 TOO_MUCH = 429
 MAX_WAITS = 5  # for a server that says it is too much
 LONGEST_WAIT = 30.0  # seconds, each
@@ -57,6 +60,7 @@ class Transport:
         self._token = _check_token(token)
         self._sleep = sleep
         self._connection: http.client.HTTPConnection | None = None
+        self._interrupted = False
         self._context: ssl.SSLContext | None = None
 
     def close(self) -> None:
@@ -64,6 +68,16 @@ class Transport:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def interrupt(self) -> None:
+        """End what another thread waits for here, for good: it finds the connection lost, and makes no other."""
+        self._interrupted = True
+        connection = self._connection
+        waiting = connection.sock if connection is not None else None
+        if waiting is not None:
+            with contextlib.suppress(OSError):
+                # Of the plain socket, below TLS: its own shutdown would take the session away under the reader.
+                socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
     def send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
         """The answer to one request, whatever its status; a server that has too much to do is asked again later."""
@@ -75,32 +89,55 @@ class Transport:
             waits += 1
             self._sleep(wait_of(answer.headers.get("retry-after", "")))
 
-    def _send_once(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
+    def begin(
+        self, method: str, target: str, headers: Mapping[str, str], body: Iterable[memoryview], timeout: float
+    ) -> http.client.HTTPResponse:
+        """Send a request whose body or answer is too large to be held; the answer must be read to its end, or `close`d.
+        A server may refuse before it has read the body: its word counts more than the connection that it ended."""
+        connection, _ = self._connected(timeout)
+        try:
+            try:
+                connection.request(method, target, body, {**self._headers(), **headers})
+            except (BrokenPipeError, ConnectionResetError):
+                response = connection.getresponse()
+                response.will_close = True  # nothing more can be sent on it
+                return response
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._lost(error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
         if self.ca and self.url.startswith("https:"):
             headers["Host"] = SERVER_NAME  # the name that was verified, wherever the server stands
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _send_once(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
+        headers = self._headers()
         if data is not None:
             headers["Content-Type"] = "application/json"
         while True:
             connection, reused = self._connected(timeout)
             try:
-                connection.request(method, target, data, headers)
-                response = connection.getresponse()
-                answer = response.read()
+                answer = _ask(connection, method, target, headers, data or b"")
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # A kept connection may have been closed by the server just now: once more, if that is harmless.
-                if reused and may_repeat:
+                if reused and may_repeat and not self._interrupted:
                     continue
                 raise self._lost(error) from None
             except BaseException:
                 self.close()  # Ctrl-C in the middle of an answer: its rest must not be taken for the next one
                 raise
-            if response.will_close:
+            if not answer.is_kept:
                 self.close()
-            return Answer(response.status, answer, {name.lower(): value for name, value in response.getheaders()})
+            return Answer(answer.status, answer.body, answer.headers)
 
     def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
         """The kept connection if it is still good, else a new one."""
@@ -121,6 +158,9 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             raise self._lost(error) from None
         self._connection = connection
+        if self._interrupted:  # asked after the connection is there to be seen by who interrupts
+            self.close()
+            raise Unreachable(f"the connection to {self.url} was ended from here", code="interrupted")
         return connection, False
 
     def _make(self, timeout: float) -> http.client.HTTPConnection:
@@ -152,6 +192,18 @@ class Transport:
         return Unreachable(
             f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"
         )
+
+
+def _ask(
+    connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str], data: bytes
+) -> Heard:
+    headers = {"Host": host_of(connection.host, connection.port), **headers}
+    connection.sock.sendall(request(method, target, headers, data))
+    reading = Reading(method, MAX_ANSWER)
+    while True:
+        answer = reading.feed(connection.sock.recv(READ))
+        if answer is not None:
+            return answer
 
 
 def wait_of(retry_after: str) -> float:

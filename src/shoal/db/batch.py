@@ -9,7 +9,20 @@ from typing import Any
 
 import msgspec
 
-from shoal.engine.changes import ArrayRow, Change, HostRow, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.engine.changes import (
+    ArrayRow,
+    Change,
+    ChunkDrop,
+    ChunkRow,
+    HostRow,
+    PilotRow,
+    RunRow,
+    SpanDrop,
+    SpanRow,
+    Successes,
+    TaskRow,
+)
+from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
 from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
 
@@ -27,14 +40,20 @@ class Batch:
         tasks: dict[tuple[int, int], TaskRow] = {}
         pilots: dict[str, PilotRow] = {}
         hosts: dict[tuple[str, ...], HostRow] = {}
+        chunks: dict[tuple[int, int, int, int], ChunkRow] = {}
+        self.chunk_drops: list[ChunkDrop] = []
         tokens: dict[str, TokenRow] = {}
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
         self.people: list[UserRow | GroupRow] = []
         self.audit: list[AuditRow] = []
+        self.blobs: list[BlobChange] = []  # in the order given, as spans
+        self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`
         for change in changes:
-            if isinstance(change, TaskRow):
+            if isinstance(change, Successes):
+                self.successes.append(change)
+            elif isinstance(change, TaskRow):
                 tasks[change.run, change.element] = change
             elif isinstance(change, Event):
                 self.events.append(
@@ -43,6 +62,11 @@ class Batch:
                         change.site, encode(change.data), change.owner,
                     )
                 )  # fmt: skip
+            elif isinstance(change, ChunkRow):
+                chunks[change.run, change.low, change.number, change.incarnation] = change
+            elif isinstance(change, ChunkDrop):
+                if chunks.pop(change, None) is None:  # it may have come and gone in one batch
+                    self.chunk_drops.append(change)
             elif isinstance(change, RunRow):
                 runs[change.run] = change
             elif isinstance(change, PilotRow):
@@ -55,6 +79,8 @@ class Batch:
                 hosts[change[:4]] = change
             elif isinstance(change, AuditRow):
                 self.audit.append(change)
+            elif isinstance(change, BLOB_CHANGES):
+                self.blobs.append(change)
             elif isinstance(change, TokenRow):
                 tokens[change.token] = change
             else:
@@ -62,12 +88,13 @@ class Batch:
         self.runs = list(runs.values())
         self.pilots = list(pilots.values())
         self.hosts = list(hosts.values())
+        self.chunks = list(chunks.values())
         self.tokens = list(tokens.values())
         self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
 
     @property
     def event_bytes(self) -> int:
-        """What the events are counted as."""
+        """What the events are counted as; those of successes are not among them."""
         return sum(len(event[-2]) + EVENT_BYTES for event in self.events)
 
 
@@ -77,6 +104,21 @@ def encode(data: dict[str, Any]) -> str:
         return _encoder.encode(data).decode()
     except (UnicodeEncodeError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
         return plain(json.dumps(data, separators=(",", ":"), ensure_ascii=False))
+
+
+def values_of(told: Successes) -> tuple[list[Any], list[Any], int]:
+    """What differs between rows, and between events, one after another; and what the events are counted as."""
+    rows: list[Any] = []
+    events: list[Any] = []
+    size, seq, data = 0, told.seq, told.data
+    for values in told.values():
+        element, started, duration, cpu, rss, _, _ = values
+        text = _encoder.encode(data(started, duration, cpu, rss)).decode()
+        rows += values
+        events += (seq, element, text)
+        size += len(text) + EVENT_BYTES
+        seq += 1
+    return rows, events, size
 
 
 def plain(text: str) -> str:
@@ -90,9 +132,12 @@ def clean(changes: Sequence[Change]) -> list[Change]:
 
 
 def _clean(change: Change) -> Change:
+    if isinstance(change, Successes):
+        said = change.columns
+        lines = [plain(line) for line in said.last_line]
+        return change._replace(columns=replace(said, last_line=lines, result=[plain(text) for text in said.result]))
     if isinstance(change, Event):
-        return replace(
-            change,
+        return change._replace(
             kind=plain(change.kind),
             pilot=None if change.pilot is None else plain(change.pilot),
             site=None if change.site is None else plain(change.site),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
+_VALUES = re.compile(r"VALUES (\([?, ]+\))")
 _NAME = re.compile(r"^-- name: *(\S+) *$", re.M)
 
 
@@ -43,6 +45,14 @@ def _load() -> dict[str, Query]:
                     raise ValueError(f"{entry.name}: {query.name} is also in {found[query.name].file}")
                 found[query.name] = query
     return found
+
+
+@cache
+def for_many(name: str, rows: int) -> str:
+    """A named INSERT for so many rows at once: one step of the database, in which Python may do something else."""
+    found = _VALUES.search(SQL[name])
+    assert found is not None
+    return SQL[name].replace(found[0], "VALUES " + ", ".join([found[1]] * rows), 1)
 
 
 QUERIES: Mapping[str, Query] = MappingProxyType(_load())

@@ -21,6 +21,7 @@ from shoal.db.sqlite import MEMORY, Database, connect_readonly
 from shoal.engine.changes import TaskRow
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.event import KINDS
+from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_NAME, MAX_PAGE
 from shoal.model.states import PilotState, TaskState
 
@@ -202,7 +203,31 @@ class Reader:
                     number = int(name.split("#")[1].split("@")[0])
                     data = {**event["data"], "attempts": [name]}
                     found.append({**event, "run": run, "task": element, "attempt": number, "data": data})
+        if attempt in (None, 1):  # what is leased in a chunk is under its first attempt
+            found += self._chunk_leases(run, element)
         return sorted(found, key=lambda event: event["seq"])
+
+    def _chunk_leases(self, run: int, element: int) -> Iterator[Row]:
+        """Lines that tell of this element among its neighbours, cut down to it."""
+        for row in self._all("naming_events", run=run, needle=f'["r{run}.'):
+            event = _decoded(row, data={})
+            for name, count in event["data"].get("chunks", []):
+                first = parse_attempt(name)
+                if first.run == run and first.element <= element < first.element + count:
+                    mine = str(first._replace(element=element))
+                    data = {"attempts": [mine], "chunk": [name, count]}
+                    yield {**event, "run": run, "task": element, "attempt": first.number, "data": data}
+
+    def results(self, run: int, after: int, limit: int) -> tuple[list[list[Any]], list[list[Any]], int]:
+        """Finals of a run after a place in the journal, as the results call tells them; all those without rows; and how
+        far in the journal that is."""
+        last = self.last_seq()  # first, so that nothing committed meanwhile is stepped over
+        found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
+        if after < self.oldest_seq() - 1:
+            raise Gone(after, self.oldest_seq())
+        rows = [[*row[1:], 0, 0] for row in found]
+        closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]
+        return rows, closed, found[-1][0] if len(found) == limit else max(after, last)
 
     def oldest_seq(self) -> int:
         """The smallest number that can still be asked for."""
@@ -308,6 +333,7 @@ def _decoded(row: Row, **columns: Any) -> Row:
 
 
 def _task(row: Row) -> Row:
+    row.pop("result", None)  # up to 64 KiB that only whoever made the call can read
     return _decoded(row, live=[], new_files=[])
 
 

@@ -10,16 +10,29 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.db.batch import EVENT_BYTES, Batch, clean
+from shoal.db.inserting import Inserting
 from shoal.db.migrate import migrate
 from shoal.db.named import SQL
 from shoal.db.place import check_place, explained, make_private, take_lock
-from shoal.engine.changes import ArrayRow, Change, HostRow, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.engine.changes import (
+    ArrayRow,
+    Change,
+    ChunkRow,
+    HostRow,
+    PilotRow,
+    RunRow,
+    SpanDrop,
+    SpanRow,
+    TaskRow,
+)
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import SETTLED_KEPT
+from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
 from shoal.model.errors import Refused
 from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
 from shoal.model.people import GroupRow, TokenRow, UserRow
@@ -32,7 +45,25 @@ KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back f
 _BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
 
 Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
-RowT = TypeVar("RowT", RunRow, ArrayRow, TaskRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow)
+RowT = TypeVar(
+    "RowT",
+    RunRow,
+    ArrayRow,
+    TaskRow,
+    ChunkRow,
+    SpanRow,
+    PilotRow,
+    HostRow,
+    UserRow,
+    GroupRow,
+    TokenRow,
+    BlobRow,
+    BlobRefRow,
+)
+
+_BLOBS: dict[type, str] = {
+    BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
+}  # fmt: skip
 
 
 class Pruned(NamedTuple):
@@ -80,7 +111,8 @@ class Database:
         self.connection = connection
         self.path = path
         self._lock = lock
-        self._durability = durability
+        self.durability = durability
+        self._rows_in = Inserting(connection)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full") -> Database:
@@ -162,7 +194,7 @@ class Database:
         with self._transaction() as connection:
             connection.execute(SQL["raise_incarnation"])
             connection.execute(SQL["set_meta"], {"key": "started", "value": now})
-        if self._durability == "normal":
+        if self.durability == "normal":
             self.connection.execute("PRAGMA synchronous = NORMAL")
         return self._meta("incarnation")
 
@@ -181,21 +213,27 @@ class Database:
         with self._transaction() as connection:
             connection.executemany(SQL["put_run"], batch.runs)
             connection.executemany(SQL["add_array"], batch.arrays)
-            connection.executemany(SQL["put_task"], batch.tasks)
+            size = sum(self._rows_in.succeed(told) for told in batch.successes)
+            self._rows_in.insert("put_task", batch.tasks)
+            connection.executemany(SQL["put_chunk"], batch.chunks)
+            connection.executemany(SQL["drop_chunk"], batch.chunk_drops)
             connection.executemany(SQL["put_pilot"], batch.pilots)
             connection.executemany(SQL["put_host"], batch.hosts)
             connection.executemany(SQL["put_token"], batch.tokens)
             connection.executemany(SQL["add_audit"], batch.audit)
             for row in batch.people:
                 connection.execute(SQL["put_user" if isinstance(row, UserRow) else "put_group"], row)
+            for kind, rows in groupby(batch.blobs, type):
+                connection.executemany(SQL[_BLOBS[kind]], rows)
             for change in batch.spans:
                 if isinstance(change, SpanDrop):
                     self._drop_span(change)
                 else:
                     connection.execute(SQL["add_span"], change)
             if batch.events:
-                connection.executemany(SQL["add_event"], batch.events)
-                connection.execute(SQL["add_event_bytes"], {"bytes": batch.event_bytes})
+                self._rows_in.insert("add_event", batch.events)
+            if batch.events or size:
+                connection.execute(SQL["add_event_bytes"], {"bytes": batch.event_bytes + size})
 
     def _drop_span(self, drop: SpanDrop) -> None:
         """Take elements out of the spans they are in; what stands left and right of them stays."""
@@ -221,6 +259,7 @@ class Database:
             arrays=[row for run in runs for row in self._rows(ArrayRow, "arrays_of_run", run=run.run)],
             tasks=[row for run in runs for row in self._rows(TaskRow, "open_tasks", run=run.run)],
             done=[piece for run in runs for piece in self._done(run.run)],
+            chunks=self._rows(ChunkRow, "all_chunks"),
             pilots=self._rows(PilotRow, "living_pilots"),
             gone=self._rows(PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
             hosts=self._rows(HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
@@ -232,6 +271,10 @@ class Database:
         """Users, groups, tokens that may still be used, and the next number of the audit."""
         tokens = self._rows(TokenRow, "live_tokens", now=now)
         return self._rows(UserRow, "all_users"), self._rows(GroupRow, "all_groups"), tokens, self._one("last_audit") + 1
+
+    def blobs(self) -> tuple[list[BlobRow], list[BlobRefRow]]:
+        """All blobs and who holds them."""
+        return self._rows(BlobRow, "all_blobs"), self._rows(BlobRefRow, "all_blob_refs")
 
     def load_run(self, run: int) -> tuple[RunRow, list[ArrayRow], list[TaskRow], list[Done]] | None:
         """One run as a snapshot would have it, whether finished or not."""

@@ -5,12 +5,15 @@ A change is a whole row, so that the last one of a transaction stands for all be
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shoal.model.blobs import BlobChange
 from shoal.model.event import Event
 from shoal.model.people import PeopleRow
-from shoal.wire.messages import Reply
+from shoal.wire.messages import Batch, Reply
 
 
 class RunRow(NamedTuple):
@@ -31,6 +34,7 @@ class RunRow(NamedTuple):
     labels: str
     signature: str
     env_file: str = ""  # the submitter's environment in their own directories; empty: kept by the server
+    open: int = 0  # 1: more tasks may be added
 
 
 class ArrayRow(NamedTuple):
@@ -70,6 +74,93 @@ class TaskRow(NamedTuple):
     last_line: str
     new_files: str
     reused: str  # the earlier task whose result this is
+    result: str = ""  # of a function, as a payload text
+
+
+class ChunkRow(NamedTuple):
+    """Elements low .. high - 1 leased together. Those that have a TaskRow since, or are final, have left it."""
+
+    run: int
+    low: int
+    high: int
+    number: int
+    incarnation: int
+    pilot: str
+    leased: float
+
+
+class ChunkDrop(NamedTuple):
+    """Every element has left this chunk."""
+
+    run: int
+    low: int
+    number: int
+    incarnation: int
+
+
+class Successes(NamedTuple):
+    """Neighbouring elements that succeeded together: what they share, and a column for each thing that differs. It
+    stands for a TaskRow and an Event each, which nobody makes one by one unless asked (ADR 0009)."""
+
+    run: int
+    low: int
+    high: int
+    number: int  # of the attempt
+    winner: str
+    exit_code: int | None
+    leased: float
+    ended: float
+    pilot: str
+    host: str
+    site: str
+    owner: str
+    seq: int  # of the first event
+    columns: Batch  # its columns from `at` on; an empty one stands for nothing
+    at: int
+
+    def values(self) -> Iterator[tuple[int, float | None, float, float, int, str, str]]:
+        """Element, started, duration, cpu, max_rss, last line and result of each."""
+        said, count, at = self.columns, self.high - self.low, self.at
+
+        def column(values: list[Any], otherwise: Any) -> Iterable[Any]:
+            return values[at : at + count] if values else itertools.repeat(otherwise, count)
+
+        return zip(
+            range(self.low, self.high), column(said.started, None), column(said.duration, 0.0), column(said.cpu, 0.0),
+            column(said.max_rss, 0), column(said.last_line, ""), column(said.result, ""), strict=True,
+        )  # fmt: skip
+
+    def rows(self) -> Iterator[TaskRow]:
+        """The row of each."""
+        for element, started, duration, cpu, rss, line, result in self.values():
+            yield TaskRow(
+                self.run, element, "succeeded", self.number, self.winner, 0, 0, "", "", "", self.exit_code, None,
+                self.leased, started, self.ended, duration, cpu, rss, self.pilot, self.host, self.site, line, "", "", result,
+            )  # fmt: skip
+
+    def events(self) -> Iterator[Event]:
+        """The last line of each in the journal."""
+        for seq, (element, started, duration, cpu, rss, _, _) in enumerate(self.values(), self.seq):
+            data = self.data(started, duration, cpu, rss)
+            yield Event(
+                seq,
+                self.ended,
+                "task_finished",
+                self.run,
+                element,
+                self.number,
+                self.pilot,
+                self.site,
+                data,
+                self.owner,
+            )
+
+    def data(self, started: float | None, duration: float, cpu: float, rss: int) -> dict[str, Any]:
+        """What the event of one of them tells."""
+        return {
+            "state": "succeeded", "duration": duration, "host": self.host, "exit_code": self.exit_code, "cpu": cpu,
+            "max_rss": rss, "started": started, "leased": self.leased,
+        }  # fmt: skip
 
 
 class SpanRow(NamedTuple):
@@ -134,7 +225,21 @@ class SpanDrop(NamedTuple):
     high: int
 
 
-Change = RunRow | ArrayRow | TaskRow | SpanRow | PilotRow | HostRow | SpanDrop | Event | PeopleRow
+Change = (
+    RunRow
+    | ArrayRow
+    | TaskRow
+    | Successes
+    | ChunkRow
+    | ChunkDrop
+    | SpanRow
+    | PilotRow
+    | HostRow
+    | SpanDrop
+    | Event
+    | PeopleRow
+    | BlobChange
+)
 
 
 @dataclass(frozen=True)
@@ -147,10 +252,27 @@ class Answer:
     durable: bool
 
 
+class Final(NamedTuple):
+    """A task of an open run became final, as the results call tells it."""
+
+    run: int
+    seq: int  # of its event
+    told: list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout, of stderr
+
+
+class Closed(NamedTuple):
+    """Elements low .. high - 1 of an open run became final without rows."""
+
+    run: int
+    seq: int
+    told: list[Any]  # low, high, state, cause, message
+
+
 @dataclass
 class Outcome:
-    """What one command led to."""
+    """What one command led to. `finals`: what followers of open runs are told once all this is durable."""
 
     result: Any = None
+    finals: list[Final | Closed] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)

@@ -22,7 +22,7 @@ def check(state: State) -> list[str]:
             wrong.append(f"r{run.number}: live tasks do not add up")
         if done != run.settled:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
-        if (run.finished is not None) != (run.settled == run.total):
+        if not run.open and (run.finished is not None) != (run.settled == run.total):
             wrong.append(f"r{run.number}: finished={run.finished} with {run.settled} of {run.total}")
         if sum(array.succeeded for array in run.arrays) != run.finals.get("succeeded", 0):
             wrong.append(f"r{run.number}: successes do not add up")
@@ -40,6 +40,13 @@ def _array(state: State, array: Array) -> list[str]:
     wrong: list[str] = []
     name = f"r{array.run.number}[{array.first}+{array.count}]"
     live = RangeSet((e, e + 1) for e, t in array.tasks.items() if t.live)
+    for chunk in array.chunks:
+        wrong += [f"{name}: element {e} is in a chunk and elsewhere" for e in chunk.left if e in live]
+        for low, high in chunk.left.ranges():
+            live.add_range(low, high)
+        holder = state.pilots.get(chunk.pilot)
+        if not chunk.left or holder is None or chunk not in holder.chunks.values():
+            wrong.append(f"{name}: a chunk of {chunk.pilot} from {chunk.low} on is empty or nobody's")
     total = len(array.todo) + len(array.done) + len(live)
     if total != array.count or any(e in array.todo or e in array.done for e in live):
         wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
@@ -79,10 +86,20 @@ def _pilots(state: State) -> list[str]:
                 wrong.append(f"{pilot.name}: holds {attempt}, which its task does not know")
             else:
                 free = take(free, array.spec.needs)
+        for chunk in pilot.chunks.values():
+            free = take(free, chunk.array.spec.needs, len(chunk.left))
+            if chunk not in chunk.array.chunks:
+                wrong.append(f"{pilot.name}: holds a chunk that its array does not know")
+        if pilot.chunked != sum(len(chunk.left) for chunk in pilot.chunks.values()):
+            wrong.append(f"{pilot.name}: {pilot.chunked} elements in chunks counted")
+        if (pilot.parked is not None) != (pilot.name in state.parked):
+            wrong.append(f"{pilot.name}: waits, or not, and is not, or is, among those that wait")
         if free != pilot.free:
             wrong.append(f"{pilot.name}: free {pilot.free}, should be {free}")
-        if pilot.state in (PilotState.IDLE, PilotState.BUSY) and (pilot.state is PilotState.BUSY) != bool(pilot.live):
+        if pilot.state in (PilotState.IDLE, PilotState.BUSY) and (pilot.state is PilotState.BUSY) != bool(pilot.held):
             wrong.append(f"{pilot.name}: {pilot.state} with {len(pilot.live)} attempts")
         if pilot.state is PilotState.GONE:
             wrong.append(f"{pilot.name}: gone but still here")
+    if state.slots != sum(p.room.cores for p in state.pilots.values() if not p.draining):
+        wrong.append(f"{state.slots} slots counted")
     return wrong

@@ -3,15 +3,17 @@ first, never along the queue."""
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shoal.engine.records import Array, ClassKey
-from shoal.model.spec import Needs
+from shoal.model.spec import Needs, Spec
 
 Place = tuple[float, int, int, ClassKey]
+FUNCTION = "function "  # begins the kind of a function
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten with what they taught
 
 
@@ -29,9 +31,15 @@ class TaskClass:
         """What each of its tasks takes."""
         return self.key[1]
 
-    def learn(self, duration: float) -> None:
-        """A moving mean of how long its tasks take."""
-        self.mean = duration if self.mean is None else 0.9 * self.mean + 0.1 * duration
+    def learn(self, duration: float, count: int = 1) -> None:
+        """A moving mean of how long its tasks take; `count` of them took so long on average."""
+        kept = 0.9**count
+        self.mean = duration if self.mean is None else kept * self.mean + (1.0 - kept) * duration
+
+    @property
+    def is_function(self) -> bool:
+        """Are its tasks functions?"""
+        return self.key[4].startswith(FUNCTION)
 
     def head(self) -> Array | None:
         """The oldest array with something ready; spent and throttled ones drop out here."""
@@ -57,9 +65,16 @@ class TaskClass:
         return total
 
 
+def kind_of(spec: Spec) -> str:
+    """By what tasks are told apart of which one learns how long the others take: the program, or the function."""
+    if spec.function:
+        return FUNCTION + hashlib.sha256(spec.function.encode()).hexdigest()[:16]
+    return spec.command[0] if spec.command else "sh"
+
+
 def has_ready(array: Array) -> bool:
     """Could an element of this array be leased now?"""
-    return bool(array.todo) and array.run.accepted and not array.unmet and not array.throttled
+    return bool(array.todo) and array.accepted and array.run.accepted and not array.unmet and not array.throttled
 
 
 class Queue:
@@ -73,13 +88,17 @@ class Queue:
     def class_of(self, array: Array) -> TaskClass:
         """The class of an array, made when first needed."""
         spec = array.spec
-        key = (array.run.owner, spec.needs, spec.priority, spec.rerun.value)
+        key = (array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind)
         found = self.classes.get(key)
         if found is None:
             if len(self.classes) > KEPT_CLASSES:
                 self.classes = {k: c for k, c in self.classes.items() if c.heap}
             found = self.classes[key] = TaskClass(key)
         return found
+
+    def has_work(self) -> bool:
+        """May there be a class with ready work? (No means no.)"""
+        return bool(self._order)
 
     def offer(self, array: Array) -> None:
         """The array has ready elements, or may have again: put it in its place."""

@@ -24,8 +24,32 @@ class Submit:
 
 @dataclass(frozen=True)
 class Accept:
-    """A submission is durable: its tasks may be handed out. Before that nobody may see them, for a crash would
-    give their numbers to other work."""
+    """A submission, or what was added from element `first` on, is durable: its tasks may be handed out. Before that
+    nobody may see them, for a crash would give their numbers to other work."""
+
+    run: int
+    first: int = 1
+
+
+@dataclass(frozen=True)
+class Add:
+    """Put more tasks into an open run, from element `first` on."""
+
+    run: int
+    first: int
+    submission: Submission
+
+
+@dataclass(frozen=True)
+class Close:
+    """Nothing more will be added to a run."""
+
+    run: int
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The submitter of an open run asked about it."""
 
     run: int
 
@@ -119,4 +143,7 @@ class Tick:
     """Time passed."""
 
 
-Command = Submit | Accept | Cancel | Retry | Enrol | Talk | Signal | Watch | Expel | Regroup | Drain | Bury | Tick
+Command = (
+    Submit | Accept | Add | Close | Heard | Cancel | Retry | Signal
+    | Enrol | Talk | Watch | Expel | Regroup | Drain | Bury | Tick
+)  # fmt: skip

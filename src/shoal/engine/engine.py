@@ -6,17 +6,20 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import losses, orders, parking, pilots, runs
+from shoal.engine import balance, losses, orders, parking, pilots, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
 from shoal.engine.commands import (
     Accept,
+    Add,
     Bury,
     Cancel,
+    Close,
     Command,
     Drain,
     Enrol,
     Expel,
+    Heard,
     Regroup,
     Retry,
     Signal,
@@ -41,6 +44,9 @@ class Engine:
         self._rules: dict[type, Callable[[Any], Any]] = {
             Submit: lambda c: runs.submit(self.state, c),
             Accept: lambda c: runs.accept(self.state, c),
+            Add: lambda c: runs.add(self.state, c),
+            Close: lambda c: runs.close(self.state, c),
+            Heard: lambda c: runs.heard(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: runs.retry(self.state, c),
             Enrol: lambda c: pilots.enrol(self.state, c),
@@ -51,8 +57,13 @@ class Engine:
             Regroup: lambda c: self.state.groups.update({c.owner: c.group}),
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
-            Tick: lambda c: losses.watch(self.state),
+            Tick: lambda c: self._tick(),
         }
+
+    def _tick(self) -> None:
+        losses.watch(self.state)
+        runs.close_abandoned(self.state)
+        balance.balance(self.state)
 
     def started(self, now: float) -> Outcome:
         """Note in the journal that this incarnation began."""
@@ -79,6 +90,7 @@ class Engine:
                 times.append(pilot.parked_until)
         times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
         times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
+        times += [run.asked + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unheard:
             times.append(state.quarantine_until)
         return min(times) if times else None

@@ -22,11 +22,11 @@ def arrive(state: State, pilot: Pilot) -> int:
     return before
 
 
-def tally(state: State, pilot: Pilot, outcome: str, busy: float = 0.0) -> None:
-    """An attempt on this host `succeeded`, `failed` or was `lost`, after so many core seconds."""
+def tally(state: State, pilot: Pilot, outcome: str, busy: float = 0.0, count: int = 1) -> None:
+    """Attempts on this host `succeeded`, `failed` or were `lost`, after so many core seconds in all."""
     known = state.hosts.get(key_of(pilot))
     if known is not None:
-        _keep(state, known._replace(busy=known.busy + busy, **{outcome: getattr(known, outcome) + 1}))
+        _keep(state, known._replace(busy=known.busy + busy, **{outcome: getattr(known, outcome) + count}))
 
 
 def _keep(state: State, row: HostRow) -> None:

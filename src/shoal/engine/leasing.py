@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.classes import TaskClass
-from shoal.engine.records import Array, Attempt, Pilot
-from shoal.engine.render import lease_of
+from shoal.engine.records import Array, Attempt, Chunk, Pilot
+from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
-from shoal.sched.match import misfit, take
+from shoal.sched.match import how_many, misfit, take
 from shoal.sched.size import ahead
 from shoal.wire.messages import Lease
+
+FUNCTIONS_SINCE = 3  # protocol
 
 
 def closed(state: State) -> str:
@@ -23,57 +28,116 @@ def closed(state: State) -> str:
     return ""
 
 
+def unable(cls_is_function: bool, pilot: Pilot) -> bool:
+    """Does this pilot not know what the task is? An older one runs no functions."""
+    return cls_is_function and pilot.protocol < FUNCTIONS_SINCE
+
+
 def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]:
     """Lease to a pilot what fits into it now; and whether the leases must be durable before they are sent."""
-    if pilot.draining or closed(state) or not pilot.heard:
+    if not state.queue.has_work() or pilot.draining or closed(state) or not pilot.heard:
         return [], False
-    leases: list[Lease] = []
-    durable = False
-    spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
-    slots = state.all_slots()
+    filling = _Filling(state, pilot, reply_seq)
+    for cls in state.queue.in_order(filling.fits):
+        filling.lease_from(cls)
+        if filling.count >= MAX_LEASES:
+            break
+    filling.tell()
+    return filling.leases, filling.durable
 
-    def fits(cls: TaskClass) -> bool:
-        if not state.serves(pilot, cls.key[0]) or misfit(cls.needs, pilot.room) is not None:
-            return False
-        if misfit(cls.needs, pilot.free) is None:
-            return True
+
+class _Filling:
+    """One answer being filled with leases."""
+
+    def __init__(self, state: State, pilot: Pilot, reply_seq: int) -> None:
+        self.state, self.pilot, self._seq = state, pilot, reply_seq
+        self.leases: list[Lease] = []
+        self.count = 0
+        self.durable = False
+        self._spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
+        self._singles: list[Attempt] = []
+        self._chunks: list[Chunk] = []
+
+    def fits(self, cls: TaskClass) -> bool:
+        """May the pilot get something of this class now?"""
+        return self._most(cls) > 0
+
+    def _most(self, cls: TaskClass) -> int:
+        """How many of this class the pilot may get now: into free slots, and ahead of them."""
+        pilot = self.pilot
+        if not self.state.serves(pilot, cls.key[0]) or misfit(cls.needs, pilot.room) is not None:
+            return 0
+        if unable(cls.is_function, pilot):
+            return 0
+        now = how_many(cls.needs, pilot.free)
         if cls.key[3] != Rerun.SAFE.value:
-            return False  # exclusive and never: only into a free slot, the lease is the start
-        if id(cls) not in spare:
-            held = len(pilot.live) - pilot.room.cores
-            most = ahead(cls.mean, pilot.room.cores, cls.ready(10 * MAX_LEASES), slots)
-            spare[id(cls)] = most - max(0, held)
-        return spare[id(cls)] > 0
+            return now  # exclusive and never: only into a free slot, the lease is the start
+        if id(cls) not in self._spare:
+            mean = cls.mean * pilot.pace if cls.mean is not None else None
+            cores = pilot.room.cores
+            most = ahead(mean, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
+            self._spare[id(cls)] = most - max(0, pilot.held - cores)
+        return now + max(0, self._spare[id(cls)])
 
-    for cls in state.queue.in_order(fits):
+    def lease_from(self, cls: TaskClass) -> None:
+        """Lease the head of a class, and what stands next to it."""
         array = cls.head()
         assert array is not None  # in_order only gives classes with a head
-        if misfit(cls.needs, pilot.free) is not None:
-            spare[id(cls)] -= 1
-        attempt = grant(state, array, array.todo.first(), pilot, reply_seq)
-        leases.append(lease_of(array, attempt, state.state_dir))
+        state, pilot, spec = self.state, self.pilot, array.spec
+        most = min(self._most(cls), MAX_LEASES - self.count)
+        if spec.throttle is not None:
+            most = min(most, spec.throttle - array.live)
+        free = how_many(cls.needs, pilot.free)
+        low, high = run_of_new(array, most) if most > 1 and may_chunk(spec) else (0, 0)
+        if high - low > 1:
+            chunk = grant_chunk(state, array, low, high, pilot, self._seq)
+            self._chunks.append(chunk)
+            self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir))
+        else:
+            high, low = 1, 0
+            attempt = grant(state, array, array.todo.first(), pilot, self._seq)
+            self._singles.append(attempt)
+            self.leases.append(lease_of(array, attempt, state.state_dir))
+        count = high - low
+        self.count += count
+        if count > free and id(cls) in self._spare:
+            self._spare[id(cls)] -= count - free
         # A child's start shows its parents' results to the world: they must be durable first.
-        durable = durable or array.spec.rerun is not Rerun.SAFE or bool(array.spec.after)
-        if len(leases) >= MAX_LEASES:
-            break
-    if leases:
-        for owner, attempts in state.by_owner([lease.attempt for lease in leases]).items():
-            state.emit("tasks_leased", pilot=pilot, owner=owner, attempts=attempts)
-    return leases, durable
+        self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
+
+    def tell(self) -> None:
+        """One line in the journal for each owner."""
+        by_owner: dict[str, tuple[list[str], list[tuple[str, int]]]] = {}
+        for attempt in self._singles:
+            owner = self.state.runs[attempt.id.run].owner
+            by_owner.setdefault(owner, ([], []))[0].append(str(attempt.id))
+        for chunk in self._chunks:
+            owner = chunk.array.run.owner
+            by_owner.setdefault(owner, ([], []))[1].append((str(chunk.attempt(chunk.low)), chunk.high - chunk.low))
+        for owner, (attempts, chunks) in by_owner.items():
+            more: dict[str, Any] = {"chunks": chunks} if chunks else {}
+            self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
 
 
 def grant(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int) -> Attempt:
     """Raise the attempt number and give the element to a pilot."""
     task = state.task_at(array, element)
+    array.todo.remove(element)
+    array.count_live(1)
+    attempt = grant_copy(state, array, element, pilot, reply_seq)
+    advance(task, TaskState.LEASED)
+    state.write_task(task, pilot=pilot, leased=state.now)
+    return attempt
+
+
+def grant_copy(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int) -> Attempt:
+    """One more attempt at a task that is in memory."""
+    task = array.tasks[element]
     task.number += 1
     attempt = Attempt(
         AttemptId(array.run.number, element, task.number, state.incarnation), pilot.name, state.now, reply_seq=reply_seq
     )
-    array.todo.remove(element)
-    array.count_live(1)
     attach(state, array, attempt, pilot)
-    advance(task, TaskState.LEASED)
-    state.write_task(task, pilot=pilot, leased=state.now)
     return attempt
 
 

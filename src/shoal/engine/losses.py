@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Bury, Drain, Expel
 from shoal.engine.hosts import tally
 from shoal.engine.parking import unpark
@@ -26,6 +27,8 @@ def drain(state: State, command: Drain) -> dict[str, int]:
 
 def set_draining(state: State, pilot: Pilot, why: str) -> None:
     pilot.draining = pilot.reason = why
+    state.slots -= pilot.room.cores
+    state.nudged[pilot.name] = pilot
     advance_pilot(pilot, PilotState.DRAINING)
     state.write_pilot(pilot)
     state.emit("pilot_draining", pilot=pilot, why=why)
@@ -72,6 +75,7 @@ def watch(state: State) -> None:
 
 def lose(state: State, pilot: Pilot, why: str) -> None:
     """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4]."""
+    carve_pilot(state, pilot)
     for attempt in list(pilot.live.values()):
         if attempt.id not in pilot.live:
             continue  # the loss of one before it was one failure too many, and cancelled this one
@@ -148,6 +152,9 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
 def end(state: State, pilot: Pilot, why: str) -> None:
     """The pilot is gone; its name stays free of new meaning."""
     unpark(state, pilot)
+    state.nudged.pop(pilot.name, None)
+    if not pilot.draining:
+        state.slots -= pilot.room.cores
     pilot.reason = why
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]

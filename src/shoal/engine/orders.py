@@ -18,19 +18,25 @@ def signal(state: State, command: Signal) -> dict[str, int]:
     sent = idle = 0
     for target in command.targets:
         tasks = list(_live_tasks(state, target))
-        idle += isinstance(target, TaskId) and not tasks
+        idle += 1 if isinstance(target, TaskId) and not tasks else _chunked(state, target)
         for task in tasks:
             done = False
             for attempt in task.live.values():
                 pilot = state.pilots.get(attempt.pilot)
                 if attempt.running and pilot is not None and pilot.protocol >= ORDERS["signal"]:
-                    pilot.orders.append(Order("signal", str(attempt.id), signal=command.number))
+                    state.order(pilot, Order("signal", str(attempt.id), signal=command.number))
                     state.emit(
                         "task_signalled", task=task.id, attempt=attempt.id.number, pilot=pilot, signal=command.number
                     )
                     done = True
             sent, idle = sent + done, idle + (not done)
     return {"signalled": sent, "not_running": idle}
+
+
+def _chunked(state: State, target: int | TaskId) -> int:
+    """How many of a run are with a pilot in chunks, of which nothing has begun."""
+    run = state.runs.get(target) if isinstance(target, int) else None
+    return sum(len(chunk.left) for array in run.arrays for chunk in array.chunks) if run is not None else 0
 
 
 def _live_tasks(state: State, target: int | TaskId) -> Iterator[Task]:
@@ -61,5 +67,5 @@ def watch(state: State, command: Watch) -> bool:
     if pilot is not None and knows and state.now - pilot.watched.get(key, -WATCH_AGAIN) >= WATCH_AGAIN:
         pilot.watched = {k: at for k, at in pilot.watched.items() if state.now - at < WATCH_AGAIN}
         pilot.watched[key] = state.now
-        pilot.orders.append(Order("tail", key[0], stream=command.stream))
+        state.order(pilot, Order("tail", key[0], stream=command.stream))
     return True

@@ -1,4 +1,8 @@
-"""Answers to exchanges: at once if there is news, else parked until there is some or the beat is over [contract 5]."""
+"""Answers to exchanges: at once if there is news, else parked until there is some or the beat is over [contract 5].
+
+Who waits stands in `state.parked`, for whom there may be orders in `state.nudged`: a command costs nothing for
+each of a thousand pilots that it does not concern.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ def answer(
         state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))
     else:
         pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
+        state.parked[pilot.name] = pilot
 
 
 def unpark(state: State, pilot: Pilot) -> None:
@@ -38,16 +43,34 @@ def unpark(state: State, pilot: Pilot) -> None:
         reply = Reply(pilot.parked, state.incarnation, hold=state.timing.beat)
         pilot.keep(reply)
         state.out.answers.append(Answer(pilot.name, pilot.parked, reply, False))
-        pilot.parked = None
+        _forget(state, pilot)
+
+
+def _forget(state: State, pilot: Pilot) -> None:
+    pilot.parked = None
+    state.parked.pop(pilot.name, None)
+
+
+def give_parked(state: State, pilot: Pilot, leases: list[Lease], durable: bool) -> None:
+    """Answer a parked exchange with leases, and with whatever orders there are."""
+    seq = pilot.parked
+    assert seq is not None
+    _forget(state, pilot)
+    answer(state, pilot, seq, leases, [], durable)
 
 
 def serve_parked(state: State) -> None:
     """There may be news for pilots that wait: work, orders."""
-    shut = bool(closed(state))
-    for pilot in state.pilots.values():
-        if pilot.parked is None:
-            continue
-        leases, durable = ([], False) if shut else fill(state, pilot, pilot.parked)
-        if leases or pilot.orders or (pilot.draining and not pilot.leaving):
-            seq, pilot.parked = pilot.parked, None
-            answer(state, pilot, seq, leases, [], durable)
+    if state.nudged:
+        nudged, state.nudged = state.nudged, {}
+        for pilot in nudged.values():
+            if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
+                give_parked(state, pilot, *fill(state, pilot, pilot.seq))
+    if not state.queue.has_work() or closed(state):
+        return
+    for pilot in list(state.parked.values()):
+        leases, durable = fill(state, pilot, pilot.seq)
+        if leases:
+            give_parked(state, pilot, leases, durable)
+            if not state.queue.has_work():
+                return

@@ -6,25 +6,25 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 
 from shoal.engine.changes import Answer
+from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
+from shoal.engine.held import compare, hear
 from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
 from shoal.engine.losses import end, lose, set_draining
-from shoal.engine.parking import answer, unpark
-from shoal.engine.records import Array, Attempt, Pilot, Task
-from shoal.engine.render import lease_of
-from shoal.engine.reports import check, judge, stopped
+from shoal.engine.parking import answer, give_parked, unpark
+from shoal.engine.records import Attempt, Pilot
+from shoal.engine.reports import check, check_batch, judge, judge_batch
 from shoal.engine.state import State
 from shoal.model.credentials import SESSION, digest, make
 from shoal.model.errors import BadInput, Conflict, Refused, ShoalError
-from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.ids import parse_attempt
 from shoal.model.limits import (
     ENDED_KEPT,
     ENROLLED_KEPT,
     MAX_BYTES,
     MAX_CORES,
     MAX_HELD,
-    MAX_LEASES,
     MAX_LINE,
     MAX_NAME,
     MAX_REPORTS,
@@ -32,8 +32,8 @@ from shoal.model.limits import (
     MAX_TAGS,
     MAX_TAILS,
 )
-from shoal.model.states import PilotState, Rerun, TaskState, advance, advance_pilot
-from shoal.wire.messages import PROTOCOL, Exchange, Former, Held, Lease, Order, Registered, Reply, Verdict
+from shoal.model.states import PilotState, advance_pilot
+from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 FORMER_KEPT = 16  # names a pilot may have had
@@ -71,6 +71,7 @@ def enrol(state: State, command: Enrol) -> Registered:
             )  # fmt: skip
     advance_pilot(pilot, PilotState.IDLE)
     state.pilots[pilot.name] = pilot
+    state.slots += pilot.room.cores
     state.sessions[pilot.session] = pilot.name
     if said.former is not None:
         pilot.heard = False  # its held list comes first: it may still run what it had
@@ -145,6 +146,7 @@ def _inherit(state: State, pilot: Pilot, said: Former) -> None:
     if former is None:
         return
     pilot.former = [said.pilot, *former.former][:FORMER_KEPT]
+    carve_pilot(state, former)
     for attempt in list(former.live.values()):
         _move(state, attempt, former, pilot)
     end(state, former, f"enrolled again as {pilot.name}")
@@ -193,7 +195,8 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
         return None
-    unpark(state, pilot)
+    if not (exchange.reports or exchange.batches):
+        unpark(state, pilot)  # what brings reports is answered after their commit, and another may wait beside it
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
     pilot.tags = tags
@@ -202,11 +205,14 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
     verdicts = _judge_all(state, pilot, exchange)
-    lacking = _compare(state, pilot, exchange)
-    _hear(state, pilot)
+    lacking = compare(state, pilot, exchange)
+    hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
+    if leases and pilot.parked is not None:
+        give_parked(state, pilot, leases, durable)  # they need not wait for the commit of the reports
+        leases, durable = [], False
     answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking), bool(exchange.tails))
-    if exchange.leaving and not pilot.live and not exchange.held and pilot.state is not PilotState.GONE:
+    if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
 
@@ -216,7 +222,7 @@ def _offer_renewal(state: State, pilot: Pilot) -> None:
     zipped = pilot.tags.get(ZIP_TAG, "")
     if state.pilot_zip and zipped and zipped != state.pilot_zip != pilot.renewing:
         pilot.renewing = state.pilot_zip
-        pilot.orders.append(Order("renew", why=state.pilot_zip))
+        state.order(pilot, Order("renew", why=state.pilot_zip))
 
 
 def disowned() -> Conflict:
@@ -242,11 +248,18 @@ def _keep_nonce(pilot: Pilot, exchange: Exchange) -> None:
 def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
     """A verdict for each report; the attempts stay known for a while, for their last words may follow."""
     for report in exchange.reports:
-        if parse_attempt(report.attempt) in pilot.live:
+        if pilot.holds(parse_attempt(report.attempt)):
             pilot.ended[report.attempt] = None
     while len(pilot.ended) > ENDED_KEPT:
         pilot.ended.popitem(last=False)
-    return [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+    for batch in exchange.batches:
+        first = parse_attempt(batch.attempt)
+        judged = judge_batch(state, pilot, batch)
+        if any(verdict.verdict == "recorded" for verdict in judged):
+            pilot.batches.append((first.run, first.element, batch.count, first.number, first.incarnation))
+        verdicts += judged
+    return verdicts
 
 
 def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
@@ -256,14 +269,19 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
     if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
         raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
-    if exchange.seq < 1 or len(exchange.held) > MAX_HELD or len(exchange.reports) > MAX_REPORTS:
+    reported = len(exchange.reports) + sum(batch.count for batch in exchange.batches)
+    if exchange.seq < 1 or sum(held.count for held in exchange.held) > MAX_HELD or reported > MAX_REPORTS:
         raise BadInput(
             "the exchange is out of bounds", code="range", hint=f"at most {MAX_HELD} held, {MAX_REPORTS} reports"
         )
     for report in exchange.reports:
         check(report)
+    for batch in exchange.batches:
+        check_batch(batch)
     for held in exchange.held:
         parse_attempt(held.attempt)
+        if held.count < 1:
+            raise BadInput("less than one attempt is held", code="range", field="held")
 
 
 def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
@@ -274,99 +292,3 @@ def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     verdicts = _judge_all(state, pilot, exchange)
     reply = Reply(exchange.seq, state.incarnation, verdicts=verdicts, hold=state.timing.beat)
     state.out.answers.append(Answer(pilot.name, exchange.seq, reply, True))
-
-
-def _compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
-    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got."""
-    held = {parse_attempt(h.attempt): h for h in exchange.held}
-    begun = []
-    for attempt, item in held.items():
-        if item.stage != "done" and _holds(state, pilot, attempt, item):
-            begun.append(str(attempt))
-    for owner, attempts in state.by_owner(begun).items():
-        state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
-    for attempt, (_, live) in list(state.dying.items()):
-        # Not held proves death only if the pilot has seen the reply that carried the lease.
-        mine = live.pilot == pilot.name or live.pilot in pilot.former
-        if mine and exchange.ack >= live.reply_seq and (attempt not in held or held[attempt].stage == "done"):
-            stopped(state, attempt)
-    reported = {parse_attempt(r.attempt) for r in exchange.reports}
-    lacking: list[Lease] = []
-    for attempt, live in pilot.live.items():
-        # A reply still under way is not lost: only one that the pilot saw, or that is two exchanges old, is.
-        unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
-        if attempt not in held and attempt not in reported and not unseen and len(lacking) < MAX_LEASES:
-            live.reply_seq = exchange.seq
-            lacking.append(lease_of(state.task_of(attempt).array, live, state.state_dir))
-    return lacking
-
-
-def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
-    """The pilot holds an attempt. Is it right to? Returns whether it is newly known to have begun."""
-    run = state.runs.get(attempt.run)
-    array = run.array_of(attempt.element) if run is not None else None
-    if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, attempt):
-        pilot.orders.append(Order("cancel", str(attempt), "the task is final"))
-        return False
-    task = state.task_at(array, attempt.element)
-    live = task.live.get(attempt)
-    if live is None:
-        live = _readopt(state, pilot, task, attempt, item)
-        if live is None:
-            pilot.orders.append(Order("cancel", str(attempt), "another attempt has the right to run"))
-            return False
-    elif live.pilot != pilot.name:
-        if live.pilot not in pilot.former:
-            pilot.orders.append(Order("cancel", str(attempt), "it is leased to another pilot"))
-            return False
-        attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time
-        state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="pilot came back")
-        state.write_task(task, pilot=pilot, leased=live.leased)
-    if item.stage != "running" or live.running:
-        return False
-    live.running, live.started = True, state.now
-    if task.state is TaskState.LEASED:
-        advance(task, TaskState.RUNNING)
-    state.write_task(task, pilot=pilot, leased=live.leased)
-    return True
-
-
-def _may_hold(state: State, pilot: Pilot, array: Array, attempt: AttemptId) -> bool:
-    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here [I16]."""
-    return attempt in pilot.live or state.serves(pilot, array.run.owner)
-
-
-def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt | None:
-    """A living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)."""
-    array = task.array
-    if array.spec.rerun is not Rerun.SAFE or attempt.incarnation > state.incarnation or array.waiting:
-        return None
-    unwritten = attempt.incarnation < state.incarnation and attempt.number > task.number
-    holder = task.past.get(attempt)
-    if holder is None and not unwritten:
-        return None  # it ended, and its end is on record
-    if holder is not None and holder != pilot.name and holder not in pilot.former:
-        return None  # another pilot's
-    if task.live and item.stage != "running":
-        return None  # a copy that has not begun is worth nothing beside one that is under way
-    live = Attempt(attempt, pilot.name, state.now)
-    former = task.past.pop(attempt, None)
-    if former is not None and item.stage == "running":
-        task.losses = max(0, task.losses - 1)  # nothing died: it was only out of sight
-        task.lost_on = [name for name in task.lost_on if name != former]
-    task.number = max(task.number, attempt.number)
-    if not task.live:
-        array.todo.remove(task.element)
-        array.count_live(1)
-        advance(task, TaskState.LEASED)
-    attach(state, array, live, pilot)
-    state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="living copy")
-    state.write_task(task, pilot=pilot, leased=live.leased)
-    return live
-
-
-def _hear(state: State, pilot: Pilot) -> None:
-    """The pilot has said what it holds; the last one to do so after a restart ends the quarantine."""
-    pilot.heard = True
-    if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):
-        state.unheard -= {pilot.name, *pilot.former}

@@ -8,7 +8,7 @@ only for elements that have a row: live ones, and ready ones with a history. Not
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from shoal.model.ids import AttemptId, TaskId
@@ -18,7 +18,7 @@ from shoal.model.spec import Needs, Spec
 from shoal.model.states import PilotState, TaskState
 from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
 
-ClassKey = tuple[str, Needs, float, str]
+ClassKey = tuple[str, Needs, float, str, str]  # owner, needs, priority, re-run class, program or function
 
 
 @dataclass(slots=True)
@@ -61,6 +61,25 @@ class Task:
 
 
 @dataclass(slots=True, eq=False)
+class Chunk:
+    """Neighbouring elements leased together, none of which has begun as far as is known (ADR 0009)."""
+
+    array: Array
+    low: int
+    high: int
+    number: int
+    incarnation: int
+    pilot: str
+    leased: float
+    reply_seq: int  # as in Attempt
+    left: RangeSet  # elements that are still in it
+
+    def attempt(self, element: int) -> AttemptId:
+        """The attempt that an element of it is under."""
+        return AttemptId(self.array.run.number, element, self.number, self.incarnation)
+
+
+@dataclass(slots=True, eq=False)
 class Array:
     """One spec of a run in memory: elements first .. first + count - 1."""
 
@@ -76,6 +95,17 @@ class Array:
     unmet: set[int] = field(default_factory=set)  # firsts of parents not yet complete
     children: list[Array] = field(default_factory=list)
     queued: bool = False  # stands in its class's heap
+    accepted: bool = True  # False while it is on its way to the disk
+    chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
+    kind: str = ""  # what its class is told by: the program or function
+
+    def chunk_of(self, element: int) -> Chunk | None:
+        """The chunk that an element is in, if it is in one."""
+        at = bisect_right(self.chunks, element, key=_low) - 1
+        if at < 0:
+            return None
+        chunk = self.chunks[at]
+        return chunk if element in chunk.left else None
 
     @property
     def waiting(self) -> bool:
@@ -103,7 +133,13 @@ class Array:
             return self.tasks[element].state
         if element in self.done:
             return None
+        if self.chunk_of(element) is not None:
+            return TaskState.LEASED
         return TaskState.WAITING if self.waiting else TaskState.READY
+
+
+def _low(chunk: Chunk) -> int:
+    return chunk.low
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +163,8 @@ class Run:
     live: int = 0  # tasks with a live attempt
     finished: float | None = None
     env_file: str = ""
+    open: bool = False  # more tasks may be added
+    asked: float = 0.0  # when its submitter was last heard of, while it is open
     accepted: bool = True  # False while its submission is on its way to the disk
     firsts: list[int] = field(default_factory=list)
 
@@ -175,6 +213,11 @@ class Pilot:
     parked: int | None = None  # seq of the exchange that waits
     parked_until: float = 0.0
     live: dict[AttemptId, Attempt] = field(default_factory=dict)
+    chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict)  # by run, low and incarnation
+    chunked: int = 0  # elements in them
+    batches: deque[tuple[int, int, int, int, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
+    asked_back: float = 0.0  # when it was last asked to give something back
+    pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
     renewing: str = ""  # the zip it was told to become
@@ -185,6 +228,37 @@ class Pilot:
     def story(self) -> list[str]:
         """What is known of it, for the error that must never happen."""
         return [self.name, self.host, self.reason]
+
+    def chunk_of(self, attempt: AttemptId) -> Chunk | None:
+        """The chunk of this pilot that an attempt is in."""
+        for chunk in self.chunks.values():
+            if attempt.element in chunk.left and chunk.attempt(attempt.element) == attempt:
+                return chunk
+        return None
+
+    def has_chunked(self, first: AttemptId, count: int) -> bool:
+        """Are these attempts all in one chunk of this pilot?"""
+        chunk = self.chunk_of(first)
+        return chunk is not None and chunk.left.reach(first.element) >= first.element + count
+
+    def holds(self, attempt: AttemptId) -> bool:
+        """Is this attempt with this pilot?"""
+        return attempt in self.live or self.chunk_of(attempt) is not None
+
+    def ended_lately(self, attempt: AttemptId) -> bool:
+        """Was it reported a moment ago, so that its last words may still come?"""
+        if str(attempt) in self.ended:
+            return True
+        run, element, number, incarnation = attempt
+        return any(
+            r == run and low <= element < low + count and (n, i) == (number, incarnation)
+            for r, low, count, n, i in self.batches
+        )
+
+    @property
+    def held(self) -> int:
+        """How many attempts it has."""
+        return len(self.live) + self.chunked
 
     @property
     def holder(self) -> str:
@@ -199,7 +273,7 @@ class Pilot:
         """Remember a reply so that a repeated exchange gets the same one."""
         self.replies[reply.seq] = reply
         while len(self.replies) > KEPT_REPLIES:
-            del self.replies[min(self.replies)]
+            del self.replies[next(iter(self.replies))]  # the one answered first: a parked exchange is answered late
 
 
 @dataclass(slots=True)

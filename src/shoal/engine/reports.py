@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.engine.chunks import carve, finish
 from shoal.engine.hosts import tally
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.runs import after_final
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES
+from shoal.model.limits import MAX_BYTES, MAX_REPORTS
 from shoal.model.states import Cause, Rerun, TaskState, advance
-from shoal.wire.messages import Order, Report
+from shoal.wire.batches import report_of
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Batch, Order, Report, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned")
@@ -41,9 +44,7 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
     numbers = (report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0)
     if not all(0 <= number <= MAX_BYTES for number in numbers):
-        raise BadInput(
-            "a number that no task can have", code="range", field="reports", hint="from 0 on, and not endless"
-        )
+        raise _no_number()
     return parse_attempt(report.attempt)
 
 
@@ -60,7 +61,8 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
         return _told_again(state, attempt)
     if attempt.element in array.done:
         return _told_again(state, attempt) if state.serves(pilot, array.run.owner) else "unknown"
-    task = array.tasks.get(attempt.element)
+    chunk = array.chunk_of(attempt.element)
+    task = carve(state, chunk, attempt.element) if chunk is not None else array.tasks.get(attempt.element)
     live = task.live.get(attempt) if task is not None else None
     if task is not None and live is not None:
         if live.pilot != pilot.name and live.pilot not in pilot.former:
@@ -69,6 +71,49 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
             return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
         return _decide(state, pilot, task, live, report)
     return _late(state, pilot, array, attempt, report)
+
+
+def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
+    """Take successes of neighbours in: those still in their chunk at once, the others one by one."""
+    first = parse_attempt(batch.attempt)
+    run = state.runs.get(first.run)
+    array = run.array_of(first.element) if run is not None else None
+    verdicts: list[Verdict] = []
+    at = 0
+    while at < batch.count:
+        element = first.element + at
+        if array is not None and element >= array.first + array.count and run is not None:
+            array = run.array_of(element)
+        chunk = array.chunk_of(element) if array is not None else None
+        mine = chunk is not None and chunk.attempt(element) == shift(first, at)
+        if chunk is not None and mine and (chunk.pilot == pilot.name or chunk.pilot in pilot.former):
+            high = min(chunk.left.reach(element), first.element + batch.count)
+            finish(state, chunk, state.pilots[chunk.pilot], batch, at, element, high)
+            after_final(state, chunk.array, TaskState.SUCCEEDED)
+            verdicts.append(Verdict(str(shift(first, at)), "recorded", high - element))
+            at += high - element
+        else:
+            report = report_of(batch, at)
+            verdicts.append(Verdict(report.attempt, judge(state, pilot, report)))
+            at += 1
+    return verdicts
+
+
+def check_batch(batch: Batch) -> None:
+    """Can a batch be one at all? Its columns must be as long as it says."""
+    parse_attempt(batch.attempt)
+    columns: tuple[list[Any], ...] = (
+        batch.started, batch.duration, batch.cpu, batch.max_rss, batch.last_line, batch.result, batch.out, batch.err,
+    )  # fmt: skip
+    if not 1 <= batch.count <= MAX_REPORTS or any(len(column) not in (0, batch.count) for column in columns):
+        raise BadInput("the columns of a batch differ in length", code="range", field="batches")
+    for column in columns[:4]:
+        if column and not (min(column) >= 0 and max(column) <= MAX_BYTES):  # also false for what is no number
+            raise _no_number()
+
+
+def _no_number() -> BadInput:
+    return BadInput("a number that no task can have", code="range", field="reports", hint="from 0 on, and not endless")
 
 
 def stopped(state: State, attempt: AttemptId) -> None:
@@ -142,9 +187,9 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
     for other in task.live.values():
         holder = state.pilots.get(other.pilot)
         if other.id != winner and holder is not None:
-            holder.orders.append(Order("cancel", str(other.id), f"{winner.text} succeeded first"))
+            state.order(holder, Order("cancel", str(other.id), f"{winner.text} succeeded first"))
     task.cause = task.note = ""
-    state.queue.class_of(array).learn(report.duration)
+    state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
 
@@ -167,6 +212,7 @@ def _close(
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
         }  # fmt: skip
+    state.tell_final(task, report)
     state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
     after_final(state, task.array, to)
 

@@ -7,11 +7,14 @@ quarantine has passed (A7, I7).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 
-from shoal.engine.changes import ArrayRow, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
+from shoal.engine.chunks import enter
+from shoal.engine.classes import kind_of
 from shoal.engine.leasing import attach
-from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
+from shoal.engine.records import Array, Attempt, Chunk, Gone, Pilot, Run, Task
 from shoal.engine.runs import add_array, link, meet
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
@@ -27,7 +30,8 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     """The engine's state as the database remembers it."""
     state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
     for row in snapshot.pilots:
-        state.pilots[row.pilot] = _pilot(row, now)
+        pilot = state.pilots[row.pilot] = _pilot(row, now)
+        state.slots += 0 if pilot.draining else pilot.room.cores
         state.sessions[row.session] = row.pilot
     for row in snapshot.gone:
         state.gone[row.pilot] = Gone(
@@ -45,7 +49,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state.quarantine_until = now + timing.quarantine
     for run, element, winner in snapshot.settled:
         state.remember(TaskId(run, element), winner)
-    load(state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done)
+    load(state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done, snapshot.chunks)
     return state
 
 
@@ -55,20 +59,22 @@ def load(
     arrays: list[ArrayRow],
     tasks: list[TaskRow],
     done: list[tuple[int, int, int, str]],
+    chunks: Sequence[ChunkRow] = (),
 ) -> None:
     """Bring runs into memory."""
     for row in runs:
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
-            row.signature, finished=row.finished, env_file=row.env_file,
+            row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), asked=state.now,
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:
             state.keys[(row.owner, row.key)] = run
-    for item in sorted(arrays, key=lambda a: (a.run, a.first)):
-        spec = parse_spec(json.loads(item.task))
-        todo = RangeSet([(item.first, item.first + item.size)])
-        add_array(state.runs[item.run], Array(state.runs[item.run], item.first, item.size, spec, todo))
+    for table in sorted(arrays, key=lambda a: (a.run, a.first)):
+        spec = parse_spec(json.loads(table.task))
+        todo = RangeSet([(table.first, table.first + table.size)])
+        run = state.runs[table.run]
+        add_array(run, Array(run, table.first, table.size, spec, todo, kind=kind_of(spec)))
     for number, low, high, final in done:
         _finish(state, state.runs[number], low, high, TaskState(final))
     for row in runs:
@@ -77,6 +83,8 @@ def load(
             meet(array)
     for kept in tasks:
         _task(state, kept)
+    for item in chunks:
+        _chunk(state, item)
     for row in runs:
         for array in state.runs[row.run].arrays:
             state.queue.offer(array)
@@ -104,6 +112,26 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     elif pilot.state is PilotState.BUSY:
         pilot.state = PilotState.IDLE  # by what it holds, below
     return pilot
+
+
+def _chunk(state: State, row: ChunkRow) -> None:
+    """Elements leased together: those that are neither final nor have a row of their own are still with their pilot."""
+    array = state.runs[row.run].array_of(row.low)
+    assert array is not None
+    left = RangeSet([(row.low, row.high)])
+    for low, high in array.done.ranges():
+        left.remove_range(low, high)
+    for element in array.tasks:
+        left.remove(element)
+    chunk = Chunk(array, row.low, row.high, row.number, row.incarnation, row.pilot, row.leased, 0, left)
+    pilot = state.pilots.get(row.pilot)
+    if not left:
+        return
+    assert pilot is not None  # when a pilot goes, everything in its chunks gets a row, in the same transaction
+    for low, high in left.ranges():
+        array.todo.remove_range(low, high)
+    array.count_live(len(left))
+    enter(state, chunk, pilot)
 
 
 def _task(state: State, row: TaskRow) -> None:

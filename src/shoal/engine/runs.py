@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from typing import Any
 
-from shoal.engine.changes import SpanDrop, SpanRow
-from shoal.engine.commands import Accept, Cancel, Retry, Submit
+from shoal.engine.changes import Closed, SpanDrop, SpanRow
+from shoal.engine.chunks import carve, carve_array
+from shoal.engine.classes import kind_of
+from shoal.engine.commands import Accept, Add, Cancel, Close, Heard, Retry, Submit
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
+from shoal.model.spec import Submission
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order
+
+ABANDONED = 60.0  # seconds without a word of its submitter after which an open run with nothing to do is over
 
 
 def submit(state: State, command: Submit) -> dict[str, Any]:
@@ -26,18 +32,13 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
-        accepted=False,
+        accepted=False, open=submission.open, asked=state.now,
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run
     if submission.key:
         state.keys[key] = run
-    first = 1
-    for spec, table in zip(submission.specs, submission.tables, strict=True):
-        array = Array(run, first, spec.count, spec, RangeSet([(first, first + spec.count)]))
-        add_array(run, array)
-        state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
-        first += spec.count
+    _lay_out(state, run, submission)
     link(run)
     state.emit("run_submitted", run=run.number, name=run.name, tasks=run.total)
     if command.reused:
@@ -49,13 +50,90 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
 
 
+def _lay_out(state: State, run: Run, submission: Submission) -> None:
+    """Lay the specs of a submission behind what the run has."""
+    for spec, table in zip(submission.specs, submission.tables, strict=True):
+        first = run.total + 1
+        array = Array(run, first, spec.count, spec, RangeSet([(first, first + spec.count)]), kind=kind_of(spec))
+        add_array(run, array)
+        state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
+
+
 def accept(state: State, command: Accept) -> None:
-    """The submission is durable: offer what is ready."""
+    """The submission, or an addition, is durable: offer what is ready."""
     run = state.runs.get(command.run)
-    if run is not None and not run.accepted:
-        run.accepted = True
-        for array in run.arrays:
-            state.queue.offer(array)
+    if run is None:
+        return
+    run.accepted = True
+    for array in run.arrays[bisect_left(run.firsts, command.first) :]:
+        array.accepted = True
+        state.queue.offer(array)
+
+
+def add(state: State, command: Add) -> dict[str, Any]:
+    """Put more tasks into an open run; the same addition told twice is added once."""
+    run = state.runs[command.run]
+    submission, first = command.submission, command.first
+    answer = {"run": run_text(run.number), "first": first, "tasks": submission.count, "again": False}
+    if not run.open:
+        raise Conflict(f"{run_text(run.number)} is closed", code="run_closed", hint="make a new run")
+    if any(spec.after for spec in submission.specs):
+        raise BadInput("tasks added to a run wait for nothing", code="usage", field="after", hint="leave it out")
+    run.asked = state.now
+    if first <= run.total:
+        _check_again(run, first, submission)
+        return {**answer, "again": True}
+    if first != run.total + 1:
+        hint = f"the next element is {run.total + 1}"
+        raise Conflict(f"element {first} cannot be next", code="wrong_place", field="first", hint=hint)
+    _lay_out(state, run, submission)
+    for array in run.arrays[bisect_left(run.firsts, first) :]:
+        array.accepted = False
+    if run.finished is not None:
+        run.finished = None
+        state.emit("run_reopened", run=run.number, tasks=submission.count)
+    state.emit("tasks_added", run=run.number, first=first, tasks=submission.count)
+    state.write_run(run)
+    return answer
+
+
+def _check_again(run: Run, first: int, submission: Submission) -> None:
+    """Is this what stands at that place already?"""
+    for spec in submission.specs:
+        array = run.array_of(first)
+        if array is None or array.first != first or array.spec != spec:
+            raise Conflict(f"another task is at element {first}", code="wrong_place", field="first")
+        first += spec.count
+
+
+def close(state: State, command: Close) -> dict[str, Any]:
+    """Nothing more will be added: the run is over when its tasks are."""
+    run = state.runs[command.run]
+    run.open = False
+    close_if_done(state, run)
+    state.write_run(run)
+    return {"run": run_text(run.number), "finished": run.finished is not None}
+
+
+def heard(state: State, command: Heard) -> None:
+    """Its submitter is there."""
+    run = state.runs.get(command.run)
+    if run is not None:
+        run.asked = state.now
+
+
+def may_be_abandoned(run: Run) -> bool:
+    """Is it open, with nothing to do?"""
+    return run.open and run.finished is None and run.settled == run.total
+
+
+def close_abandoned(state: State) -> None:
+    """Open runs in which nothing is left to do, and of whose submitter nothing was heard for a while, are over."""
+    for run in state.runs.values():
+        if may_be_abandoned(run) and state.now > run.asked + ABANDONED:
+            run.finished = state.now
+            state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
+            state.write_run(run)
 
 
 def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
@@ -158,6 +236,9 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
     for low, high in ranges:
         state.count_final(array, low, high, to)
         state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
+        if array.run.open:
+            told = [low, high, to.value, cause.value, why]
+            state.out.finals.append(Closed(array.run.number, state.next_seq, told))
     array.todo.clear()
     if count:
         shown = [[low, high - 1] for low, high in ranges[:100]]
@@ -173,7 +254,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
     for attempt in stopping:
         pilot = state.pilots.get(attempt.pilot)
         if pilot is not None:
-            pilot.orders.append(Order("cancel", str(attempt.id), why))
+            state.order(pilot, Order("cancel", str(attempt.id), why))
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [I3].
         state.dying.update({attempt.id: (task, attempt) for attempt in stopping})
@@ -183,6 +264,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
     state.make_final(task, to)
     state.remember(task.id, "")
     state.write_task(task, live=stopping)
+    state.tell_final(task)
     state.emit(
         "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
     )
@@ -190,7 +272,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
 
 def close_if_done(state: State, run: Run) -> None:
     """Every task is final: the run is over."""
-    if run.finished is None and run.settled == run.total:
+    if run.finished is None and run.settled == run.total and not run.open:
         run.finished = state.now
         state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
 
@@ -227,6 +309,7 @@ def cancel_run(state: State, run: Run, why: str) -> int:
     count = 0
     for array in run.arrays:
         count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
+        carve_array(state, array)
         for task in list(array.tasks.values()):
             settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
             count += 1
@@ -237,7 +320,8 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str) -> bool:
     array = _array(run, target.element)
     if target.element in array.done:
         return False
-    task = state.task_at(array, target.element)
+    chunk = array.chunk_of(target.element)
+    task = carve(state, chunk, target.element) if chunk is not None else state.task_at(array, target.element)
     settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
     _fail_children(state, array)
     return True

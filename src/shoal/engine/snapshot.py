@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shoal.engine.changes import ArrayRow, HostRow, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, RunRow, TaskRow
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Snapshot:
     arrays: list[ArrayRow] = field(default_factory=list)  # of those runs
     tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final
     done: list[tuple[int, int, int, str]] = field(default_factory=list)  # run, low, high, state: final elements
+    chunks: list[ChunkRow] = field(default_factory=list)  # of those runs
     pilots: list[PilotRow] = field(default_factory=list)  # not gone
     gone: list[PilotRow] = field(default_factory=list)  # ended lately, oldest first
     hosts: list[HostRow] = field(default_factory=list)

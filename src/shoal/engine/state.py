@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Any
 
-from shoal.engine.changes import ArrayRow, Change, HostRow, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
 from shoal.engine.classes import Queue
 from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
 from shoal.model.event import Event
@@ -16,7 +17,7 @@ from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.timing import Timing
 from shoal.sched.match import give
-from shoal.wire.messages import Registered, Report
+from shoal.wire.messages import Order, Registered, Report
 
 SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
 HostKey = tuple[str, str, str, str]  # identity, owner, group, site
@@ -42,7 +43,10 @@ class State:
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    settled: OrderedDict[TaskId, str] = field(default_factory=OrderedDict)
+    settled: dict[tuple[int, int], str] = field(default_factory=dict)  # run, element -> winner; oldest first
+    parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
+    nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
+    slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
@@ -94,7 +98,7 @@ class State:
         self.change(
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
-                run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file,
+                run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file, int(run.open),
             )
         )  # fmt: skip
 
@@ -122,8 +126,18 @@ class State:
             pilot=pilot.name if pilot else "", host=pilot.host if pilot else "", site=pilot.site if pilot else "",
             last_line=report.last_line if report else "",
             new_files=json.dumps(report.new_files) if report and report.new_files else "", reused=more.pop("reused", ""),
+            result=report.result if report else "",
         )  # fmt: skip
         self.change(row)
+
+    def tell_final(self, task: Task, report: Report | None = None) -> None:
+        """Have those who follow an open run told; just before the task's last event."""
+        if task.array.run.open:
+            result, line, out, err = (
+                (report.result, report.last_line, report.out, report.err) if report else ("", "", 0, 0)
+            )
+            told = [task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err]
+            self.out.finals.append(Final(task.array.run.number, self.next_seq, told))
 
     def write_pilot(self, pilot: Pilot) -> None:
         """Have a pilot's row written."""
@@ -194,21 +208,41 @@ class State:
 
     def remember(self, task: TaskId, winner: str) -> None:
         """Keep which attempt settled a task, for a while."""
+        self.settled.pop(task, None)
         self.settled[task] = winner
-        self.settled.move_to_end(task)
-        while len(self.settled) > SETTLED_KEPT:
-            self.settled.popitem(last=False)
+        if len(self.settled) > SETTLED_KEPT:
+            self._forget_settled()
+
+    def remember_all(self, run: int, low: int, high: int, winner: str) -> None:
+        """The same for elements low .. high - 1, which were settled for the first time."""
+        self.settled.update({(run, element): winner for element in range(low, high)})
+        if len(self.settled) > SETTLED_KEPT:
+            self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        """The oldest go, many at a time: one by one, each would step over the places of those before it."""
+        for key in list(islice(self.settled, len(self.settled) - SETTLED_KEPT + SETTLED_KEPT // 4)):
+            del self.settled[key]
+
+    def learn(self, array: Array, pilot: Pilot, duration: float, count: int = 1) -> None:
+        """How long tasks of its class take, and how fast this pilot is among those that run them [U8]."""
+        cls = self.queue.class_of(array)
+        if cls.mean is not None and cls.mean > 0.0 and duration > 0.0:
+            kept = 0.95**count
+            pilot.pace = kept * pilot.pace + (1.0 - kept) * min(10.0, max(0.1, duration / cls.mean))
+        cls.learn(duration, count)
 
     # --- pilots
     def settle_pilot(self, pilot: Pilot) -> None:
         """Idle or busy, by what it holds."""
-        want = PilotState.BUSY if pilot.live else PilotState.IDLE
+        want = PilotState.BUSY if pilot.live or pilot.chunked else PilotState.IDLE
         if pilot.state in (PilotState.IDLE, PilotState.BUSY) and pilot.state is not want:
             advance_pilot(pilot, want)
 
-    def all_slots(self) -> int:
-        """Cores of all pilots that take tasks."""
-        return sum(p.room.cores for p in self.pilots.values() if not p.draining)
+    def order(self, pilot: Pilot, order: Order) -> None:
+        """Have a pilot told something with its next answer; one that waits gets it now."""
+        pilot.orders.append(order)
+        self.nudged[pilot.name] = pilot
 
     def serves(self, pilot: Pilot, owner: str) -> bool:
         """May this pilot run a person's tasks? It is bound to one owner or one group [S6]."""

@@ -29,6 +29,12 @@ def why_task(state: State, array: Array, element: int) -> Reason:
         return _parents(array)
     if where is TaskState.READY:
         return _ready(state, array)
+    chunk = array.chunk_of(element)
+    if chunk is not None:
+        return Reason(
+            f"attempt {chunk.attempt(element).text} is with {chunk.pilot} for "
+            f"{show_duration(max(0.0, state.now - chunk.leased))} and has not started yet"
+        )
     task = array.tasks.get(element)
     if task is None:
         return Reason("it is final", f"see `shoal show {TaskId(array.run.number, element)}`")
@@ -75,7 +81,7 @@ def _ready(state: State, array: Array) -> Reason:
         )
     if any(misfit(spec.needs, p.free) is None for p in fitting):
         return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
-    running = sum(len(p.live) for p in fitting)
+    running = sum(p.held for p in fitting)
     return Reason(
         f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(fitting), 'pilot')}",
         "wait, or start more pilots with `shoal pilot start`",
@@ -130,12 +136,10 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         return [Reason(f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
     if pilot.draining:
         return [
-            Reason(
-                f"it takes nothing new: {pilot.draining}; {many(len(pilot.live), 'attempt')} left", "it ends by itself"
-            )
+            Reason(f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left", "it ends by itself")
         ]
-    if pilot.live:
-        return [Reason(f"it holds {many(len(pilot.live), 'attempt')} on {many(pilot.room.cores, 'core')}")]
+    if pilot.held:
+        return [Reason(f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
     if shut:
         return [Reason(shut)]

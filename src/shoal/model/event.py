@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 KINDS: dict[str, str] = {
     "server_started": "a server opened the database; data: incarnation",
     "run_submitted": "a run was accepted; data: name, tasks",
     "run_finished": "every task of a run is final; data: counts by state",
+    "tasks_added": "an open run got more tasks; data: first, tasks",
     "run_reopened": "a person said retry, and a finished run has work again; data: tasks",
-    "tasks_leased": "attempts were handed to a pilot; data: attempts",
+    "tasks_leased": "attempts were handed to a pilot; data: attempts, chunks ([first attempt, how many])",
     "tasks_started": "a pilot began attempts; data: attempts",
     "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
     "task_retried": "an attempt failed and the task is ready again; data: cause, retries left",
+    "task_backed_up": "a second copy of a slow task was handed to another pilot; data: why",
     "task_returned": "a pilot gave an attempt back; nothing is burnt; data: why, started",
     "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next",
     "task_signalled": "a person sent a signal to a running task; data: signal",
@@ -31,8 +32,7 @@ KINDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One line of the journal. `seq` orders the whole journal of one database without gaps."""
 
     seq: int
@@ -43,5 +43,5 @@ class Event:
     attempt: Optional[int] = None
     pilot: Optional[str] = None
     site: Optional[str] = None
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}  # noqa: RUF012  # a NamedTuple has no factories; never changed
     owner: str = ""  # whose it is; `@phys`: a group's; empty: the server's own

@@ -11,6 +11,7 @@ PILOT_ZIP = "pilot.pyz"  # the pilot that a server hands out
 START_LOCK = "start.lock"
 ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600
 LOGS = "logs"
+BLOBS = "blobs"  # blobs/ab/HEX: bytes by their SHA-256
 LOG_MARK = "mark"  # a pilot that can read it shares the server's file system
 SUFFIX = {"stdout": "out", "stderr": "err"}
 
@@ -23,3 +24,9 @@ def environment_name(run: int) -> str:
 def log_name(run: int, element: int, number: int, stream: str) -> str:
     """Where a stream of an attempt rests, below the log directory; at most a thousand tasks a folder."""
     return f"r{run}/{element // 1000}/{element}.{number}.{SUFFIX[stream]}"
+
+
+def blob_name(digest: str) -> str:
+    """Where the blob `sha256:HEX` rests, below the blob directory; a name that was not checked must not come here."""
+    name = digest.partition(":")[2]
+    return f"{name[:2]}/{name}"

@@ -21,9 +21,15 @@ MAX_PEOPLE_WORK = 512  # of all people together: the rest of the server is the p
 MAX_LOOKS = 16  # questions that wait for the database's reader: some tenths of a second of work
 MAX_BUCKETS = 10_000  # credentials whose rate is remembered, of each kind
 MAX_RATE_PEOPLE = 200  # requests a second of one submit token, five times as many at once
+MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one token: two for each single call
 MAX_RATE_PILOT = 2_000  # of one pilot: two in flight bound it anyway
 MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
 MAX_RATE_UNKNOWN = 10  # failed authentications of one address
+
+# --- blobs [contract 6]
+MAX_BLOB = 1 << 40  # bytes of one
+MAX_PARTS = 32  # uploads of one owner that are not whole yet, under way or broken off
+MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 
 # --- people
 MAX_USERS = 10_000
@@ -47,6 +53,9 @@ MAX_CORES = 65_536
 MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
+MAX_RESULTS = 10_000  # of one results call
+MAX_RECENT = 100_000  # finals of an open run kept in memory for who follows it
+MAX_RECENT_BYTES = 64 * 1024 * 1024
 MAX_CALLS = 100_000  # calls of one function in one table
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
@@ -48,6 +48,11 @@ class RangeSet:
         """The least member; the set must not be empty."""
         return self._lows[0]
 
+    def reach(self, value: int) -> int:
+        """The end of the range that a value is in; the value itself if it is in none."""
+        at = bisect_right(self._lows, value) - 1
+        return self._highs[at] if at >= 0 and value < self._highs[at] else value
+
     def add(self, value: int) -> None:
         """Put one number in."""
         self.add_range(value, value + 1)
@@ -90,15 +95,18 @@ class RangeSet:
         """Take `[low, high)` out; nothing of it need be a member."""
         if low >= high:
             return
-        kept = [(a, b) for a, b in self.ranges() if b <= low or a >= high]
-        for a, b in self.ranges():
-            if a < high and b > low:
-                kept += [(a, low)] if a < low else []
-                kept += [(high, b)] if b > high else []
-        kept.sort()
-        self._lows = [a for a, _ in kept]
-        self._highs = [b for _, b in kept]
-        self.size = sum(b - a for a, b in kept)
+        left = bisect_right(self._lows, low)
+        if left and self._highs[left - 1] > low:
+            left -= 1
+        right = bisect_left(self._lows, high)
+        if left >= right:
+            return
+        self.size -= sum(self._highs[i] - self._lows[i] for i in range(left, right))
+        kept = [(self._lows[left], low), (high, self._highs[right - 1])]
+        kept = [(a, b) for a, b in kept if a < b]
+        self._lows[left:right] = [a for a, _ in kept]
+        self._highs[left:right] = [b for _, b in kept]
+        self.size += sum(b - a for a, b in kept)
 
     def clear(self) -> None:
         """Take everything out."""

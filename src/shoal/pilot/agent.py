@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Optional
 
-from shoal.model.limits import MAX_IN_FLIGHT
+from shoal.model.ids import parse_attempt
+from shoal.pilot.flights import Flights
+from shoal.pilot.joining import Joining, back_off, nonce
 from shoal.pilot.moves import (
     Action,
     Answered,
+    Called,
     Complain,
     Contact,
     Disowned,
@@ -26,7 +28,6 @@ from shoal.pilot.moves import (
     Fetch,
     Fetched,
     Finish,
-    Join,
     Joined,
     Leave,
     NoAnswer,
@@ -42,24 +43,15 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
-from shoal.pilot.outbox import Outbox
+from shoal.pilot.outbox import Outbox, Parcel
+from shoal.pilot.outcome import stopped
 from shoal.pilot.renewal import Renewal
+from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
-from shoal.wire.messages import PROTOCOL, Exchange, Former, Held, Lease, Order, Registered, Report, Room
+from shoal.wire.chunk import names
+from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Report, Room
 
-SEEN_KEPT = 20_000  # attempts remembered so that a lease sent again is known
 LAZY = 0.3  # seconds a start may wait for company before it is told
-BACKOFF_FIRST, BACKOFF_MOST = 0.2, 5.0
-
-
-@dataclass
-class _Flight:
-    """An exchange that was sent and not yet answered."""
-
-    exchange: Exchange
-    sent_at: float
-    again_at: Optional[float] = None  # set: it failed, send it again then
-    not_before: float = 0.0  # the server's own wish
 
 
 class Agent:
@@ -69,25 +61,22 @@ class Agent:
         self.room, self.rng = room, rng
         self.registered: Optional[Registered] = None
         self.reports: OrderedDict[str, Report] = OrderedDict()
-        self.leaving = ""
-        self.ended = False
+        self.leaving, self.ended = "", False
         self._slots = Slots(room)
         self.waiting, self.running = self._slots.waiting, self._slots.running
-        self._flights: OrderedDict[int, _Flight] = OrderedDict()
+        self._flights = Flights()
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._seq = self._ack = self._failures = 0
-        self._joins = 0  # since the last answer: a server that takes us in and disowns us is not asked without end
-        self._joining, self._join_at, self._join_nonce = False, 0.0, ""
+        self._seen = Seen()
+        self._ending: dict[str, str] = {}  # calls that are being stopped, and why
+        self._failures = 0
+        self._joining = Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
         self._urgent = False
         self._lazy_at: Optional[float] = None
-        self._beat = 10.0
+        self._beat, self._news_at = 10.0, 0.0
         self._stop_all = False
-        self._news_at = 0.0
-        self._former: Optional[Former] = None
         self._farewell = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
         self._mute = False  # nobody listens
@@ -100,6 +89,7 @@ class Agent:
             Disowned: self._on_disowned,
             Started: self._on_started,
             Ended: self._on_ended,
+            Called: self._on_called,
             Wrote: self._on_wrote,
             Leave: self._on_leave,
             Fetched: lambda event, now, actions: self._renewal.take(event, now),
@@ -116,7 +106,10 @@ class Agent:
             self._contact = now
         actions: list[Action] = []
         self._on[type(event)](event, now, actions)
-        actions += self._slots.begin()
+        begun = self._slots.begin(now)
+        actions += begun
+        if any(begin.lease.function for begin in begun):
+            self._soon(now)
         self._renew(now, actions)
         self._talk(now, actions)
         self._maybe_finish(now, actions)
@@ -126,14 +119,14 @@ class Agent:
         """When `Tick` is due at the latest."""
         if self.ended:
             return None
-        times = [flight.again_at for flight in self._flights.values() if flight.again_at is not None]
+        times = self._flights.times()
         if self._mute:
             times = []
         elif self.registered is None:
-            times += [] if self._joining else [self._join_at]
+            times += self._joining.deadline()
         elif self._quiet_until:
             times.append(self._quiet_until)
-        elif self._lazy_at is not None and not times and len(self._flights) < MAX_IN_FLIGHT:
+        elif self._lazy_at is not None and not times and self._flights.has_room:
             times.append(self._lazy_at)
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
@@ -147,10 +140,8 @@ class Agent:
     def _on_joined(self, event: Joined, now: float, actions: list[Action]) -> None:
         self.registered = event.registered
         self._beat = event.registered.beat
-        self._joining, self._join_nonce = False, ""
+        self._joining.joined()
         self._failures = 0
-        self._joins += 1
-        # Exchange numbers go on across sessions, so that an answer from an old one cannot be taken for a new one.
         self._flights.clear()
         self._contact = now
         self._urgent = True
@@ -158,23 +149,18 @@ class Agent:
 
     def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
         reply = event.reply
-        flight = self._flights.pop(reply.seq, None)
+        flight = self._flights.land(reply.seq)
         if flight is None:
             return  # a duplicate: everything in it was taken already
-        self._failures = self._joins = 0
-        for other in self._flights.values():
-            if other.again_at is not None:
-                other.again_at = max(now, other.not_before)  # the server is back: no reason to wait
-        self._ack = max(self._ack, reply.seq)
+        self._failures = 0
+        self._joining.answered()
+        self._flights.hurry(now)
         self._contact = max(self._contact or 0.0, flight.sent_at)
         self._beat = reply.hold
         actions.append(Contact(self._contact))
         said = flight.exchange
         self._farewell = bool(said.leaving) and not said.held
-        verdicts = {v.attempt: v.verdict for v in reply.verdicts}
-        for report in flight.exchange.reports:
-            if self.outbox.settle(report.attempt):
-                actions.append(Settle(report.attempt, verdicts.get(report.attempt) in ("recorded", "adopted")))
+        actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         for lease in reply.leases:
             self._take(lease, now - flight.sent_at)
         for order in reply.orders:
@@ -183,28 +169,24 @@ class Agent:
     def _on_no_answer(self, event: NoAnswer, now: float, actions: list[Action]) -> None:
         self._failures += 1
         wish = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
-        again = max(wish, now + self._back_off(self._failures))
+        again = max(wish, now + back_off(self.rng, self._failures))
         if event.seq == 0:
-            self._joining = False
-            self._join_at = again
-        elif event.seq in self._flights:
-            self._flights[event.seq].again_at, self._flights[event.seq].not_before = again, wish
-
-    def _back_off(self, failures: int) -> float:
-        return self.rng.uniform(0.5, 1.0) * min(BACKOFF_MOST, BACKOFF_FIRST * 2.0 ** min(failures, 10))
+            self._joining.put_off(again)
+        else:
+            self._flights.put_off(event.seq, again, wish)
 
     def _on_outdated(self, event: Outdated, now: float, actions: list[Action]) -> None:
-        flight = self._flights.pop(event.seq, None)
+        flight = self._flights.land(event.seq, is_answered=False)
         if flight is not None:
             self.outbox.put_back([flight.exchange])
             self._urgent = True
 
     def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
-        flight = self._flights.pop(event.seq, None)
+        flight = self._flights.land(event.seq, is_answered=False)
         if flight is None:
             return
         said = flight.exchange
-        if said.reports or said.tails or said.tags:
+        if said.reports or said.batches or said.tails or said.tags:
             lost = self.outbox.reject(said)
             self._urgent = True
             if lost is not None:
@@ -212,28 +194,29 @@ class Agent:
                 actions += [Complain(f"attempt={lost.attempt} {words}"), Settle(lost.attempt, False)]
         else:  # there is nothing to leave out
             self._failures += 1
-            self._quiet_until = now + self._back_off(self._failures)
+            self._quiet_until = now + back_off(self.rng, self._failures)
 
     def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._flights:
             return  # about a session we already left
-        self.outbox.put_back([flight.exchange for flight in self._flights.values()])
+        self.outbox.put_back(self._flights.underway)
         self._flights.clear()
-        self._joining, self._join_nonce = False, ""
-        self._join_at = now if self._joins < 2 else now + self._back_off(self._joins)
-        if self.registered is not None:
-            self._former = Former(self.registered.pilot, self.registered.session)
+        self._joining.disowned(self.registered, now)
         self.registered = None
+
+    def _soon(self, now: float) -> None:
+        """There is something to tell that may wait for company."""
+        self._lazy_at = self._lazy_at if self._lazy_at is not None else now + LAZY
 
     def _on_started(self, event: Started, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._lazy_at = self._lazy_at if self._lazy_at is not None else now + LAZY
+            self._soon(now)
 
     def _on_noticed(self, event: Noticed, now: float, actions: list[Action]) -> None:
         self.outbox.tags.update(event.tags)
-        self._lazy_at = self._lazy_at if self._lazy_at is not None else now + LAZY
+        self._soon(now)
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -244,13 +227,36 @@ class Agent:
         run = self._slots.end(event.report.attempt)
         if run is None:
             return
-        report = event.report
-        if run.stopping and report.outcome == "failed":
-            outcome = "returned" if self._stop_all else "cancelled"
-            report = replace(report, outcome=outcome, cause="cancelled", message=run.stopping)
+        report = stopped(event.report, run.stopping, self._stop_all)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
         self._urgent = True
+
+    def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
+        self._news_at = now
+        run = self.running.get(event.piece)
+        if run is None:
+            return
+        if event.batch is not None:
+            run.done += event.batch.count
+            self.outbox.add_batch(event.batch)
+            self._slots.learn(run.lease.function, event.batch.duration)
+        for report in event.reports:
+            run.done += 1
+            why = self._ending.pop(report.attempt, "")
+            self.reports[report.attempt] = stopped(report, why, self._stop_all)
+            self._slots.learn(run.lease.function, [report.duration])
+        run.since = now
+        self._urgent = self._urgent or event.batch is not None or bool(event.reports)
+        self._soon(now)
+        if event.over:
+            self._slots.end(event.piece)
+        if event.over and self.leaving:
+            self._give_back_all(self.leaving)
+
+    def _give_back_all(self, why: str) -> None:
+        while self.waiting:
+            self._give_back(names(self.waiting.popleft()), why)
 
     def _on_leave(self, event: Leave, now: float, actions: list[Action]) -> None:
         self._news_at = now
@@ -258,35 +264,37 @@ class Agent:
         self._renewing = ""
         self._mute = self._mute or event.mute
         self._urgent = True
-        while self.waiting:
-            self._give_back(self.waiting.popleft(), event.why)
+        self._give_back_all(event.why)
         if event.now:
             self._stop_all = True
             for attempt, run in self.running.items():
-                if not run.stopping:
+                if run.lease.function:
+                    self._ending.update(dict.fromkeys(run.left, event.why))
+                    actions += [Stop(call, event.why) for call in run.left]
+                elif not run.stopping:
                     run.stopping = event.why
                     actions.append(Stop(attempt, event.why))
 
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
-        if lease.attempt in self._seen:
-            return
-        self._seen[lease.attempt] = None
-        if len(self._seen) > SEEN_KEPT:
-            self._seen.popitem(last=False)
+        new, refused = self._seen.take(lease), ""
         if self.leaving:
-            self._give_back(lease, self.leaving)
+            refused = self.leaving
         elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
             # The lease is the start, and it came too late: another may run it by now [B0.4].
-            self._give_back(lease, f"its lease was {age:.0f} s on the way")
+            refused = f"its lease was {age:.0f} s on the way"
         elif not self._slots.can_ever_hold(lease.room):
-            self._give_back(lease, "it is larger than this pilot")
-        else:
-            self.waiting.append(lease)
+            refused = "it is larger than this pilot"
+        for one in new:
+            if refused:
+                self._give_back(names(one), refused)
+            else:
+                self._slots.add(one)
 
-    def _give_back(self, lease: Lease, why: str) -> None:
-        self.reports[lease.attempt] = Report(lease.attempt, "returned", message=why)
-        self._urgent = True
+    def _give_back(self, attempts: list[str], why: str) -> None:
+        for attempt in attempts:
+            self.reports[attempt] = Report(attempt, "returned", message=why)
+            self._urgent = True
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
@@ -296,10 +304,14 @@ class Agent:
             if run is not None and not run.stopping:
                 run.stopping = order.why or "cancelled"
                 actions.append(Stop(order.attempt, run.stopping))
-            for lease in [lease for lease in self.waiting if lease.attempt == order.attempt]:
-                self.waiting.remove(lease)
-                self.reports[lease.attempt] = Report(lease.attempt, "cancelled", "cancelled", order.why)
+            elif run is None and self._slots.piece_of(parse_attempt(order.attempt)) is not None:
+                self._ending[order.attempt] = order.why or "cancelled"
+                actions.append(Stop(order.attempt, self._ending[order.attempt]))
+            for attempt in self._slots.take_out(parse_attempt(order.attempt)):
+                self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
                 self._urgent = True
+        elif order.kind == "take_back":
+            self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
         elif order.kind == "signal" and order.attempt in self.running:
             actions.append(Signal(order.attempt, order.signal))
         elif order.kind == "tail" and order.attempt in self.running:
@@ -332,43 +344,34 @@ class Agent:
         if self._mute:
             return
         if self.registered is None:
-            if not self._joining and now >= self._join_at:
-                self._joining = True
-                self._join_nonce = self._join_nonce or self._nonce()
-                actions.append(Join(self._former, self._join_nonce))
+            actions += self._joining.ask(now)
             return
-        for flight in self._flights.values():
-            if flight.again_at is not None and now >= flight.again_at:
-                flight.again_at, flight.sent_at = None, now
-                actions.append(Send(flight.exchange))
-        if any(flight.again_at is not None for flight in self._flights.values()):
+        actions += [Send(exchange) for exchange in self._flights.due(now)]
+        if self._flights.failed:
             return  # the server is away: no second message until the first got through
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
         due = self._urgent or (self._lazy_at is not None and now >= self._lazy_at)
-        due = due or self.outbox.has_tail(self._underway())
-        if not self._flights or (due and len(self._flights) < MAX_IN_FLIGHT):
+        due = due or self.outbox.has_tail(self._flights.underway)
+        if not self._flights or (due and self._flights.has_room and not self._flights.carries):
             actions.append(Send(self._exchange(now)))
+        if self._flights.has_room and not self._flights.asks:
+            actions.append(Send(self._exchange(now, is_asking=True)))
 
-    def _underway(self) -> list[Exchange]:
-        return [flight.exchange for flight in self._flights.values()]
-
-    def _nonce(self) -> str:
-        return f"{self.rng.getrandbits(128):032x}"
-
-    def _exchange(self, now: float) -> Exchange:
+    def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
+        """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
         assert self.registered is not None
-        fresh, tags, tails = self.outbox.pack(self._underway())
-        held = self._slots.held() + [Held(attempt, "done") for attempt in self.reports]
-        self._seq += 1
+        fresh, batches, tags, tails = Parcel() if is_asking else self.outbox.pack(self._flights.underway)
+        held = self._slots.held(now) + [Held(attempt, "done") for attempt in self.reports]
+        held += [Held(batch.attempt, "done", batch.count) for batch in self.outbox.batches.values()]
         exchange = Exchange(
-            PROTOCOL, self.registered.pilot, self.registered.session, self._seq, self._ack, self.free(),
-            held, fresh, tags, tails, self.leaving, self._nonce(),
+            PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
+            held, fresh, tags, tails, self.leaving, nonce(self.rng), batches,
         )  # fmt: skip
-        self._urgent = self.outbox.has_report([*self._underway(), exchange])
-        self._lazy_at = None
-        self._flights[self._seq] = _Flight(exchange, now)
+        self._flights.add(exchange, now)
+        self._urgent = self.outbox.has_report(self._flights.underway)
+        self._lazy_at = now + LAZY if self._slots.has_untold(now) else None
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
@@ -378,7 +381,7 @@ class Agent:
             if self.outbox.is_empty and (self._farewell or self.registered is None or away or self._mute):
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
-                self._end(actions, 4, f"{self.leaving}; {len(self.reports)} reports could not be delivered")
+                self._end(actions, 4, f"{self.leaving}; {self.outbox.unheard} reports could not be delivered")
         if not self.ended and not self.running and silent > self._patience():
             self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
 
@@ -388,7 +391,7 @@ class Agent:
 
     def _patience(self) -> float:
         """How long to go on without contact [contract 5]."""
-        if self.reports:
+        if self.outbox.unheard:
             return self.registered.spool_end if self.registered is not None else 86_400.0
         return self.registered.idle_end if self.registered is not None else 600.0
 

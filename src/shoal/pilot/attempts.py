@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Optional, Union
@@ -21,7 +22,7 @@ from shoal.pilot.carry import StageError
 from shoal.pilot.channel import Channel
 from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.porter import Porter
-from shoal.pilot.spawn import STREAM_ROOM
+from shoal.pilot.spawn import BASES_KEPT, STREAM_ROOM
 from shoal.pilot.stage import Prepared, Stage
 from shoal.pilot.tails import Tails
 from shoal.wire.messages import Lease, Registered, Report
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
 MAX_UNFIT = 3  # starts in a row that failed for the host's sake
+FIT_LOOK = 0.1
+STREAMS = ("stdout", "stderr")
 GUARD_GONE = "host_unfit: the guard process died"
 
 
@@ -40,11 +43,13 @@ class _Here:
     lease: Lease
     out: str
     err: str
+    after: str = ""  # it begins when this attempt is over
     made: Optional[Prepared] = None
     started: Optional[float] = None
     guarded: bool = False  # the guard has it
     stop: str = ""
     cut: tuple[str, ...] = ()  # streams that lost their middle
+    wrote: Collection[str] = STREAMS  # streams that may hold something
     reported: bool = False
 
     @property
@@ -81,6 +86,9 @@ class Attempts:
         self._contact = 0.0
         self._doubt: Optional[float] = None
         self._unfit_starts = 0
+        self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
+        self._fit_until = 0.0
+        self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
 
     def on_joined(self, told: Registered) -> None:
         """Take what the server says on logs and times."""
@@ -93,16 +101,26 @@ class Attempts:
         """Stage an attempt in and start it."""
         lease = action.lease
         out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
-        here = self._here[lease.attempt] = _Here(lease, out, err)
+        here = self._here[lease.attempt] = _Here(lease, out, err, getattr(action, "after", ""))
         if not self._log_dir:
             self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
-        unfit = probe.lost_fitness(self._work)
+        unfit = self._lost_fitness()
         if unfit or self.guard_lost:
             self._give_back(here, unfit or GUARD_GONE)
         elif self._stage.is_slow(lease):
             self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
         else:
             self._start(here, self._prepare(here, action.gpus))
+
+    def _lost_fitness(self) -> str:
+        """Asked at each start, looked up ten times a second: the loop looks too when leases come."""
+        now = tree.now()
+        if now < self._fit_until:
+            return ""
+        unfit = probe.lost_fitness(self._work)
+        if not unfit:
+            self._fit_until = now + FIT_LOOK
+        return unfit
 
     def stop(self, action: Stop) -> None:
         """End an attempt, wherever it stands."""
@@ -165,44 +183,54 @@ class Attempts:
         if lease.rerun == "exclusive":
             self._exclusive.add(lease.attempt)
         log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
-        self.channel.send(
-            {
-                "do": "start",
-                "attempt": lease.attempt,
-                "argv": made.argv,
-                "cwd": made.cwd,
-                "env": made.env,
-                "stdin": made.stdin,
-                "stdout": here.out,
-                "stderr": here.err,
-                "time": lease.time,
-                "memory": lease.room.memory,
-                "cpu": lease.room.cores * lease.time + self._grace if lease.time is not None else None,
-                "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
-                "exclusive": lease.attempt in self._exclusive,
-                "grace": self._grace,
-                "umask": self._umask,
-            }
-        )
+        order: dict[str, Any] = {
+            "do": "start",
+            "attempt": lease.attempt,
+            "argv": made.argv,
+            "cwd": made.cwd,
+            "base": made.base.number,
+            "env": made.own,
+            "stdin": made.stdin,
+            "stdout": here.out,
+            "stderr": here.err,
+            "time": lease.time,
+            "memory": lease.room.memory,
+            "cpu": lease.room.cores * lease.time + self._grace if lease.time is not None else None,
+            "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
+            "exclusive": lease.attempt in self._exclusive,
+            "grace": self._grace,
+            "umask": self._umask,
+        }
+        if here.after:
+            order["after"] = here.after
+        if made.base.number not in self._told:
+            self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
+            order["base_env"] = made.base.values
+        self.channel.send(order)
 
     # --- from guard to report
     def hear_guard(self) -> None:
         """Take the guard's news."""
-        for news in self.channel.receive():
+        heard = self.channel.receive()
+        over = {news["attempt"] for news in heard if news["was"] != "started"}
+        self.channel.hold()  # what comes of all this is said at once
+        for news in heard:
             here = self._here.get(news["attempt"])
             if here is None:
+                self.others(news)
                 continue
             if news["was"] == "started":
-                here.started = time.time()
+                here.started = news.get("at") or time.time()
                 self._unfit_starts = 0
-                self._feed(Started(here.lease.attempt))
+                if here.lease.attempt not in over:  # else the agent hears of its end in a moment
+                    self._feed(Started(here.lease.attempt))
                 continue
             here.guarded = False
             self._exclusive.discard(here.lease.attempt)
             if news["was"] == "failed":
                 self._on_not_started(here, news)
             else:
-                here.cut = tuple(news["cut"])
+                here.cut, here.wrote = tuple(news["cut"]), news.get("wrote", STREAMS)
                 self._on_ended(here, outcome.judge(here.lease, news, here.started))
         self.channel.flush()
         if self.channel.closed:
@@ -224,7 +252,8 @@ class Attempts:
 
     def _collect(self, here: _Here, report: Report) -> Report:
         assert here.made is not None
-        report = replace(report, new_files=self._stage.new_files(here.made))
+        if here.made.own_dir:
+            report = replace(report, new_files=self._stage.new_files(here.made))
         try:
             if report.outcome == "succeeded":
                 self._stage.collect(here.made)
@@ -245,9 +274,12 @@ class Attempts:
             return
         here.reported, here.guarded = True, False
         self._exclusive.discard(report.attempt)
-        report = replace(report, last_line=streams.last_line(here.out))
-        if report.outcome != "succeeded":
-            report = replace(report, stderr_tail=streams.tail(here.err, MAX_STDERR_TAIL))
+        last = streams.last_line(here.out) if "stdout" in here.wrote else ""
+        tail = ""
+        if report.outcome != "succeeded" and "stderr" in here.wrote:
+            tail = streams.tail(here.err, MAX_STDERR_TAIL)
+        if last or tail:
+            report = replace(report, last_line=last, stderr_tail=tail)
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
         self.tails.end(report.attempt, here.cut)
         said = tuple(self.tails.read(tree.now()))

@@ -5,7 +5,10 @@ in three cases only: a limit is passed, contact is lost under an exclusive task,
 pilot changes nothing here; a dead one ends every task at once.
 
 Orders in:   start, stop, signal, contact, work (a directory to remove if the pilot dies), quit.
-News out:    started, ended, failed. All are JSON objects with `do` or `was`, see `channel`.
+             A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
+             to, and an attempt that it comes `after`: it begins the moment that one is over.
+News out:    started, ended, failed. All are dicts with `do` or `was`, see `channel`. News wait a few milliseconds
+             for each other where no slot is idle for it.
 """
 
 from __future__ import annotations
@@ -13,49 +16,29 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import selectors
+import select
 import shutil
 import signal
 import socket
 import sys
-from dataclasses import dataclass
-from typing import Any, Optional, Union
+import time
+from collections.abc import Iterator
+from typing import Any, Optional
 
 from shoal.pilot import spawn, tree
 from shoal.pilot.channel import Channel
-from shoal.pilot.streams import Bound
+from shoal.pilot.followers import Followers
+from shoal.pilot.strays import Claim, Owner, Strays
+from shoal.pilot.streams import Blanks, Bound
+from shoal.pilot.ward import NEVER, Ward
 
 MEMORY_LOOK = 0.25
 STREAM_LOOK, STREAM_LOOK_FAST = 0.5, 0.05
 SWEEP_LOOK = 0.02
 SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds its slot no longer than this
-_NEVER = float("inf")
-
-# Whose a stray process is: one attempt, or any of those that lived when it was first seen.
-_Owner = Union[str, frozenset[str]]
-
-
-@dataclass
-class _Task:
-    attempt: str
-    pid: int
-    mark: str
-    began: float
-    out: Bound
-    err: Bound
-    memory: int
-    exclusive: bool
-    grace: float
-    over_at: float
-    is_file_bound: bool  # its streams must not grow to the bound on its files
-    kill_at: float = _NEVER
-    why: str = ""
-    peak: int = 0
-    look_again: float = 0.0
-    ended_at: float = 0.0
-    give_up_at: float = 0.0
-    status: int = 0
-    cpu: float = 0.0
+NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
+STARTED_LATE = 0.01  # so long the news of a start waits for other news to go with: most often that of its end
+ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
 
 
 class Guard:
@@ -63,15 +46,19 @@ class Guard:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._tasks: dict[str, _Task] = {}  # main process lives
-        self._closing: dict[str, _Task] = {}  # main process ended, the rest is swept
-        self._by_pid: dict[int, _Task] = {}
-        self._strays: dict[int, _Owner] = {}
-        self._heirs: dict[int, _Owner] = {}  # below a stray that was killed: its owner's as well
+        self._spawner = spawn.Spawner()
+        self._blanks = Blanks()
+        self._tasks: dict[str, Ward] = {}  # main process lives
+        self._closing: dict[str, Ward] = {}  # main process ended, the rest is swept
+        self._by_pid: dict[int, Ward] = {}
+        self._waiting = Followers()
+        self._strays = Strays()
         self._contact: Optional[tuple[float, float]] = None
         self._work = ""
         self._quit = False
         self._memory_at = self._stream_at = 0.0
+        self._due = NEVER  # no task is over a limit before
+        self._tell_at = NEVER  # the news so far are sent then
         self._orders = {
             "start": self._start,
             "stop": self._stop,
@@ -84,20 +71,27 @@ class Guard:
     # --- life
     def run(self, wake: int) -> None:
         """Serve until the pilot says quit or is gone; then end everything."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(wake, selectors.EVENT_READ)
-            selector.register(self.channel, selectors.EVENT_READ)
+        line, waits = self.channel.fileno(), False
+        with select.epoll() as poll:
+            poll.register(wake, select.EPOLLIN)
+            poll.register(line, select.EPOLLIN)
             while not self._quit and not self.channel.closed:
-                both = selectors.EVENT_READ | selectors.EVENT_WRITE
-                selector.modify(self.channel, both if self.channel.wants_write else selectors.EVENT_READ)
                 due = self.deadline()
-                ready = selector.select(None if due is None else max(0.0, due - tree.now()))
-                if any(key.fileobj == wake for key, _ in ready):
-                    os.read(wake, 4096)
-                for order in self.channel.receive():
-                    self._orders[order["do"]](order)
-                self.step(tree.now())
-                self.channel.flush()
+                ready = poll.poll(None if due is None else max(0.0, due - tree.now()))
+                for fd, _ in ready:
+                    if fd == wake:
+                        os.read(wake, 4096)
+                    else:
+                        for order in self.channel.receive():
+                            self._orders[order["do"]](order)
+                now = tree.now()
+                self.step(now)
+                if now >= self._tell_at or waits:
+                    self.channel.flush()
+                    self._tell_at = NEVER
+                if waits != self.channel.wants_write:
+                    waits = not waits
+                    poll.modify(line, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
         self.end_all()
 
     def end_all(self) -> None:
@@ -110,27 +104,23 @@ class Guard:
 
     def deadline(self) -> Optional[float]:
         """When `step` is due at the latest."""
-        times = [self._stream_at] if self._tasks else []
-        if any(task.memory for task in self._tasks.values()):
-            times.append(self._memory_at)
-        for task in self._tasks.values():
-            times.append(min(task.over_at, task.kill_at))
-            if task.exclusive and self._contact:
-                times.append(sum(self._contact))
+        due = self._tell_at
+        if self._tasks:
+            due = min(due, self._due, self._stream_at, self._memory_at)
         if self._closing:
-            times.append(tree.now() + SWEEP_LOOK)
-        due = min(times) if times else _NEVER
-        return None if due == _NEVER else due
+            due = min(due, tree.now() + SWEEP_LOOK)
+        return None if due == NEVER else due
 
     def step(self, now: float) -> None:
         """Whatever is due: ends, limits, looks."""
         self._reap(now)
-        self._check_deadlines(now)
+        if now >= self._due:
+            self._check_deadlines(now)
         if now >= self._memory_at:
-            self._memory_at = now + MEMORY_LOOK
-            for task in self._tasks.values():
-                if task.memory:
-                    self._check_memory(task, now)
+            bound = [task for task in self._tasks.values() if task.memory]
+            self._memory_at = now + MEMORY_LOOK if bound else NEVER
+            for task in bound:
+                self._check_memory(task, now)
         if now >= self._stream_at:
             looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
             fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
@@ -141,29 +131,63 @@ class Guard:
     # --- orders
     def _start(self, order: dict[str, Any]) -> None:
         attempt = order["attempt"]
-        try:
-            pid = spawn.spawn(order)
-        except spawn.SpawnFailed as failure:
-            for path in (order["stdout"], order["stderr"]):
-                Bound(path).finish()
-            self.channel.send({"was": "failed", "attempt": attempt, **failure.news})
+        if "base_env" in order:
+            self._spawner.learn(order["base"], order["base_env"])
+        before = order.get("after", "")
+        if before in self._tasks or before in self._closing or before in self._waiting:
+            self._waiting.add(order)
             return
+        opened: list[Bound] = []
+        try:
+            pid = self._spawner.spawn(order, *self._open_streams(order, opened))
+        except spawn.SpawnFailed as failure:
+            for bound in opened:
+                self._blanks.finish(bound)
+            self._tell({"was": "failed", "attempt": attempt, **failure.news}, 0.0)
+            self._follow(attempt)
+            return
+        out, err = opened
         spawn.set_limits(pid, order)
         now = tree.now()
         limit: Optional[float] = order["time"]
-        task = _Task(
-            attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, Bound(order["stdout"]), Bound(order["stderr"]),
-            order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else _NEVER,
-            order["file_size"] is not None,
+        for bound in opened:
+            bound.settle()
+        task = Ward(
+            attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, out, err,
+            order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else NEVER,
+            order["file_size"] is not None, now + NAME_AFTER,
         )  # fmt: skip
         if not self._tasks or task.is_file_bound:
             self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
+        if task.memory:
+            self._memory_at = min(self._memory_at, now + MEMORY_LOOK)
         self._tasks[attempt] = self._by_pid[pid] = task
-        self.channel.send({"was": "started", "attempt": attempt, "pid": pid})
+        self._due = min(self._due, task.deadline(self._contact))
+        self._tell({"was": "started", "attempt": attempt, "pid": pid, "at": time.time()}, now + STARTED_LATE)
+
+    def _open_streams(self, order: dict[str, Any], opened: list[Bound]) -> tuple[int, int]:
+        try:
+            opened += [self._blanks.open(order["stdout"])]
+            opened += [self._blanks.open(order["stderr"])]
+        except OSError as error:
+            raise spawn.SpawnFailed.for_streams(error) from None
+        return opened[0].fd, opened[1].fd
+
+    def _tell(self, news: dict[str, Any], at: float) -> None:
+        """Say something to the pilot, together with other news, at this time at the latest."""
+        self.channel.hold()
+        self.channel.send(news)
+        self._tell_at = min(self._tell_at, at)
+
+    def _follow(self, attempt: str) -> None:
+        for order in self._waiting.follow(attempt):
+            self._start(order)
 
     def _stop(self, order: dict[str, Any]) -> None:
         task = self._tasks.get(order["attempt"])
-        if task is not None:
+        if self._waiting.drop(order["attempt"]) is not None:
+            self._tell({"was": "failed", "attempt": order["attempt"], **spawn.STOPPED}, 0.0)
+        elif task is not None:
             self._terminate(task, "stopped", order["grace"], tree.now())
 
     def _signal(self, order: dict[str, Any]) -> None:
@@ -173,6 +197,8 @@ class Guard:
 
     def _on_contact(self, order: dict[str, Any]) -> None:
         self._contact = (order["at"], order["kill_after"])
+        if any(task.exclusive for task in self._tasks.values()):
+            self._due = 0.0
 
     def _on_work(self, order: dict[str, Any]) -> None:
         self._work = order["path"]
@@ -184,19 +210,26 @@ class Guard:
     def _check_deadlines(self, now: float) -> None:
         lost = self._contact is not None and now > sum(self._contact)
         for task in self._tasks.values():
+            if now >= task.name_at:
+                self._name_streams(task)
             if lost and task.exclusive:
                 self._kill(task, "contact")
             elif now >= task.kill_at:
                 self._kill(task, task.why)
             elif now >= task.over_at:
-                task.over_at = _NEVER
+                task.over_at = NEVER
                 self._terminate(task, "time", task.grace, now)
+        self._due = min((task.deadline(self._contact) for task in self._tasks.values()), default=NEVER)
 
-    def _check_memory(self, task: _Task, now: float) -> None:
+    def _name_streams(self, task: Ward) -> None:
+        task.name_at = NEVER
+        self._blanks.name(task.out)
+        self._blanks.name(task.err)
+
+    def _check_memory(self, task: Ward, now: float) -> None:
         pids = tree.descend(task.pid)
-        for pid, owner in self._strays.items():
-            if owner == task.attempt:
-                pids += tree.descend(pid)
+        for pid in self._strays.of(task.attempt):
+            pids += tree.descend(pid)
         held = tree.resident(pids)
         if held > task.memory and len(pids) > 1:
             # Pages shared after a fork are counted once per process above: look closer before killing for it.
@@ -210,24 +243,25 @@ class Guard:
         if held > task.memory:
             self._kill(task, "memory")
 
-    def _terminate(self, task: _Task, why: str, grace: float, now: float) -> None:
+    def _terminate(self, task: Ward, why: str, grace: float, now: float) -> None:
         """Ask to end: SIGTERM to all of it; SIGKILL follows after the grace."""
         task.why = task.why or why
         task.kill_at = min(task.kill_at, now + grace)
+        self._due = min(self._due, task.kill_at)
         tree.signal_group(task.pid, signal.SIGTERM)
         for pid in tree.descend(task.pid)[1:]:
             # Those in its group got theirs; a second SIGTERM means "at once" to some programs.
             with contextlib.suppress(OSError):
                 if os.getpgid(pid) != task.pid:
                     os.kill(pid, signal.SIGTERM)
-        for pid, owner in self._list_strays().items():
-            if owner == task.attempt:
-                tree.signal_group(pid, signal.SIGTERM)
+        self._find_strays()
+        for pid in self._strays.of(task.attempt):
+            tree.signal_group(pid, signal.SIGTERM)
 
-    def _kill(self, task: _Task, why: str) -> None:
+    def _kill(self, task: Ward, why: str) -> None:
         task.why = task.why or why
         # Once is enough, even for a process that hangs in the kernel: nothing here is due again.
-        task.kill_at = task.over_at = _NEVER
+        task.kill_at = task.over_at = NEVER
         task.exclusive, task.memory = False, 0
         tree.signal_group(task.pid, signal.SIGKILL)
 
@@ -245,46 +279,31 @@ class Guard:
             task = self._by_pid.pop(pid, None)
             if task is None:
                 os.waitpid(pid, 0)
-                self._strays.pop(pid, None)
+                self._strays.forget(pid)
                 continue
-            if not self._may_linger(task, now):
-                # While the main process is not waited for, its group cannot be anyone else's.
-                tree.signal_group(pid, signal.SIGKILL)
+            lingers = task.may_linger(now)
+            if not lingers:
+                # While the main process is not waited for, its group, which it leads, cannot be anyone else's.
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
             _, task.status, usage = os.wait4(pid, 0)
             task.cpu = usage.ru_utime + usage.ru_stime
             task.peak = max(task.peak, usage.ru_maxrss * 1024)
             task.ended_at = now
-            task.give_up_at = (task.kill_at if self._may_linger(task, now) else now) + SWEEP_GIVE_UP
+            task.give_up_at = (task.kill_at if lingers else now) + SWEEP_GIVE_UP
             self._closing[task.attempt] = self._tasks.pop(task.attempt)
 
-    def _may_linger(self, task: _Task, now: float) -> bool:
-        """Was it asked to end, so that what the main process left may use the rest of the grace?"""
-        return task.why in ("time", "stopped") and now < task.kill_at < _NEVER
+    def _find_strays(self) -> dict[int, Owner]:
+        return self._strays.find(self._by_pid, self._claims())
 
-    def _list_strays(self) -> dict[int, _Owner]:
-        """Children we did not start, by owner. All that is left of an ended main process is among or below them."""
-        found: dict[int, _Owner] = {}
-        for pid in tree.children(os.getpid()):
-            if pid not in self._by_pid:
-                found[pid] = self._strays[pid] if pid in self._strays else self._owner(pid)
-        self._strays = found
-        if not found:
-            self._heirs.clear()
-        return found
-
-    def _owner(self, pid: int) -> _Owner:
-        if pid in self._heirs:
-            return self._heirs[pid]
-        session, mark = tree.session(pid), tree.mark(pid)
-        everyone = [*self._tasks.values(), *self._closing.values()]
-        for task in everyone:
-            if session == task.pid or (mark and mark == task.mark):
-                return task.attempt
-        return frozenset(task.attempt for task in everyone)
+    def _claims(self) -> Iterator[Claim]:
+        for tasks in (self._tasks, self._closing):
+            for task in tasks.values():
+                yield Claim(task.attempt, task.pid, task.mark)
 
     def _sweep(self, now: float) -> None:
         """End what ended tasks left behind; tell of those of which nothing is left."""
-        strays = self._list_strays()
+        strays = self._find_strays()
         for task in list(self._closing.values()):
             mine = [
                 pid
@@ -292,35 +311,20 @@ class Guard:
                 if owner == task.attempt or (isinstance(owner, frozenset) and owner.isdisjoint(self._tasks))
             ]
             if mine and now < task.give_up_at:
-                if not self._may_linger(task, now):
-                    self._kill_strays(mine)
+                if not task.may_linger(now):
+                    self._strays.kill(mine)
                 continue
             del self._closing[task.attempt]
+            if mine:
+                self._name_streams(task)  # what would not end may go on writing
             self._tell_end(task)
+            self._follow(task.attempt)
 
-    def _kill_strays(self, pids: list[int]) -> None:
-        for pid in pids:
-            for heir in tree.descend(pid)[1:]:
-                self._heirs[heir] = self._strays[pid]
-            tree.signal_group(pid, signal.SIGKILL)
-
-    def _tell_end(self, task: _Task) -> None:
-        task.out.finish()
-        task.err.finish()
-        code = os.WEXITSTATUS(task.status) if os.WIFEXITED(task.status) else None
-        self.channel.send(
-            {
-                "was": "ended",
-                "attempt": task.attempt,
-                "exit_code": code,
-                "signal": os.WTERMSIG(task.status) if os.WIFSIGNALED(task.status) else None,
-                "why": task.why,
-                "cut": [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if bound.is_cut],
-                "duration": task.ended_at - task.began,
-                "cpu": task.cpu,
-                "max_rss": task.peak,
-            }
-        )
+    def _tell_end(self, task: Ward) -> None:
+        wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
+        # While there is enough to do, the pilot may hear of several ends at once.
+        at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
+        self._tell(task.news(wrote), at)
 
 
 def _be_guard(sock: socket.socket) -> None:
@@ -328,6 +332,7 @@ def _be_guard(sock: socket.socket) -> None:
     tree.set_name("shoal-guard")
     os.setsid()  # what is sent to the pilot's whole group must not take its guard too
     tree.become_subreaper()
+    spawn.keep_files()
     os.chdir("/")
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # the tasks inherit it

@@ -17,7 +17,8 @@ from typing import Any, Optional, Protocol
 
 from shoal.pilot import memory, outcome, probe, tree
 from shoal.pilot.agent import Agent
-from shoal.pilot.attempts import Attempts
+from shoal.pilot.attempts import GUARD_GONE, Attempts
+from shoal.pilot.calls import Calls
 from shoal.pilot.channel import Channel
 from shoal.pilot.moves import (
     Answered,
@@ -84,6 +85,8 @@ class Loop:
             self._become_unfit,
             lambda: agent.outbox.tail_room,
         )
+        self.calls = Calls(stage, umask, agent.room.cores, channel.send, self._feed, self.post, self.attempts.tails)
+        self.attempts.others = self.calls.runners.hear_guard
         self.uplink: Optional[Link] = None  # set before `run`
         self.why = ""
         self.successor: Optional[int] = None  # set: an open file, the zip of the pilot to become
@@ -105,10 +108,10 @@ class Loop:
         self._perform: dict[type, Callable[[Any], None]] = {
             Join: self._join,
             Send: self._send,
-            Begin: self.attempts.begin,
-            Stop: self.attempts.stop,
-            Signal: self.attempts.signal,
-            Watch: self.attempts.watch_stream,
+            Begin: self._begin,
+            Stop: self._stop,
+            Signal: self._signal,
+            Watch: self._watch,
             Fetch: self._fetch,
             Complain: lambda action: log.error("%s", action.words),
             Settle: self.attempts.settle,
@@ -140,6 +143,7 @@ class Loop:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_read, selectors.EVENT_READ)
             selector.register(guard, selectors.EVENT_READ)
+            selector.register(self.calls.runners, selectors.EVENT_READ)
             fruitless = False
             while self._code is None:
                 due = self._deadline()
@@ -152,12 +156,15 @@ class Loop:
                     os.read(self._wake_read, 4096)
                 if guard in ready and not self.attempts.guard_lost:
                     self.attempts.hear_guard()
+                if self.calls.runners in ready:
+                    self.calls.runners.receive()
                 for _ in range(len(self._inbox)):  # what these bring waits a turn, so the guard is heard too
                     self._inbox.popleft()()
                 if due is not None and tree.now() >= due:
                     self._tick()
                 self._say_streams()
                 self._watch_guard(selector)
+        self.calls.close()
         self.attempts.close()
         return max(self._code, self._least_code)
 
@@ -167,12 +174,15 @@ class Loop:
         if not self.attempts.guard_lost:
             both = selectors.EVENT_READ | selectors.EVENT_WRITE
             selector.modify(guard, both if guard.wants_write else selectors.EVENT_READ)
-        elif len(selector.get_map()) > 1:
+        elif guard in {key.fileobj for key in selector.get_map().values()}:
             selector.unregister(guard)
+            self.calls.runners.abandon(GUARD_GONE)
 
     def _deadline(self) -> Optional[float]:
         own = self.attempts
-        times = (self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline())
+        times = (
+            self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
+        )  # fmt: skip
         known = [at for at in times if at is not None]
         return min(known) if known else None
 
@@ -189,6 +199,7 @@ class Loop:
         if idle is not None and now >= idle:
             self._feed(Leave(f"idle for {self._idle_end:g} s"))
         self.attempts.watch(now)
+        self.calls.tick(now)
         self._feed(Tick())
 
     def _say_streams(self) -> None:
@@ -209,6 +220,25 @@ class Loop:
                     self._perform[type(action)](action)
         finally:
             self._performing = False
+
+    # --- commands and functions
+    def _begin(self, action: Begin) -> None:
+        if action.lease.function:
+            self.calls.begin(action)
+        else:
+            self.attempts.begin(action)
+
+    def _stop(self, action: Stop) -> None:
+        if not self.calls.runners.stop(action.attempt, action.why):
+            self.attempts.stop(action)
+
+    def _signal(self, action: Signal) -> None:
+        if not self.calls.runners.signal(action.attempt, action.number):
+            self.attempts.signal(action)
+
+    def _watch(self, action: Watch) -> None:
+        if not self.calls.watch_stream(action):
+            self.attempts.watch_stream(action)
 
     # --- talking with the server
     def _join(self, action: Join) -> None:
@@ -234,6 +264,7 @@ class Loop:
             self._joined_once = True
             self.uplink.beat = told.beat
             self.attempts.on_joined(told)
+            self.calls.on_joined(told)
         elif isinstance(event, Answered):
             self.uplink.beat = event.reply.hold
             unfit = probe.lost_fitness(self._work)

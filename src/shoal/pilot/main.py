@@ -129,6 +129,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
 
     from shoal.pilot import loop, probe, successor, uplink
     from shoal.pilot.agent import Agent
+    from shoal.pilot.blobs import Blobs
     from shoal.pilot.place import NoPlace
     from shoal.pilot.stage import Facts, Stage
     from shoal.pilot.voice import say
@@ -152,6 +153,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
         chosen.idle_end,
     )
     up = life.uplink = uplink.Uplink(place, life.deliver, say)
+    life.calls.connect(Blobs(place, os.path.join(work, "blobs")))
     signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, life.interrupt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from shoal.wire.messages import Exchange, Former, Lease, Registered, Reply, Report, TagValue, Tail
+from shoal.wire.messages import Batch, Exchange, Former, Lease, Registered, Reply, Report, TagValue, Tail
 
 
 # --- what happens to a pilot
@@ -69,6 +69,17 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Called:
+    """Calls of a piece ended, in order, from the first not told of before: those that succeeded, then those that did
+    not. `over`: the piece holds its slot no longer, and what is left of it never began."""
+
+    piece: str  # its first attempt
+    batch: Optional[Batch] = None
+    reports: tuple[Report, ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True)
 class Wrote:
     """Pieces of streams that the server cannot read itself; `more` of ended attempts waits for room to say it."""
 
@@ -107,7 +118,7 @@ class Tick:
 
 
 Event = Union[
-    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Wrote, Leave, Fetched, Noticed, Tick
+    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Called, Wrote, Leave, Fetched, Noticed, Tick
 ]  # fmt: skip
 
 
@@ -129,7 +140,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Begin:
-    """Start an attempt, with these graphics devices."""
+    """Start an attempt, or have a runner make these calls one after another, with these graphics devices."""
 
     lease: Lease
     gpus: tuple[int, ...] = ()

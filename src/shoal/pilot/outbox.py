@@ -2,7 +2,8 @@
 
 Rules: (1) a report, and the pieces of one stream, ride on one exchange at a time, so nothing overtakes itself;
 (2) what an exchange carried in vain goes back to the front; (3) a report that the server may have rejected rides
-alone, then stripped, then it is given up: one bad report must not stop the others.
+alone, then stripped, then it is given up: one bad report must not stop the others. Plain successes of neighbours
+travel as one batch (A8).
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
+from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS
-from shoal.wire.messages import Exchange, Report, TagValue, Tail
+from shoal.wire.batches import cut, merge, report_of, weigh_batch
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Batch, Exchange, Report, TagValue, Tail, Verdict
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
+REPORT_BYTES = MAX_BODY // 8
 MESSAGE_KEPT = 200  # characters of a stripped report's message
 
 
 class Parcel(NamedTuple):
     """What goes into one exchange."""
 
-    reports: list[Report]
-    tags: dict[str, TagValue]
-    tails: list[Tail]
+    reports: list[Report] = []  # noqa: RUF012  # never changed, as the others
+    batches: list[Batch] = []  # noqa: RUF012
+    tags: dict[str, TagValue] = {}  # noqa: RUF012
+    tails: list[Tail] = []  # noqa: RUF012
 
 
 class Outbox:
@@ -33,6 +39,7 @@ class Outbox:
 
     def __init__(self, reports: OrderedDict[str, Report]) -> None:
         self.reports = reports  # until a reply acknowledges them
+        self.batches: OrderedDict[str, Batch] = OrderedDict()  # of calls; likewise
         self.tags: dict[str, TagValue] = {}
         self.more = False  # the hands have more tails than there was room for
         self._tails: deque[tuple[Tail, int]] = deque()
@@ -41,12 +48,22 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Has everything that must not be lost been said, and heard?"""
-        return not (self.reports or self._tails or self.more)
+        return not (self.reports or self.batches or self._tails or self.more)
+
+    @property
+    def unheard(self) -> int:
+        """How many attempts' reports are not acknowledged."""
+        return len(self.reports) + sum(batch.count for batch in self.batches.values())
 
     @property
     def tail_room(self) -> int:
         """How many bytes of tails may be added: two exchanges full are kept, the rest stays in its files."""
         return max(0, 2 * TAIL_BYTES - sum(weight for _, weight in self._tails))
+
+    def add_batch(self, batch: Batch) -> None:
+        """Calls that succeeded; more than one exchange carries is cut up."""
+        for one in cut(batch, REPORT_BYTES):
+            self.batches[one.attempt] = one
 
     def add_tails(self, tails: Iterable[Tail], more: bool) -> None:
         """Pieces of streams, in order."""
@@ -58,10 +75,23 @@ class Outbox:
         self._suspects.pop(attempt, None)
         return self.reports.pop(attempt, None) is not None
 
+    def settle_all(self, said: Exchange, verdicts: Sequence[Verdict]) -> list[tuple[str, bool]]:
+        """What an exchange carried was acknowledged: the attempts of which something is still to be put away, and
+        whether they count."""
+        attempts = [report.attempt for report in said.reports]
+        for batch in said.batches:
+            if self.batches.pop(batch.attempt, None) is None:
+                attempts += _names(batch)
+        settled = [attempt for attempt in attempts if self.settle(attempt)]
+        good = [v for v in verdicts if v.verdict in ("recorded", "adopted")] if settled else []
+        accepted = {name for v in good for name in _names(v)}
+        return [(attempt, attempt in accepted) for attempt in settled]
+
     # --- out
     def has_report(self, underway: Sequence[Exchange]) -> bool:
         """Is there a report that rides on no exchange yet?"""
-        return len(self.reports) > sum(len(exchange.reports) for exchange in underway)
+        said = sum(len(exchange.reports) + sum(b.count for b in exchange.batches) for exchange in underway)
+        return self.unheard > said
 
     def has_tail(self, underway: Sequence[Exchange]) -> bool:
         """Is there a piece that could ride now?"""
@@ -71,22 +101,36 @@ class Outbox:
     def pack(self, underway: Sequence[Exchange]) -> Parcel:
         """Take out what the next exchange carries."""
         riding = {report.attempt for exchange in underway for report in exchange.reports}
+        for exchange in underway:
+            for batch in exchange.batches:
+                riding.update([batch.attempt] if batch.attempt in self.batches else _names(batch))
         for attempt in self._suspects:
             if attempt not in riding:
-                return Parcel([self.reports[attempt]], {}, [])
+                return Parcel([self.reports[attempt]], [], {}, [])
         tags, self.tags = self.tags, {}
-        return Parcel(self._pack_reports(riding), tags, self._pack_tails(_streams(underway)))
+        reports, batches = self._pack_reports(riding)
+        return Parcel(reports, batches, tags, self._pack_tails(_streams(underway)))
 
-    def _pack_reports(self, riding: set[str]) -> list[Report]:
+    def _pack_reports(self, riding: set[str]) -> tuple[list[Report], list[Batch]]:
         packed: list[Report] = []
-        bytes_ = 0
+        batches: list[Batch] = []
+        count = bytes_ = 0
+        for attempt, batch in self.batches.items():
+            if attempt not in riding:
+                count, bytes_ = count + batch.count, bytes_ + weigh_batch(batch)
+                if batches and (count > MAX_REPORTS or bytes_ > REPORT_BYTES):
+                    return [], batches
+                batches.append(batch)
         for attempt, report in self.reports.items():
             if attempt not in riding:
                 bytes_ += 500 + len(report.last_line) + len(report.stderr_tail) + sum(map(len, report.new_files))
-                if packed and (len(packed) >= MAX_REPORTS or bytes_ > MAX_BODY // 8):
+                bytes_ += len(report.result)
+                count += 1
+                if (packed or batches) and (count > MAX_REPORTS or bytes_ > REPORT_BYTES):
                     break
                 packed.append(report)
-        return packed
+        reports, merged = merge(packed)
+        return reports, batches + merged
 
     def _pack_tails(self, barred: set[tuple[str, str]]) -> list[Tail]:
         packed: list[Tail] = []
@@ -111,7 +155,12 @@ class Outbox:
 
     def reject(self, said: Exchange) -> Optional[Report]:
         """The server will never take this exchange. Returns the report that is given up for it, if one is."""
-        if len(said.reports) != 1 or said.tails or said.tags:
+        for batch in said.batches:
+            if self.batches.pop(batch.attempt, None) is not None:
+                self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(_names(batch)))
+            for attempt in _names(batch):
+                self._suspects.setdefault(attempt, False)
+        if len(said.reports) != 1 or said.batches or said.tails or said.tags:
             for report in said.reports:
                 self._suspects.setdefault(report.attempt, False)
             return None
@@ -124,6 +173,12 @@ class Outbox:
         return None
 
 
+def _names(batch: Union[Batch, Verdict]) -> list[str]:
+    """The attempts of a batch."""
+    first = parse_attempt(batch.attempt)
+    return [str(shift(first, at)) for at in range(batch.count)]
+
+
 def _streams(exchanges: Iterable[Exchange]) -> set[tuple[str, str]]:
     return {(tail.attempt, tail.stream) for exchange in exchanges for tail in exchange.tails}
 
@@ -134,4 +189,5 @@ def _weigh(tail: Tail) -> int:
 
 
 def _strip(report: Report) -> Report:
+    # A result is what the call was made for: without it there is nothing to report.
     return replace(report, last_line="", stderr_tail="", new_files=[], message=report.message[:MESSAGE_KEPT])

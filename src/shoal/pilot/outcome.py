@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any, Optional
 
 from shoal.model.limits import MAX_ECHO
@@ -54,6 +55,13 @@ def not_started(lease: Lease, news: dict[str, Any]) -> Report:
     if news["cause"] == "host_unfit":
         return Report(lease.attempt, "returned", "host_unfit", news["message"])
     return Report(lease.attempt, "failed", news["cause"], news["message"], exit_code=news["exit_code"])
+
+
+def stopped(report: Report, why: str, is_leaving: bool) -> Report:
+    """What we stopped ourselves did not fail: it was cancelled, or is given back because the pilot leaves."""
+    if not why or report.outcome != "failed":
+        return report
+    return replace(report, outcome="returned" if is_leaving else "cancelled", cause="cancelled", message=why)
 
 
 def signal_name(number: int) -> str:

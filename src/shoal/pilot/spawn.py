@@ -7,11 +7,13 @@ import errno
 import math
 import os
 import resource
+import signal
 import subprocess
-from typing import Any, Optional
+import sys
+from collections import OrderedDict
+from typing import Any, Optional, Union
 
 from shoal.pilot import tree
-from shoal.pilot.streams import open_stream
 
 # The host lacks something: the task may do well elsewhere.
 _HOST = {
@@ -22,6 +24,11 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells say it
 # A bound on files holds for the streams too, which are cut now and then: so much may be written in between.
 STREAM_ROOM = 256 * 1024 * 1024
 _CPU_GRACE = 5  # seconds from SIGXCPU to SIGKILL
+BASES_KEPT = 8  # environments that many starts share
+STOPPED = {"errno": 0, "message": "stopped", "cause": "cancelled", "exit_code": None}  # before it began
+_Env = dict[bytes, bytes]
+_HAS_SPAWN = hasattr(os, "posix_spawn")
+_DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores them; a task must not
 
 
 class SpawnFailed(Exception):
@@ -31,31 +38,105 @@ class SpawnFailed(Exception):
         super().__init__(message)
         self.news = {"errno": number, "message": message, "cause": cause, "exit_code": exit_code}
 
+    @classmethod
+    def for_streams(cls, error: OSError) -> SpawnFailed:
+        """There is nothing to write to."""
+        return cls(error.errno or 0, f"cannot write {error.filename}: {error.strerror}", "host_unfit")
 
-def spawn(order: dict[str, Any]) -> int:
-    """Start the command of a `start` order in a session of its own; returns its process number."""
-    opened: list[int] = []
-    try:
+
+class Spawner:
+    """Starts commands. The environment that most of them share is told once and kept under its number."""
+
+    def __init__(self) -> None:
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._bases: OrderedDict[int, Union[_Env, str]] = OrderedDict()  # a text: what is wrong with it
+
+    def learn(self, number: int, env: dict[str, str]) -> None:
+        """Take an environment to start from."""
         try:
-            opened.append(os.open(order["stdin"] or os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            raise _judge(error, f"cannot read stdin {order['stdin']}: {error.strerror}", "stage_in") from None
+            self._bases[number] = _encode(env)
+        except ValueError as error:
+            self._bases[number] = str(error)
+        if len(self._bases) > BASES_KEPT:
+            self._bases.popitem(last=False)  # the pilot counts as we do, and tells it again
+
+    def spawn(self, order: dict[str, Any], out: int, err: int) -> int:
+        """Start the command of a `start` order in a session of its own, writing to two open files; returns its pid."""
+        stdin = self._null
         try:
-            opened += [open_stream(order["stdout"]), open_stream(order["stderr"])]
-        except OSError as error:
-            message = f"cannot write {error.filename}: {error.strerror}"
-            raise SpawnFailed(error.errno or 0, message, "host_unfit") from None
-        try:
-            child = _popen(order, opened)
+            if order["stdin"]:
+                try:
+                    stdin = os.open(order["stdin"], os.O_RDONLY | os.O_CLOEXEC)
+                except OSError as error:
+                    raise _judge(error, f"cannot read stdin {order['stdin']}: {error.strerror}", "stage_in") from None
+            env = self._environment(order)
+            return _spawn_quickly(order, env, (stdin, out, err)) or _popen(order, env, (stdin, out, err))
         except SpawnFailed as failure:
             with contextlib.suppress(OSError):
-                os.write(opened[2], f"shoal: {failure}\n".encode("utf-8", "replace"))
+                os.write(err, f"shoal: {failure}\n".encode("utf-8", "replace"))
             raise
-        child.returncode = 0  # the guard waits for it; the object must not
-        return child.pid
+        finally:
+            if stdin != self._null:
+                os.close(stdin)
+
+    def _environment(self, order: dict[str, Any]) -> _Env:
+        base = self._bases[order["base"]] if "base" in order else {}
+        try:
+            if isinstance(base, str):
+                raise ValueError(base)
+            return {**base, **_encode(order["env"])}
+        except ValueError as error:
+            raise _refused(order, error) from None
+
+
+def _encode(env: dict[str, str]) -> _Env:
+    """As os.fsencode does it, several times as fast."""
+    how = sys.getfilesystemencoding()
+    return {name.encode(how, "surrogateescape"): value.encode(how, "surrogateescape") for name, value in env.items()}
+
+
+def _spawn_quickly(order: dict[str, Any], env: _Env, streams: tuple[int, int, int]) -> int:
+    """Start it by posix_spawn, a tenth of a millisecond less than Popen; 0 if that could not be done.
+
+    Whatever goes wrong is left to Popen, which then says what it is. posix_spawn knows no directory and no umask, so
+    they are ours for a moment: this process has one thread. All our other files are closed on exec.
+    """
+    # An exclusive task must not outlive a guard that is killed together with its pilot: needs code before exec.
+    if order["exclusive"] or not _HAS_SPAWN:
+        return 0
+    argv = order["argv"]
+    mask = os.umask(order["umask"])
+    try:
+        os.chdir(order["cwd"])
+        program = argv[0] if "/" in argv[0] else _find(argv[0], env)
+        actions = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(streams)]
+        return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_DEFAULT)
+    except (OSError, ValueError, NotImplementedError):
+        return 0
     finally:
-        for fd in opened:
-            os.close(fd)
+        os.umask(mask)
+        os.chdir("/")
+
+
+def _find(program: str, env: _Env) -> str:
+    """The first of this name in PATH that looks as if it could be run."""
+    for folder in os.fsdecode(env.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep):
+        path = os.path.join(folder, program)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    raise FileNotFoundError(program)
+
+
+def keep_files() -> None:
+    """Let no task have a file of ours, also not one that we inherited; the three standard ones are always open."""
+    fd = 0
+    while fd <= 2:
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
 
 
 def set_limits(pid: int, order: dict[str, Any]) -> None:
@@ -73,25 +154,30 @@ def _limit(pid: int, kind: int, soft: int, more: int) -> None:
         resource.prlimit(pid, kind, (min(soft, hard), hard))
 
 
-def _popen(order: dict[str, Any], opened: list[int]) -> subprocess.Popen[bytes]:
+def _popen(order: dict[str, Any], env: _Env, streams: tuple[int, int, int]) -> int:
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             order["argv"],
-            stdin=opened[0],
-            stdout=opened[1],
-            stderr=opened[2],
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             cwd=order["cwd"],
-            env=order["env"],
+            env=env,
             start_new_session=True,
             umask=order["umask"],
-            # An exclusive task must not outlive a guard that is killed together with its pilot. Only here, since
-            # a function between fork and exec makes a start slower.
+            # Only here, since a function between fork and exec makes a start slower.
             preexec_fn=tree.die_with_parent if order["exclusive"] else None,
         )
     except OSError as error:
         raise _explain(error, order["argv"], order["cwd"]) from None
     except (ValueError, subprocess.SubprocessError) as error:
-        raise SpawnFailed(0, f"cannot run {order['argv'][0]}: {error}", "task_error", NOT_RUNNABLE) from None
+        raise _refused(order, error) from None
+    child.returncode = 0  # the guard waits for it; the object must not
+    return child.pid
+
+
+def _refused(order: dict[str, Any], error: Exception) -> SpawnFailed:
+    return SpawnFailed(0, f"cannot run {order['argv'][0]}: {error}", "task_error", NOT_RUNNABLE)
 
 
 def _judge(error: OSError, message: str, cause: str, code: Optional[int] = None) -> SpawnFailed:

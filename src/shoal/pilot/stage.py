@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
@@ -27,6 +28,7 @@ _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR",
 _ENVIRONMENTS_KEPT = 8
 _NEW_FILES = 100
 _NAME_BYTES = 200  # of one new file's name in a report
+_Version = tuple[str, int, int, int, int]
 _BY_DIGEST = re.compile(r"([0-9a-f]{64})\.json")
 
 
@@ -40,6 +42,13 @@ class Facts:
     umask: int = 0o077  # of the person, for what is made in their directory
 
 
+class Environment(NamedTuple):
+    """What many attempts have in common of their environments; it never changes, and neither does its number."""
+
+    number: int
+    values: dict[str, str]
+
+
 @dataclass
 class Prepared:
     """An attempt ready to be started, and what is to be put away after it."""
@@ -47,12 +56,18 @@ class Prepared:
     lease: Lease
     argv: list[str]
     cwd: str
-    env: dict[str, str]
+    base: Environment
+    own: dict[str, str] = field(default_factory=dict)  # variables of this attempt, over those of `base`
     stdin: Optional[str] = None
     own_dir: str = ""
     script: str = ""
     brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
     parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Its whole environment."""
+        return {**self.base.values, **self.own}
 
 
 class Stage:
@@ -60,25 +75,29 @@ class Stage:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._environments: OrderedDict[tuple[str, int, int], dict[str, str]] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._environments: OrderedDict[_Version, Environment] = OrderedDict()
+        allowed = {k: v for k, v in facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
+        self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
+        self._seen: dict[str, _Version] = {}  # environment files that were looked at
 
     def is_slow(self, lease: Lease) -> bool:
         """Are there perhaps large files to move, so that the loop should not do it itself?"""
-        return lease.own or not lease.cwd or not _is_visible(lease)
+        return lease.own or not lease.cwd or self._see(lease.env_file) is None
 
     # --- before
     def prepare(self, lease: Lease, gpus: Sequence[int] = ()) -> Prepared:
         """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
-        visible = _is_visible(lease)
-        if not visible and (lease.inputs or lease.outputs):
+        seen = self._see(lease.env_file)
+        if seen is None and (lease.inputs or lease.outputs):
             raise StageError(
                 "stage_in",
                 "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
             )
         _check_outputs(lease.outputs)
-        own = lease.own or not visible or not lease.cwd
+        own = lease.own or seen is None or not lease.cwd
         name = _file_name(lease.attempt)
-        made = Prepared(lease, list(lease.command), lease.cwd, {})
+        made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor)
         try:
             if own:
                 made.cwd = made.own_dir = os.path.join(self.facts.work, "tasks", name)
@@ -88,7 +107,7 @@ class Stage:
                 made.script = os.path.join(self.facts.work, "scripts", name + ".sh")
                 _write_script(made.script, lease.shell)
                 made.argv = ["/bin/sh", made.script]
-            made.env = self._environment(lease, made.cwd, gpus, visible)
+            made.own = self._own(lease, made.cwd, gpus)
             if made.own_dir:
                 for path in lease.inputs:
                     made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
@@ -99,15 +118,19 @@ class Stage:
             raise
         return made
 
-    def _environment(self, lease: Lease, cwd: str, gpus: Sequence[int], visible: bool) -> dict[str, str]:
-        if visible:
-            env = self._submitters(lease.env_file)
-        else:
-            env = {k: v for k, v in self.facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
-        env = {k: v for k, v in env.items() if not k.startswith("SHOAL_")}
-        env["PWD"] = cwd
-        env["OMP_NUM_THREADS"] = str(lease.room.cores)
-        env.update(lease.env)
+    def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
+        """Environment and directory of the interpreter that makes calls; what is one task's own is not in it."""
+        seen = self._see(lease.env_file)
+        cwd = lease.cwd if seen is not None and lease.cwd and not lease.own else os.path.join(self.facts.work, "calls")
+        if cwd != lease.cwd:
+            os.makedirs(cwd, mode=0o700, exist_ok=True)
+        own = self._own(lease, cwd, gpus)
+        for name in ("SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT"):
+            del own[name]
+        return {**(self._submitters(seen) if seen else self._poor).values, **own}, cwd
+
+    def _own(self, lease: Lease, cwd: str, gpus: Sequence[int]) -> dict[str, str]:
+        env = {"PWD": cwd, "OMP_NUM_THREADS": str(lease.room.cores), **lease.env}
         which = parse_attempt(lease.attempt)
         env["SHOAL_RUN"] = run_text(which.run)
         env["SHOAL_TASK"] = str(which.task)
@@ -117,24 +140,46 @@ class Stage:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(names[at] if at < len(names) else str(at) for at in gpus)
         return env
 
-    def _submitters(self, path: str) -> dict[str, str]:
-        """The submitter's environment from its file; the last few are kept."""
+    def _submitters(self, found: _Version) -> Environment:
+        """The submitter's environment from its file, without what is ours to say; the last few are kept."""
+        known = self._environments.get(found)
+        if known is not None:
+            return known
+        path = found[0]
         try:
             with open(path, encoding="utf-8") as file:
-                found = os.fstat(file.fileno())
-                key = (path, found.st_mtime_ns, found.st_size)
-                known = self._environments.get(key)
-                if known is not None:
-                    return known
                 env = json.load(file)
         except (OSError, ValueError) as error:
             raise StageError("stage_in", f"cannot read the submitter's environment {path}: {error}") from None
         if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
             raise StageError("stage_in", f"the submitter's environment {path} is not an object of texts")
-        self._environments[key] = env
+        values = {name: value for name, value in env.items() if not name.startswith("SHOAL_")}
+        made = self._environments[found] = Environment(next(self._numbers), values)
         while len(self._environments) > _ENVIRONMENTS_KEPT:
             self._environments.popitem(last=False)
-        return env
+        return made
+
+    def _see(self, path: str) -> Optional[_Version]:
+        """Does this host see the submitter's files? Their environment file is the proof: as it is now, or None."""
+        try:
+            found = _version(path)
+            if self._seen.get(path) == found:
+                return found
+            if not os.access(path, os.R_OK):
+                return None
+            named = _BY_DIGEST.fullmatch(os.path.basename(path))
+            if named is not None:
+                # The same path on another host may be another file: only the bytes that it is named for count.
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                with open(fd, "rb") as file:
+                    if hashlib.sha256(file.read(MAX_BODY)).hexdigest() != named[1]:
+                        return None
+        except OSError:
+            return None
+        if len(self._seen) >= _ENVIRONMENTS_KEPT:
+            self._seen.clear()
+        self._seen[path] = found
+        return found
 
     # --- after
     def collect(self, made: Prepared) -> None:
@@ -198,20 +243,10 @@ class Stage:
             remove_tree(made.own_dir)
 
 
-def _is_visible(lease: Lease) -> bool:
-    """Does this host see the submitter's files? Its environment file is the proof."""
-    if not lease.env_file or not os.access(lease.env_file, os.R_OK):
-        return False
-    named = _BY_DIGEST.fullmatch(os.path.basename(lease.env_file))
-    if named is None:
-        return True
-    # The same path on another host may be another file: only the bytes that it is named for count.
-    try:
-        fd = os.open(lease.env_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            return hashlib.sha256(file.read(MAX_BODY)).hexdigest() == named[1]
-    except OSError:
-        return False
+def _version(path: str) -> _Version:
+    """A file as it is now: another where it was written or replaced since."""
+    found = os.stat(path)
+    return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _check_outputs(names: Sequence[str]) -> None:

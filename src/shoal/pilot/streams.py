@@ -6,7 +6,11 @@ The files are open for appending only, so they may be cut under a process that w
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import stat
+from collections import OrderedDict
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import log_name
@@ -17,6 +21,10 @@ _HALF = (MAX_STREAM - _MARK_ROOM) // 2
 # A running task's file may grow so far beyond the bound: else each small write after the first cut would cost
 # half a stream of copying.
 SLACK = MAX_STREAM // 2
+_BLANK = os.O_TMPFILE | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_MODE = stat.S_IFREG | 0o600
+_LENT = 64  # files without a name at a time: they are kept open, and a process may not open many
+_FOLDERS = 8  # whose files without a name are kept
 
 
 def log_paths(folder: str, attempt: str) -> tuple[str, str]:
@@ -37,10 +45,13 @@ def open_stream(path: str) -> int:
 
 
 class Bound:
-    """One stream file that is kept under its bound. Bytes left out are counted over all cuts."""
+    """One stream file that is kept under its bound. Bytes left out are counted over all cuts.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    While `fd` is open it is what the task writes to; `is_blank`: there is no name for it yet.
+    """
+
+    def __init__(self, path: str, fd: int = -1, is_blank: bool = False) -> None:
+        self.path, self.fd, self.is_blank = path, fd, is_blank
         self._left_out = 0
         self._mark = b""
 
@@ -53,21 +64,58 @@ class Bound:
         """Cut the file if it is over; was it?"""
         # A disk that fails here must not take the guard with it: the file is then longer than promised.
         with contextlib.suppress(OSError):
-            if os.stat(self.path).st_size > MAX_STREAM + slack:
+            if self._size() > MAX_STREAM + slack:
                 self._cut()
                 return True
         return False
 
-    def finish(self) -> None:
-        """Nothing writes any more: cut for the last time, and leave no empty file."""
-        self.look(slack=0)
-        with contextlib.suppress(OSError):
-            if os.stat(self.path).st_size == 0:
+    def name(self) -> None:
+        """Put the file where people look for it, from where on we need not hold it open."""
+        if self.is_blank:
+            self.is_blank = False
+            link = f"{self.path}.{os.getpid()}"
+            with contextlib.suppress(OSError):
+                # One of this name is of an attempt that the server forgot in a crash, and counts no more.
+                os.link(_open_file(self.fd), link, src_dir_fd=self.fd, follow_symlinks=True)
+                os.replace(link, self.path)
+        self.close()
+
+    def settle(self) -> None:
+        """The task has it: where it has a name, we need not hold it open."""
+        if not self.is_blank:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def finish(self) -> bool:
+        """Nothing writes any more: cut for the last time, and leave no empty file; does it hold something?"""
+        try:
+            size = self._size()
+            if size > MAX_STREAM:
+                self._cut()
+            if size > 0:
+                self.name()
+            elif not self.is_blank:
                 os.unlink(self.path)
+        except OSError:
+            size = 1  # whoever looks at it will see
+        self.close()
+        return size > 0
+
+    def _size(self) -> int:
+        return (os.fstat(self.fd) if self.is_blank else os.stat(self.path)).st_size
 
     def _cut(self) -> None:
         """Head, a mark of what is missing, tail. What is written meanwhile may be lost."""
-        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        if self.is_blank:
+            fd = os.open(_open_file(self.fd), flags)
+        else:
+            fd = os.open(self.path, flags | os.O_NOFOLLOW)
         try:
             kept = _HALF + len(self._mark)  # the head, and the mark of the last cut: not the task's bytes
             tail = os.pread(fd, _HALF, max(kept, os.fstat(fd).st_size - _HALF))
@@ -77,6 +125,89 @@ class Bound:
             os.write(fd, self._mark + tail)
         finally:
             os.close(fd)
+
+
+class Blanks:
+    """Stream files without a name, for attempts that are over in a moment: most of those never write anything, and
+    what nobody wrote to serves the next one. Making and deleting two files took a tenth of the time of a command.
+    """
+
+    def __init__(self) -> None:
+        self._free: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()  # by folder: (file, when it changed)
+        self._lent: dict[int, int] = {}
+        self._works = True
+        self._tried = False
+
+    def open(self, path: str) -> Bound:
+        """A file to write to, without a name if that can be; OSError if there is none."""
+        if not self._works or len(self._lent) >= _LENT:
+            return Bound(path, open_stream(path))
+        folder = path.rpartition("/")[0]
+        free = self._free.get(folder)
+        if free:
+            fd, changed = free.pop()
+        else:
+            fd = self._make(folder)
+            if fd < 0:
+                return Bound(path, open_stream(path))
+            changed = os.fstat(fd).st_ctime_ns
+        self._lent[fd] = changed
+        return Bound(path, fd, is_blank=True)
+
+    def finish(self, bound: Bound) -> bool:
+        """As `Bound.finish`; keeps what is as good as new."""
+        changed = self._lent.pop(bound.fd, 0)
+        if bound.is_blank:
+            found = os.fstat(bound.fd)
+            # The clock of the file system is coarse: its word alone does not do.
+            as_new = found.st_size == 0 and found.st_nlink == 0 and found.st_mode == _MODE
+            if as_new and found.st_ctime_ns == changed:
+                # The task may have changed how it is written to: the same open file goes to the next one.
+                fcntl.fcntl(bound.fd, fcntl.F_SETFL, os.O_APPEND)
+                os.lseek(bound.fd, 0, os.SEEK_SET)
+                self._keep(bound.path.rpartition("/")[0], bound.fd, changed)
+                return False
+        return bound.finish()
+
+    def name(self, bound: Bound) -> None:
+        """The attempt goes on: its file gets its name."""
+        self._lent.pop(bound.fd, None)
+        bound.name()
+
+    def _keep(self, folder: str, fd: int, changed: int) -> None:
+        self._free.setdefault(folder, []).append((fd, changed))
+        if len(self._free) > _FOLDERS:
+            for old, _ in self._free.popitem(last=False)[1]:
+                os.close(old)
+
+    def _make(self, folder: str) -> int:
+        for _ in range(3):  # the folder may have to be made, and the first of all is a trial
+            try:
+                fd = os.open(folder, _BLANK, 0o600)
+                if self._tried:
+                    return fd
+                self._try(Bound(os.path.join(folder, f".trial-{os.getpid()}"), fd, is_blank=True))
+            except FileNotFoundError:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                    self._works = False  # this file system has no such files
+            if not self._works:
+                break
+        return -1
+
+    def _try(self, trial: Bound) -> None:
+        """Once: what a task wrote must not be lost because this host forbids to give it a name."""
+        self._tried = True
+        trial.name()
+        try:
+            os.unlink(trial.path)
+        except OSError:
+            self._works = False
+
+
+def _open_file(fd: int) -> str:
+    return f"/proc/self/fd/{fd}"
 
 
 def tail(path: str, limit: int) -> str:

@@ -27,6 +27,7 @@ from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave,
 from shoal.pilot.place import Connected, NoPlace, Place
 from shoal.pilot.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
+from shoal.wire.http1 import READ, Heard, Reading, host_of, request
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 
 log = logging.getLogger(__name__)
@@ -103,15 +104,14 @@ class Line:
         assert connected is not None
         connected.http.sock.settimeout(timeout)
         headers = {
+            "Host": host_of(connected.http.host, connected.http.port),
             **connected.headers,
             "Authorization": f"Bearer {bearer}",
             "Content-Type": "application/json",
             "User-Agent": f"shoal-pilot/{__version__}",
         }
         try:
-            connected.http.request(method, connected.base + path, body or None, headers)
-            response = connected.http.getresponse()
-            data = response.read(MAX_BULK_BODY + 1)
+            answer = self._talk(connected, request(method, connected.base + path, headers, body), method)
         except BaseException as error:
             self._place.forget(connected.url)
             self.drop()
@@ -119,10 +119,17 @@ class Line:
             if connected.generation and isinstance(error, (SSLError, ConnectionError)):
                 raise Unwelcome(error) from None
             raise
-        if len(data) > MAX_BULK_BODY:
+        if not answer.is_kept:
             self.drop()
-            raise http.client.HTTPException("the answer is too long")
-        return Answer(response.status, data, read_after(response.getheader("Retry-After")))
+        return Answer(answer.status, answer.body, read_after(answer.headers.get("retry-after")))
+
+    def _talk(self, connected: Connected, words: bytes, method: str) -> Heard:
+        connected.http.sock.sendall(words)
+        reading = Reading(method, MAX_BULK_BODY)
+        while True:
+            answer = reading.feed(connected.http.sock.recv(READ))
+            if answer is not None:
+                return answer
 
     def _connect(self, timeout: float, certified: bool) -> None:
         kept = self._connected

@@ -22,11 +22,24 @@ def misfit(needs: Needs, room: Room) -> Optional[str]:
     return None
 
 
-def take(room: Room, needs: Needs) -> Room:
-    """The room that is left; it may go below zero where tasks are fetched ahead."""
-    return Room(room.cores - needs.cores, room.memory - needs.memory, room.disk - needs.disk, room.gpus - needs.gpus)
+def how_many(needs: Needs, room: Room) -> int:
+    """How many such tasks fit into this room at once."""
+    pairs = (
+        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
+    )  # fmt: skip
+    return max(0, min(has // wants for wants, has in pairs if wants)) if all(has >= 0 for _, has in pairs) else 0
 
 
-def give(room: Room, needs: Needs) -> Room:
-    """The room when the task has left it."""
-    return Room(room.cores + needs.cores, room.memory + needs.memory, room.disk + needs.disk, room.gpus + needs.gpus)
+def take(room: Room, needs: Needs, count: int = 1) -> Room:
+    """The room that is left beside so many; it may go below zero where tasks are fetched ahead."""
+    return Room(
+        room.cores - count * needs.cores,
+        room.memory - count * needs.memory,
+        room.disk - count * needs.disk,
+        room.gpus - count * needs.gpus,
+    )
+
+
+def give(room: Room, needs: Needs, count: int = 1) -> Room:
+    """The room when they have left it."""
+    return take(room, needs, -count)

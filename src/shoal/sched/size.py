@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from typing import Optional
 
-from shoal.model.limits import MAX_LEASES
-
 AHEAD = 0.5  # seconds of work a pilot may hold beyond what its slots run
 SHORT = 0.5  # mean seconds above which nothing is fetched ahead
+MOST_AHEAD = 1_000  # tasks, however short they are: what an answer brings in a few exchanges
+PIECE = 0.02  # seconds of calls that a runner gets at once: what has begun cannot be taken back
+LEAST_PIECE = 0.002  # seconds of calls that are not worth being shared between slots
+FIRST_PIECE = 4  # calls, while it is not known how long they take
+SLOW = 3.0  # times the mean that a task runs before it gets a second copy, and
+SLOW_LEAST = 2.0  # seconds
 
 
 def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
-    """How many short tasks a pilot may hold beyond its free slots.
+    """How many short tasks a pilot may hold beyond its free slots; `mean` is how long they take on this pilot.
 
-    Never more than half of its share of what is ready, so that at the tail single tasks go to whoever is free.
+    Beside others never more than half of its share of what is ready, so that at the tail single tasks go to whoever is
+    free; what it holds too much when others come is taken back.
     """
     if mean is None or mean > SHORT or slots < 1:
         return 0
-    by_time = int(slots * AHEAD / max(mean, 0.0005))
-    by_share = ready * slots // (2 * max(all_slots, slots))
-    return max(0, min(by_time, by_share, MAX_LEASES))
+    by_time = int(slots * AHEAD / max(mean, 1e-6))
+    by_share = ready * slots // (2 * all_slots) if all_slots > slots else ready
+    return max(0, min(by_time, by_share, MOST_AHEAD))
+
+
+def piece(mean: Optional[float], calls: int, slots: int) -> int:
+    """How many of a chunk's calls a runner gets at once: few at first, then some 20 ms of work, and never so many
+    that another slot of the pilot stands idle beside it for long."""
+    if calls <= 1:
+        return calls
+    share = -(-calls // max(1, slots))
+    if mean is None:
+        return max(1, min(FIRST_PIECE, share))
+    mean = max(mean, 1e-6)
+    return max(1, min(calls, int(PIECE / mean), max(share, int(LEAST_PIECE / mean))))
+
+
+def give_up_share(held: int, slots: int) -> int:
+    """How many of a pilot's attempts that have not begun are taken back for pilots that have nothing to do."""
+    return max(0, (held - slots) // 2)
+
+
+def is_straggler(age: float, mean: Optional[float]) -> bool:
+    """Has a task run for so long that a second copy is worth a slot nobody needs?"""
+    return mean is not None and age > max(SLOW * mean, SLOW_LEAST)

@@ -32,7 +32,8 @@ _STATUS: list[tuple[type[ShoalError], int]] = [
 _CODES = {
     "bad_json": 400, "empty_body": 400, "want_object": 400, "duplicate_key": 400, "not_finite": 400, "number_too_long": 400,
     "too_deep": 400, "bad_utf8": 400, "bad_path": 400, "encoding_refused": 415, "want_json": 415, "unauthorised": 401,
-    "too_slow": 408, "wrong_host": 421, "site_full": 429, "disk_full": 507,
+    "too_slow": 408, "wrong_host": 421, "site_full": 429, "disk_full": 507, "quota": 507, "no_length": 411, "want_bytes": 415,
+    "no_such_range": 416,
 }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def refusal(error: ShoalError) -> web.Response:
     response = answer({"error": {name: redact(text) for name, text in said.items()}}, status_of(error))
     if response.status == 429:
         response.headers["Retry-After"] = str(math.ceil(error.after) if isinstance(error, TooBusy) else 10)
-    if response.status in (401, 408, 413, 415, 421):
+    if response.status in (401, 408, 411, 413, 415, 421):
         response.force_close()  # what is left of the body is not read
     return response
 
@@ -96,10 +97,14 @@ class Call:
             found[name] = _number(known[name], text) if known[name].kind is int else _text(known[name], text)
         return found
 
+    def again(self) -> None:
+        """Look at the caller's token once more, after a body that took long to come."""
+        self.caller = self._again()
+
     async def body(self, kind: type[T]) -> T:
         """The body, decoded and checked."""
         data = await self.raw()
-        self.caller = self._again()  # a token that ended while its body came acts no more [S17]
+        self.again()  # a token that ended while its body came acts no more [S17]
         if kind is Exchange:
             return codec_fast.decode(kind, data)  # thousands a second: the fast decoder, which checks the same types
         if kind is dict:

@@ -13,6 +13,7 @@ from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.limits import (
     MAX_BUCKETS,
     MAX_PEOPLE_WORK,
+    MAX_RATE_CALLS,
     MAX_RATE_ENROL,
     MAX_RATE_PEOPLE,
     MAX_RATE_PILOT,
@@ -21,6 +22,7 @@ from shoal.model.limits import (
 )
 
 UNKNOWN = "unknown"
+CALLS = "calls"  # what an executor asks, twice for each single call
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Rate:
 
 RATES = {
     SUBMIT: Rate(MAX_RATE_PEOPLE, 5 * MAX_RATE_PEOPLE),
+    CALLS: Rate(MAX_RATE_CALLS, MAX_RATE_CALLS),
     SESSION: Rate(MAX_RATE_PILOT, MAX_RATE_PILOT),
     ENROL: Rate(MAX_RATE_ENROL, 5 * MAX_RATE_ENROL),
     UNKNOWN: Rate(MAX_RATE_UNKNOWN, 5 * MAX_RATE_UNKNOWN),  # failed authentications of one address
@@ -90,8 +93,9 @@ class Gate:
         """The event loop was so late just now."""
         self._lag += LAG_WEIGHT * (max(0.0, seconds) - self._lag)
 
-    def admit(self, kind: str, key: str, now: float) -> float:
-        """May a request of this credential come in? 0.0: yes, else the seconds after which it may come again.
+    def admit(self, kind: str, key: str, now: float, pace: str = "") -> float:
+        """May a request of this credential come in? 0.0: yes, else the seconds after which it may come again. `pace`
+        names another rate than that of its kind.
 
         Of kind `unknown` is a failed authentication, its key the address: it is only counted, never in work.
         """
@@ -101,7 +105,7 @@ class Gate:
             return min(LONGEST_RETRY, BUSY_RETRY + self._lag)
         if self._work.get((kind, key), 0) >= MAX_WORK_PER_KEY or (kind == SUBMIT and self._people >= MAX_PEOPLE_WORK):
             return BUSY_RETRY
-        wait = self._buckets[kind].take(key, now)
+        wait = self._buckets[pace or kind].take(key, now)
         if not wait:
             self._work[kind, key] = self._work.get((kind, key), 0) + 1
             self._people += kind == SUBMIT

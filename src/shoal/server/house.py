@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.model.credentials import SESSION
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.layout import PILOT_ZIP
 from shoal.server.access import Access, Caller
+from shoal.server.blobs import Blobs, unknown_blob
 from shoal.server.door import Door
 from shoal.server.gate import Gate
 from shoal.server.metrics import Metrics
 from shoal.server.service import Service
+from shoal.server.uploads import Uploads
 
 if TYPE_CHECKING:
     from shoal.server.tls import Authority
@@ -32,6 +35,8 @@ class House:
     gate: Gate
     metrics: Metrics
     stop: Callable[[], None]
+    blobs: Blobs
+    uploads: Uploads
     authority: Authority | None = None  # None: this server is not reached from other hosts
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or http://127.0.0.1:port
     names: frozenset[str] = frozenset()  # host names that are ours
@@ -79,3 +84,17 @@ class House:
         ours = bool(group) and (caller.manages(group) if to_end else caller.is_admin or caller.group == group)
         if not (mine or ours):
             raise NotFound(f"there is no pilot {name}", code="unknown_pilot", hint="see `shoal pilots`")
+
+    def check_blob(self, caller: Caller, digest: str) -> None:
+        """The same for a blob: to know its digest is not to have it."""
+        if not self.sees_blob(caller, digest):
+            raise unknown_blob(digest)
+
+    def sees_blob(self, caller: Caller, digest: str) -> bool:
+        """Is a blob held by somebody whose things the caller may see; for a pilot, by somebody whom it serves?"""
+        owners = self.blobs.owners(digest)
+        if caller.kind != SESSION:
+            return any(self.access.sees(caller, owner) for owner in owners)
+        state = self.service.engine.state
+        pilot = state.pilots.get(caller.pilot)
+        return pilot is not None and any(state.serves(pilot, owner) for owner in owners)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion10, web
 
+from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_run, parse_target, parse_task
@@ -21,8 +22,10 @@ from shoal.server.call import Call, answer, refusal
 from shoal.server.door import peer_name
 from shoal.server.gate import Gate
 from shoal.server.house import House
+from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
 from shoal.server.on_logs import Logs
+from shoal.server.on_open import OpenRuns
 from shoal.server.on_people import People
 from shoal.server.on_pilots import Pilots
 from shoal.server.on_runs import Runs
@@ -41,7 +44,7 @@ def make_app(house: House) -> web.Application:
     """The application with all routes."""
     parts = {
         "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
-        "server": OnServer(house),
+        "server": OnServer(house), "open": OpenRuns(house), "blobs": OnBlobs(house),
     }  # fmt: skip
     edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
 
@@ -111,7 +114,7 @@ class _Edge:
             raise TooBusy("too many connections with this token", after=2.0, hint="close some")
         if route is None:
             return caller, await handler(request)  # aiohttp's 404 or 405
-        wait = self.house.gate.admit(_kind(caller), _key(caller), self.house.service.clock())
+        wait = self.house.gate.admit(_kind(caller), _key(caller), self.house.service.clock(), route.pace)
         if wait > 0.0:
             raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
         work = _Work(self.house.gate, caller)
@@ -229,6 +232,10 @@ class _Edge:
             house.check_run(call.caller, parse_run(call.word("run")))
         elif rule == "task":
             house.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
+        elif rule == "blob":
+            digest = parse_digest(call.word("digest"))
+            if call.route.method == "GET":
+                house.check_blob(call.caller, digest)
         elif rule == "target":
             text = call.word("target")
             if is_pilot(text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import getpass
 import json
 import logging
@@ -25,9 +26,11 @@ from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
-from shoal.model.layout import DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
+from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
+from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.access import COUNT_FOR, Access
+from shoal.server.blobs import QUOTA, Blobs
 from shoal.server.door import Bounds, Door, raise_file_limit, room_for
 from shoal.server.gate import Gate
 from shoal.server.house import House
@@ -39,6 +42,7 @@ from shoal.server.metrics import Metrics
 from shoal.server.pilot_zip import build_pilot
 from shoal.server.retention import prune
 from shoal.server.service import Service
+from shoal.server.uploads import Uploads
 
 log = logging.getLogger(__name__)
 TICK = 0.2
@@ -47,6 +51,7 @@ PRUNE_EVERY = 3600.0
 KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
 LAG_EVERY = 0.1
 SWITCH = 0.0005
+GARBAGE = (50_000, 20, 100)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -69,6 +74,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         "--pilot", action=argparse.BooleanOptionalAction, default=None, help="keep a pilot on this machine"
     )
     parser.add_argument("--durability", choices=("full", "normal"), default="full")
+    parser.add_argument("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
     parser.add_argument("--timing", default="{}", help="JSON with other times than the defaults, for tests")
     return parser.parse_args(words)
 
@@ -92,6 +98,10 @@ def main() -> int:
     # The event loop gives the interpreter up at each system call; with the default of 5 ms it would then wait that
     # long for a thread that reads or writes rows, each time.
     sys.setswitchinterval(SWITCH)
+    # Thousands of rows and results come and go each second, none of them in cycles: looking through all of them each
+    # time 70,000 were made would stop the server for tens of milliseconds.
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
     umask = os.umask(0o077)
     try:
         return asyncio.run(serve(chosen, umask))
@@ -106,18 +116,22 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     listens = [parse_address(text, "--listen") for text in chosen.listen]
     extra = [parse_address(text, "--address") for text in chosen.address]
     _make_state(state_dir)
-    timing = _timing(chosen.timing)
+    timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
     database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    people = database.people(time.time())
+    people, held = database.people(time.time()), database.blobs()
     service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
     door = Door(Bounds(total=room_for(files)))
-    house = House(
-        service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set
+    blobs = Blobs(
+        state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
+    house = House(
+        service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set,
+        blobs, Uploads(blobs),
+    )  # fmt: skip
     runner = web.AppRunner(
         make_app(house), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
         auto_decompress=False,
@@ -141,6 +155,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         await runner.cleanup()
         door.close()
         house.access.flush(service.clock())
+        blobs.close()
         await service.close()
     return 0
 
@@ -148,7 +163,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
 def _make_state(state_dir: Path) -> None:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (LOGS, ENVIRONMENTS):
+        for folder in (LOGS, ENVIRONMENTS, BLOBS):
             (state_dir / folder).mkdir(mode=0o700, exist_ok=True)
         (state_dir / LOGS / LOG_MARK).write_text("a pilot that can read this writes its logs here\n")
     except OSError as error:
@@ -199,7 +214,7 @@ async def _live(
     house: House, chosen: argparse.Namespace, ended: asyncio.Event, manners: Manners, renew_tokens: Callable[[], None]
 ) -> None:
     """The loops, until the end is asked for."""
-    service = house.service
+    service, release = house.service, house.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
     building = asyncio.ensure_future(build_pilot(house))
     pilot = LocalPilot(service, manners, building) if keep else None
@@ -211,16 +226,18 @@ async def _live(
 
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
-        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES))),
+        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
         _watch_lag(house.gate),
+        house.blobs.live(),
+        house.uploads.live(),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
         tasks.append(asyncio.ensure_future(_look(pilot)))
     if chosen.embedded:
-        tasks.append(asyncio.ensure_future(_end_when_idle(service, chosen.linger, ended)))
+        tasks.append(asyncio.ensure_future(_end_when_idle(house, chosen.linger, ended)))
     waiter = asyncio.ensure_future(ended.wait())
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -255,10 +272,11 @@ async def _look(pilot: LocalPilot) -> None:
         await asyncio.sleep(0.05 if pilot.service.engine.busy else 0.2)
 
 
-async def _end_when_idle(service: Service, linger: float, ended: asyncio.Event) -> None:
+async def _end_when_idle(house: House, linger: float, ended: asyncio.Event) -> None:
+    service = house.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
-        if service.engine.busy:
+        if service.engine.busy or house.uploads.is_busy:
             service.last_request = service.clock()
         elif service.clock() - service.last_request > linger:
             log.info("no work for %.0f s, ending", linger)

@@ -26,6 +26,7 @@ NAMES: dict[str, str] = {
     "shoal_slots": "Cores of all living pilots.",
     "shoal_slots_free": "Cores of living pilots that no task uses.",
     "shoal_commits_total": "Commits to the database since the server started.",
+    "shoal_commit_wait_seconds_total": "Seconds that answers waited for the commit of what they say, added up.",
     "shoal_events_total": "Events written to the journal since the server started.",
     "shoal_connections": "Connections now, by state: open are all, unknown those that showed no good token yet.",
     "shoal_connections_cut_total": "Connections that the server ended, by reason: refused for want of room, or slow.",
@@ -52,6 +53,7 @@ class Facts:
     slots: int = 0
     slots_free: int = 0
     commits: int = 0  # since the start
+    commit_wait: float = 0.0  # seconds that answers waited for commits, since the start
     events: int = 0  # since the start
     connections: Mapping[str, int] = field(default_factory=dict)  # open, unknown -> how many
     cut: Mapping[str, int] = field(default_factory=dict)  # refused, slow -> how many since the start

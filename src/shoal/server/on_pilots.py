@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from aiohttp import web
 
@@ -10,10 +11,10 @@ from shoal.engine.commands import Drain, Enrol
 from shoal.engine.hosts import key_of
 from shoal.engine.pilots import disowned
 from shoal.engine.state import HostKey
-from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT, digest
+from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
-from shoal.model.ids import is_pilot
-from shoal.model.layout import LOG_MARK, LOGS
+from shoal.model.ids import is_pilot, parse_attempt
+from shoal.model.layout import BLOBS, LOG_MARK, LOGS
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer
 from shoal.server.house import House
@@ -53,7 +54,9 @@ class Pilots:
                 self.house.access.spend(command.token, -1)
             raise
         call.request["about"] = f"{registered.pilot} {said.host}"
-        told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK}
+        told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
+            "blob_dir": str(self.service.state_dir / BLOBS),
+        }  # fmt: skip
         if self.house.authority is not None and call.caller.tls and not said.unfit:
             told["certificate"], told["key"] = await asyncio.to_thread(
                 self.house.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
@@ -63,9 +66,6 @@ class Pilots:
     def _enrolment(self, caller: Caller, said: Register) -> Enrol:
         """Under which token's terms a pilot comes in."""
         site = caller.site or "local"
-        if caller.kind == SUBMIT:
-            _check_old(caller, said.protocol)
-            return Enrol(said, caller.owner, site, token=caller.token)
         if caller.kind == ENROL:
             return Enrol(said, caller.owner, site, caller.group, caller.token, caller.max_pilots)
         if said.former is None or said.former.session != caller.secret:
@@ -101,9 +101,23 @@ class Pilots:
             raise BadInput("the path names another pilot", code="range", field="pilot")
         self._check_speaker(call, said)
         call.rest()
+        self._claim_results(said)
         reply = await self.service.exchange(said)
         self.house.metrics.exchanged()
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
+
+    def _claim_results(self, said: Exchange) -> None:
+        """Large results are blobs, which their run holds from here on."""
+        named: dict[int, list[str]] = {}
+        results = [(batch.attempt, text) for batch in said.batches for text in batch.result]
+        for attempt, text in (*results, *((report.attempt, report.result) for report in said.reports)):
+            if text.startswith("sha256:"):
+                named.setdefault(parse_attempt(attempt).run, []).append(text)
+        for number, digests in named.items():
+            run = self.service.engine.state.runs.get(number)
+            with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
+                if run is not None:
+                    self.house.blobs.claim(run.owner, number, digests)
 
     def _is_made_up(self, caller: Caller) -> bool:
         """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""
@@ -113,19 +127,11 @@ class Pilots:
         return all(gone.session != mine for gone in self.service.engine.state.gone.values())
 
     def _check_speaker(self, call: Call, said: Exchange) -> None:
-        """A session speaks for its own pilot; a pilot of the protocol before this one shows the token it came in with,
-        which counts on this machine only: over TLS it would go around the pilot's certificate [S3]."""
+        """A session speaks for its own pilot."""
         state, caller = self.service.engine.state, call.caller
         pilot = state.pilots.get(said.pilot)
-        if caller.kind == SESSION:
-            if said.session != caller.secret or (caller.pilot and caller.pilot != said.pilot):
-                raise unauthorised()
-        elif caller.tls:
+        if said.session != caller.secret or (caller.pilot and caller.pilot != said.pilot):
             raise unauthorised()
-        else:
-            _check_old(caller, said.protocol)
-            if pilot is not None and pilot.token not in ("", caller.token):
-                raise disowned()
         gone = state.gone.get(said.pilot)
         if pilot is None and gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
             raise unauthorised()
@@ -191,9 +197,3 @@ class Pilots:
         except NotFound:
             return False
         return True
-
-
-def _check_old(caller: Caller, protocol: int) -> None:
-    """Pilots of protocol 1 had no sessions in their headers, and on this machine only the administrator's token."""
-    if protocol >= PROTOCOL or not (caller.kind == ENROL or caller.is_admin):
-        raise Refused(f"not with a token of kind {caller.kind}", code="forbidden", hint="use session")

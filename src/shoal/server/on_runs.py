@@ -33,7 +33,7 @@ class Runs:
         """Accept a run."""
         said = await call.body(dict)
         self.service.last_request = self.service.clock()
-        done = await submit(self.service, call.caller.owner, said)
+        done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim)
         call.request["about"] = done["run"]
         return answer(done)
 

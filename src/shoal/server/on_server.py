@@ -72,7 +72,7 @@ class OnServer:
         asked = await call.body(PruneRequest)
         age = parse_duration(KEEP_SECONDS if asked.older_than is None else asked.older_than, "older_than")
         keep = parse_size(KEEP_BYTES if asked.keep is None else asked.keep, "keep")
-        return answer(await prune(self.house.service, age, keep))
+        return answer(await prune(self.house.service, age, keep, self.house.blobs.release))
 
     async def metrics(self, call: Call) -> web.Response:
         """For Prometheus; written on a thread of its own, since many series take a while."""
@@ -97,13 +97,14 @@ def collect(house: House) -> Facts:
         pilots[pilot.state.value] = pilots.get(pilot.state.value, 0) + 1
     return Facts(
         tasks_finished=dict(state.finished),
-        tasks_live=sum(len(p.live) for p in state.pilots.values()),
+        tasks_live=sum(p.held for p in state.pilots.values()),
         tasks_ready=sum(len(array.todo) for run in state.runs.values() for array in run.arrays if not array.waiting),
         runs_open=sum(1 for run in state.runs.values() if run.finished is None),
         pilots=pilots,
         slots=sum(p.room.cores for p in state.pilots.values()),
         slots_free=sum(max(0, p.free.cores) for p in state.pilots.values()),
         commits=writer.commits,
+        commit_wait=house.service.commit_wait,
         events=state.next_seq - 1,
         connections={"open": counts.open, "unknown": counts.unknown},
         cut={"refused": counts.refused, "slow": counts.slow},

@@ -20,10 +20,12 @@ _PLAIN: dict[Any, dict[str, Any]] = {
     NoneType: {"type": "null"},
     Any: {},
 }
+_BINARY = {"type": "string", "format": "binary"}
 _STATUS = {
     "400": "malformed", "401": "no good token", "403": "not with this token", "404": "no such thing, or not yours",
-    "405": "not this method", "408": "too slow", "409": "not now", "410": "no longer kept", "413": "too large",
-    "415": "not JSON", "421": "another host", "422": "a wrong value", "429": "too much, see Retry-After", "507": "disk full",
+    "405": "not this method", "408": "too slow", "409": "not now", "410": "no longer kept", "411": "no length",
+    "413": "too large", "415": "not JSON", "416": "no such range", "421": "another host", "422": "a wrong value",
+    "429": "too much, see Retry-After", "507": "disk full",
 }  # fmt: skip
 
 
@@ -72,6 +74,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     }
     if route.rule == "public":
         found["security"] = []
+    if route.takes:
+        found["requestBody"] = {"required": True, "content": {route.takes: {"schema": _BINARY}}}
     if route.body is not None:
         found["requestBody"] = {"required": True, "content": _json(_schema(route.body, schemas))}
     return found

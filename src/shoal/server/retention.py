@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from shoal.db.retention import drop_logs, runs_over
 from shoal.server.service import Service
 
 
-async def prune(service: Service, older_than: float, budget: int) -> dict[str, int]:
-    """Delete events and logs older than so many seconds, then the oldest ones over the budget."""
+async def prune(service: Service, older_than: float, budget: int, release: Callable[[int], int]) -> dict[str, int]:
+    """Delete events and logs older than so many seconds, then the oldest ones over the budget; old runs hold no blobs."""
     before, events, freed, after_run, more = service.clock() - older_than, 0, 0, 0, True
     while more:
         done: Any = await service.writer.ask(lambda db, a=after_run: db.prune(before, budget, after_run=a))  # type: ignore[misc]  # bound now
         events, more = events + done.events, done.more
         for run in done.runs:
             freed += await _drop(service, run)
+            if run not in service.engine.state.runs:
+                release(run)
             after_run = run
     for run in await service.look(lambda reader: runs_over(reader, service.state_dir, budget), patient=True):
         freed += await _drop(service, run)

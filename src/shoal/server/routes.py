@@ -5,6 +5,7 @@
 public   nobody needs a token
 caller   about the caller themself
 run, task, target   the path names something: it must be the caller's (or their group's, for a manager), else 404
+blob     the path names bytes: to be read, somebody whom the caller may see must hold them, else 404; to be put, they are sent
 targets  the body names such things, all of which must be so
 listing  shows what the caller may see and nothing else
 pilot    a pilot speaks for itself
@@ -18,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
-from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_WAIT
+from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_RESULTS, MAX_WAIT
 from shoal.wire.messages import Exchange, Register
 from shoal.wire.requests import (
+    AdditionBody,
     DrainRequest,
     NewGroup,
     NewToken,
@@ -34,7 +36,7 @@ from shoal.wire.requests import (
     Targets,
 )
 
-RULES = ("public", "caller", "run", "task", "target", "targets", "listing", "pilot", "admin")
+RULES = ("public", "caller", "run", "task", "target", "blob", "targets", "listing", "pilot", "admin")
 MAX_NUMBER = 10**18
 
 
@@ -65,13 +67,24 @@ class Route:
     body: type | None = None
     most: int = MAX_BODY
     acts: bool = False  # written to the audit one by one
+    pace: str = ""  # another rate than that of the token's kind
     text: str = ""  # the media type of an answer that is not JSON
+    takes: str = ""  # the media type of a body that is not JSON
 
 
 _LIMIT = Query("limit", int, MAX_PAGE, 1, MAX_PAGE)
 _AFTER = Query("after", int, 0)
-_PILOTS = (SESSION, ENROL, SUBMIT)  # the last for pilots of protocol 1 on the server's own machine
 _ALL = (SUBMIT, ENROL, SESSION)
+_HOLDERS = (SUBMIT, SESSION)  # who may have blobs
+_BLOB, _BYTES = "/v1/blobs/{digest}", "application/octet-stream"
+_FOR_RUN = Query("run")  # a pilot that serves several people says for whose run it puts
+_BLOBS = (
+    Route("PUT", _BLOB, "blobs.put", "Put bytes under their digest, whole or (Content-Range) from where an upload broke off.",
+          "BlobPut", _HOLDERS, "submit", "blob", (_FOR_RUN,), most=MAX_BLOB, takes=_BYTES),
+    Route("HEAD", _BLOB, "blobs.head", "Is a blob here? If not, X-Shoal-Offset says how much of an upload is.",
+          "", _HOLDERS, rule="blob", query=(_FOR_RUN,), text=_BYTES),
+    Route("GET", _BLOB, "blobs.get", "The bytes of a blob; Range is honoured.", "", _HOLDERS, rule="blob", text=_BYTES),
+)  # fmt: skip
 
 ROUTES: tuple[Route, ...] = (
     # --- runs and tasks
@@ -102,6 +115,39 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route("GET", "/v1/runs/{run}", "runs.run", "One run with its arrays, spans and counts.", "OneRun", rule="run"),
+    Route(
+        "POST",
+        "/v1/runs/{run}/tasks",
+        "open.add",
+        "Add tasks to an open run.",
+        "Added",
+        scope="submit",
+        rule="run",
+        body=AdditionBody,
+        most=MAX_BULK_BODY,
+        pace="calls",
+    ),
+    Route(
+        "POST",
+        "/v1/runs/{run}/close",
+        "open.close",
+        "Nothing more is added to a run.",
+        "ClosedRun",
+        scope="submit",
+        rule="run",
+        body=Nothing,
+        acts=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs/{run}/results",
+        "open.results",
+        "Tasks of a run that became final, in the order of the journal.",
+        "ResultsPage",
+        rule="run",
+        query=(_AFTER, Query("limit", int, MAX_RESULTS, 1, MAX_RESULTS), Query("wait", int, 0, 0, MAX_WAIT)),
+        pace="calls",
+    ),
     Route(
         "GET",
         "/v1/runs/{run}/tasks",
@@ -175,6 +221,7 @@ ROUTES: tuple[Route, ...] = (
             Query("wait", int, 0, 0, 3600),
         ),
     ),
+    *_BLOBS,
     # --- pilots and hosts
     Route(
         "GET", "/v1/pilots", "pilots.list_pilots", "Pilots, newest first.", "PilotsPage", query=(Query("state"), _LIMIT)
@@ -197,7 +244,7 @@ ROUTES: tuple[Route, ...] = (
         "pilots.enrol",
         "A pilot registers.",
         "Registered",
-        kinds=_PILOTS,
+        kinds=(SESSION, ENROL),
         scope="",
         rule="pilot",
         body=Register,
@@ -209,7 +256,7 @@ ROUTES: tuple[Route, ...] = (
         "pilots.exchange",
         "A pilot's exchange.",
         "Reply",
-        kinds=_PILOTS,
+        kinds=(SESSION,),
         scope="",
         rule="pilot",
         body=Exchange,

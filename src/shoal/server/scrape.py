@@ -40,6 +40,7 @@ def _counters(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
     yield _labelled(CounterMetricFamily, "shoal_refused", "code", dict(metrics.refusals))
     yield _labelled(CounterMetricFamily, "shoal_tasks_finished", "state", facts.tasks_finished)
     yield CounterMetricFamily("shoal_commits", "", value=facts.commits)
+    yield CounterMetricFamily("shoal_commit_wait_seconds", "", value=facts.commit_wait)
     yield CounterMetricFamily("shoal_events", "", value=facts.events)
     yield _labelled(CounterMetricFamily, "shoal_connections_cut", "why", facts.cut)
 

@@ -23,6 +23,7 @@ from shoal.model.ids import parse_attempt
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
+from shoal.server.results import Results
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
 
@@ -48,7 +49,7 @@ class Service:
 
     def __init__(self, database: Database, state_dir: Path, timing: Timing, mode: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self.state_dir, self.timing, self.mode = state_dir, timing, mode
+        self.state_dir, self.timing, self.mode, self.durability = state_dir, timing, mode, database.durability
         self.clock = ServerClock()
         self.started = self.clock()
         database.raise_incarnation(self.started)
@@ -63,6 +64,8 @@ class Service:
         self._news: asyncio.Event = asyncio.Event()
         self.last_request = self.started
         self.retrying = asyncio.Lock()  # one at a time: each reads rows and then acts on them
+        self.results = Results()
+        self.commit_wait = 0.0  # seconds that answers waited for the disk
         self.writer.start()
         self._perform(self.engine.started(self.started))
 
@@ -121,14 +124,20 @@ class Service:
         """Changes to the writer first; answers that need not be durable go at once, the others after the commit."""
         durable = [answer for answer in outcome.answers if answer.durable]
 
+        finals, since = outcome.finals, self.loop.time()
+
         def after() -> None:
+            if durable or then is not None:
+                self.commit_wait += self.loop.time() - since
+            if finals:
+                self.results.add(finals)
             for answer in durable:
                 self._hand_out(answer)
             if then is not None:
                 then()
 
         if outcome.changes or durable or then is not None:
-            self.writer.put(outcome.changes, after if durable or then is not None else None)
+            self.writer.put(outcome.changes, after if durable or finals or then is not None else None)
         for answer in outcome.answers:
             if not answer.durable:
                 self._hand_out(answer)
@@ -145,7 +154,7 @@ class Service:
             return  # a stranger, or an exchange that came before: later pieces may be here already
         for tail in exchange.tails:
             attempt = parse_attempt(tail.attempt)
-            if tail.stream in SUFFIX and (attempt in pilot.live or tail.attempt in pilot.ended):
+            if tail.stream in SUFFIX and (pilot.holds(attempt) or pilot.ended_lately(attempt)):
                 name = log_name(attempt.run, attempt.element, attempt.number, tail.stream)
                 try:
                     keep_tail(self.state_dir / LOGS / name, tail.text, tail.offset)
@@ -203,7 +212,8 @@ class Service:
             "open_runs": sum(1 for run in state.runs.values() if run.finished is None),
             "pilots": len(state.pilots),
             "slots": sum(p.room.cores for p in state.pilots.values()),
-            "live": sum(len(p.live) for p in state.pilots.values()),
+            "live": sum(p.held for p in state.pilots.values()),
+            "durability": self.durability,
             "commits": self.writer.commits,
             "last_seq": state.next_seq - 1,
             "trouble": self.writer.trouble or state.trouble,

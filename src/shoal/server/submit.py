@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,18 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
-async def submit(service: Service, owner: str, body: Mapping[str, Any]) -> dict[str, Any]:
+async def submit(
+    service: Service, owner: str, body: Mapping[str, Any], claim: Callable[[str, int, list[str]], None]
+) -> dict[str, Any]:
     """Accept a run of an owner; the answer comes after the commit."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
     submission = parse_submission(said)
-    if service.writer.trouble:
-        raise Refused(service.writer.trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+    check_space(service)
+    claimed = blobs_of(submission)
+    if claimed:
+        claim(owner, 0, claimed)
     digest = hashlib.sha256(canonical(said).encode()).hexdigest()
     signature = sign(submission)
     reused: Reused = ()
@@ -53,11 +57,32 @@ async def submit(service: Service, owner: str, body: Mapping[str, Any]) -> dict[
         except OSError as error:
             hint = "free some space: accepted work goes on meanwhile"
             raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
+    if submission.open:
+        service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
     answer = await service.command(
         Submit(submission, owner, digest, signature, reused, env_file),
         lambda result: service.tell(Accept(parse_run(result["run"]))),
     )
+    number = parse_run(answer["run"])
+    if claimed:
+        claim(owner, number, claimed)
     return {**answer, "reruns": reruns}
+
+
+def check_space(service: Service) -> None:
+    """Nothing new is accepted while what was accepted cannot be written."""
+    if service.writer.trouble:
+        raise Refused(service.writer.trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+
+
+def blobs_of(submission: Submission) -> list[str]:
+    """The blobs that a submission names."""
+    found: dict[str, None] = {}
+    for spec in submission.specs:
+        for text in (spec.function, spec.initializer, *spec.calls):
+            if text.startswith("sha256:"):
+                found[text] = None
+    return list(found)
 
 
 def _env_file(value: Any, said: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from shoal.pilot.agent import Agent
 from shoal.pilot.moves import (
     Answered,
     Begin,
+    Called,
     Contact,
     Disowned,
     Ended,
@@ -33,7 +34,8 @@ from shoal.pilot.moves import (
     Stop,
     Tick,
 )
-from shoal.wire.messages import Exchange, Lease, Registered, Reply, Report, Room
+from shoal.wire.chunk import part
+from shoal.wire.messages import Batch, Exchange, Lease, Registered, Reply, Report, Room
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
@@ -46,9 +48,10 @@ class Payload:
     """A pretended process."""
 
     lease: Lease
-    ends: float
     started: float
     dead: bool = False
+    piece: Lease | None = None  # it is a call: of this piece,
+    at: int = 0  # at this place
 
 
 class Host:
@@ -87,6 +90,8 @@ class Host:
             self.world.join(self, action)
         elif isinstance(action, Send):
             self.world.send(self, action.exchange)
+        elif isinstance(action, Begin) and action.lease.function:
+            self._call(action.lease, 0)
         elif isinstance(action, Begin):
             self._begin(action.lease)
         elif isinstance(action, Stop):
@@ -115,15 +120,24 @@ class Host:
 
     # --- payloads
     def _begin(self, lease: Lease) -> None:
-        attempt = parse_attempt(lease.attempt)
-        duration, fails = self.world.script(attempt)
-        now = self.world.clock.now
-        self.payloads[lease.attempt] = Payload(lease, now + duration, now)
-        self.world.ledger.began(lease, self.name)
+        self._run(Payload(lease, self.world.clock.now))
         self.world.clock.after(0.002, lambda: self.see(Started(lease.attempt)))
-        self.world.clock.after(duration, lambda: self._finish(lease.attempt, "failed" if fails else "succeeded"))
         if lease.rerun == "exclusive":
             self._guard(lease.attempt)
+
+    def _call(self, piece: Lease, at: int) -> None:
+        """A runner makes the calls of a piece one after another."""
+        if self.host_frozen:
+            self._later.append(lambda: self._call(piece, at))
+        elif self.alive:
+            self._run(Payload(part(piece, at, at + 1), self.world.clock.now, piece=piece, at=at))
+
+    def _run(self, payload: Payload) -> None:
+        attempt = payload.lease.attempt
+        duration, fails = self.world.script(parse_attempt(attempt))
+        self.payloads[attempt] = payload
+        self.world.ledger.began(payload.lease, self.name)
+        self.world.clock.after(duration, lambda: self._finish(attempt, "failed" if fails else "succeeded"))
 
     def _guard(self, attempt: str) -> None:
         """The guard process: looks again whenever the contact may have run out."""
@@ -165,7 +179,21 @@ class Host:
                 self.world.tally.note("task_failure")
                 self.world.ledger.failed(attempt)
             report = Report(attempt, "failed", "task_error", how, exit_code=code, started=started, duration=length)
-        self.see(Ended(report))
+        if payload.piece is None:
+            self.see(Ended(report))
+        else:
+            self._tell_call(payload, payload.piece, report)
+
+    def _tell_call(self, payload: Payload, piece: Lease, report: Report) -> None:
+        """What a runner tells of a call. One that was ended took its runner along: the rest of the piece never began."""
+        last = payload.at + 1 == piece.count
+        stopped = report.message in ("stopped", "killed")
+        batch = None
+        if report.outcome == "succeeded":
+            batch = Batch(report.attempt, 1, [payload.started], [report.duration], result=["gAU="])
+        self.see(Called(piece.attempt, batch, () if batch is not None else (report,), last or stopped))
+        if not last and not stopped:
+            self._call(piece, payload.at + 1)
 
     # --- faults
     def die(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, Outcome, TaskRow
+from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, TaskRow
 from shoal.engine.commands import Command, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.model.errors import ShoalError
@@ -63,7 +63,8 @@ class Hub:
     @property
     def uncommitted_leases(self) -> int:
         """Leases among them that are already out."""
-        return sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
+        singles = sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
+        return singles + sum(1 for change in self._pending if isinstance(change, ChunkRow))
 
     def ask(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
         """A client's or a registering pilot's request; answered after the commit."""

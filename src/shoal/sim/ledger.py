@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Change, SpanDrop, SpanRow, TaskRow
+from shoal.engine.changes import Change, SpanDrop, SpanRow, Successes, TaskRow
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
@@ -44,7 +44,12 @@ class Ledger:
     def committed(self, changes: list[Change]) -> None:
         """A transaction is safe."""
         for change in changes:
-            if isinstance(change, TaskRow):
+            if isinstance(change, Successes):
+                for row in change.rows():
+                    self._row(row)
+                for event in change.events():
+                    self._event(event)
+            elif isinstance(change, TaskRow):
                 self._row(change)
             elif isinstance(change, SpanRow):
                 for element in range(change.low, change.high):

@@ -1,4 +1,4 @@
-"""Work for false worlds: singles, arrays, chains, fans, every re-run class, retries, limits."""
+"""Work for false worlds: singles, arrays, calls of functions, chains, fans, every re-run class, retries, limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ def draw_submissions(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
 
 
 def _draw(rng: Random) -> list[dict[str, Any]]:
-    kind = rng.choice(["array", "array", "mixed", "chain", "fan"])
+    kind = rng.choice(["array", "array", "calls", "mixed", "chain", "fan"])
     base: dict[str, Any] = {"command": ["payload"], "retries": rng.choice([0, 0, 1, 3])}
     if kind == "array":
         limit = rng.choice(["", "%2"])
         return [{**base, "array": f"1-{rng.randint(3, 25)}{limit}"}]
+    if kind == "calls":
+        return [{"function": "gAU=", "calls": ["gAU="] * rng.randint(3, 60), "retries": base["retries"]}]
     if kind == "mixed":
         classes = [rng.choice(["safe", "exclusive", "never"]) for _ in range(rng.randint(2, 8))]
         return [

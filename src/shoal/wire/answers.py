@@ -47,6 +47,45 @@ class Submitted:
 
 
 @dataclass(frozen=True)
+class Added:
+    """Tasks were added to an open run, or had been."""
+
+    run: str
+    first: int
+    tasks: int
+    again: bool
+
+
+@dataclass(frozen=True)
+class ClosedRun:
+    """Nothing more is added to a run."""
+
+    run: str
+    finished: bool
+
+
+@dataclass(frozen=True)
+class ResultsPage:
+    """Tasks that became final: element, state, result, cause, message, attempt, last line, bytes of stdout and of
+    stderr; and ranges of those that never ran: low, high (not in it), state, cause, message."""
+
+    results: list[list[Any]]
+    closed: list[list[Any]]
+    last: int
+    finished: bool
+
+
+@dataclass(frozen=True)
+class BlobPut:
+    """How much of a blob is here; `whole`: all of it, and the caller holds it."""
+
+    digest: str
+    size: int
+    offset: int
+    whole: bool
+
+
+@dataclass(frozen=True)
 class RunsPage:
     """Runs, newest first."""
 

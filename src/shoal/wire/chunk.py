@@ -24,6 +24,12 @@ def shift(attempt: AttemptId, by: int) -> AttemptId:
     return AttemptId(attempt.run, attempt.element + by, attempt.number, attempt.incarnation)
 
 
+def names(lease: Lease) -> list[str]:
+    """The attempts of a lease."""
+    first = parse_attempt(lease.attempt)
+    return [str(shift(first, at)) for at in range(lease.count)]
+
+
 def part(lease: Lease, low: int, high: int) -> Lease:
     """Elements low .. high - 1 of a lease, counted from 0."""
     if low == 0 and high == lease.count:
@@ -35,6 +41,18 @@ def part(lease: Lease, low: int, high: int) -> Lease:
         params=lease.params[low:high],
         calls=lease.calls[low:high],
     )
+
+
+def follows(lease: Lease, other: Lease) -> bool:
+    """Does another lease of calls begin where this one ends, in the same array?"""
+    if shift(parse_attempt(lease.attempt), lease.count) != parse_attempt(other.attempt):
+        return False
+    return replace(other, attempt=lease.attempt, count=lease.count, calls=lease.calls) == lease
+
+
+def joined(lease: Lease, other: Lease) -> Lease:
+    """Two leases of calls, of which the second follows the first, as one."""
+    return replace(lease, count=lease.count + other.count, calls=lease.calls + other.calls)
 
 
 def single(lease: Lease, at: int = 0) -> Lease:

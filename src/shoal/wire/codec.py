@@ -27,10 +27,17 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 def encode(message: Any) -> bytes:
     """A dataclass (or plain JSON data) as compact UTF-8 JSON."""
-    data = (
-        dataclasses.asdict(message) if dataclasses.is_dataclass(message) and not isinstance(message, type) else message
+    return json.dumps(_plain(message), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(
+        "utf-8", "replace"
     )
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """A dataclass as a mapping; lists of plain values stay as they are, which `dataclasses.asdict` would copy."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value] if value and dataclasses.is_dataclass(value[0]) else value
+    fields = getattr(value, "__dataclass_fields__", None)
+    return value if fields is None else {name: _plain(getattr(value, name)) for name in fields}
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -138,6 +145,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise BadInput("expected a list", code="wrong_type", field=where)
         (inner,) = get_args(hint)
+        check = _CHECKS.get(inner)
+        if check is not None and inner is not float and all(map(check, value)):
+            return value
         return [_value(inner, item, f"{where}[{at}]") for at, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):

@@ -13,7 +13,14 @@ SINCE: dict[str, dict[str, int]] = {
     "Verdict": {"count": 3},
     "Lease": {"count": 3, "params": 3, "seed": 3, "function": 3, "calls": 3, "initializer": 3, "python": 3},
 }
-ORDERS: dict[str, int] = {"cancel": 1, "drain": 1, "signal": 2, "tail": 2, "renew": 2, "take_back": 3}  # kind -> protocol
+ORDERS: dict[str, int] = {
+    "cancel": 1,
+    "drain": 1,
+    "signal": 2,
+    "tail": 2,
+    "renew": 2,
+    "take_back": 3,
+}  # kind -> protocol
 TagValue = Union[str, int, float, bool]
 ParamValue = Union[str, int, float, bool]
 

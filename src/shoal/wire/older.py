@@ -1,4 +1,5 @@
-"""Answers for pilots that speak the protocol before this one [contract 8]: what they do not know is left out."""
+"""Answers for pilots that speak the protocol before this one [contract 8]: what they do not know is left out, and
+leases of many are taken apart."""
 
 from __future__ import annotations
 
@@ -6,18 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Union
 
+from shoal.wire.chunk import single
 from shoal.wire.messages import ORDERS, PROTOCOL, SINCE, Reply
 
 
 def for_protocol(kind: str, message: Union[Mapping[str, Any], Reply], protocol: int) -> dict[str, Any]:
-    """A Registered (as a mapping) or a Reply as this protocol has it."""
+    """A Registered (as a mapping) or a Reply as an older protocol has it."""
     said = asdict(message) if isinstance(message, Reply) else dict(message)
     if protocol >= PROTOCOL:
         return said
-    if kind == "Reply":
+    if isinstance(message, Reply):
         said["orders"] = [
             _without("Order", order, protocol) for order in said["orders"] if ORDERS[order["kind"]] <= protocol
         ]
+        singles = [single(lease, at) for lease in message.leases for at in range(lease.count)]
+        said["leases"] = [_without("Lease", asdict(lease), protocol) for lease in singles]
+        said["verdicts"] = [_without("Verdict", verdict, protocol) for verdict in said["verdicts"]]
     return _without(kind, said, protocol)
 
 

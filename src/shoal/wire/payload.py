@@ -49,7 +49,8 @@ def container(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[By
     head = MAGIC + b"".join(_COUNT.pack(number) for number in (len(sizes), *sizes))
     parts: list[Bytes] = [head]
     at = len(head)
-    for part in (pickled, *views):
+    whole: list[Bytes] = [pickled, *views]
+    for part in whole:
         gap = -at % ALIGN
         parts += [b"\0" * gap, part]
         at += gap + len(part)

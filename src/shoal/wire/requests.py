@@ -132,6 +132,10 @@ class TaskTable:
     params: Union[dict[str, Any], list[dict[str, Any]], None] = None
     array: Optional[str] = None
     after: list[str] = field(default_factory=list)
+    function: Optional[str] = None
+    calls: Optional[list[str]] = None
+    initializer: Optional[str] = None
+    python: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,15 @@ class SubmissionBody:
     seed: Optional[int] = None
     key: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    open: bool = False
     environment: Optional[dict[str, str]] = None
     environment_file: Optional[str] = None
     resume: Optional[dict[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class AdditionBody:
+    """Tasks for an open run; `first` is the element that the first of them becomes."""
+
+    first: int
+    tasks: list[TaskTable]

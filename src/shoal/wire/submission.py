@@ -62,6 +62,16 @@ def parse_submission(data: Any) -> Submission:
     )
 
 
+def parse_addition(data: Any) -> tuple[int, Submission]:
+    """Tasks for an open run, checked, and the element that they begin with."""
+    if not isinstance(data, Mapping):
+        raise BadInput("expected an object", code="want_object")
+    unknown = [key for key in data if key not in ("first", "tasks")]
+    if unknown:
+        raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint="known: first, tasks")
+    return whole(1, MAX_ELEMENTS)(data.get("first"), "first"), parse_submission({"tasks": data.get("tasks")})
+
+
 def _parse_specs(tasks: list[Any]) -> list[Spec]:
     specs: list[Spec] = []
     wrong: list[tuple[int, BadInput]] = []

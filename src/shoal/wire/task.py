@@ -34,6 +34,8 @@ from shoal.wire.payload import MAX_TEXT, is_digest
 # Fields of the contract whose capability is not built yet: refused in words, never silently ignored.
 LATER = ("setup", "require", "rank", "deadline", "container", "licences", "checkpoint")
 MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
+# What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
+FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
@@ -106,13 +108,16 @@ def _env(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > MAX_ENV_ITEMS:
         raise BadInput(f"expected at most {MAX_ENV_ITEMS} names with texts", code="wrong_type", field="env")
     for name, text in value.items():
-        if not _ENV_NAME.fullmatch(name) or name in _ENV_RESERVED or name.startswith("SHOAL_"):
-            raise BadInput(
-                f"{echo(name)!r} cannot be set", code="bad_env_name", field="env",
-                hint="letters, digits and _; not SHOAL_*, LD_PRELOAD, LD_AUDIT",
-            )  # fmt: skip
+        ours = name.startswith("SHOAL_") and name not in FUNCTION_ENV
+        if not _ENV_NAME.fullmatch(name) or name in _ENV_RESERVED or ours:
+            raise _bad_env(name)
         short_text(text, f"env.{echo(name)}", MAX_ENV_BYTES)
     return dict(value)
+
+
+def _bad_env(name: str) -> BadInput:
+    hint = "letters, digits and _; not SHOAL_*, LD_PRELOAD, LD_AUDIT"
+    return BadInput(f"{echo(name)!r} cannot be set", code="bad_env_name", field="env", hint=hint)
 
 
 def whole(low: int, high: int) -> Callable[[Any, str], int]:
@@ -286,6 +291,8 @@ def parse_spec(data: Any) -> Spec:
         raise BadInput(f"{ways[0]} and {ways[1]} together", code="required", field=ways[1], hint="give one of them")
     if "function" in got:
         _check_function(got)
+    elif ours := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
+        raise _bad_env(ours)
     elif "calls" in got or "initializer" in got or "python" in got:
         raise BadInput("only a function has calls, initializer and python", code="required", field="function")
     elif not ways:

@@ -207,9 +207,13 @@ def test_nobody_listening_is_unreachable() -> None:
 
 def test_ctrl_c_in_the_middle_of_an_answer_leaves_a_usable_client(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted:
-        closed = False
+        closed, host, port = False, "127.0.0.1", 80
 
-        def request(self, *_: object) -> None:
+        @property
+        def sock(self) -> Interrupted:
+            return self
+
+        def sendall(self, _: bytes) -> None:
             raise KeyboardInterrupt
 
         def close(self) -> None:

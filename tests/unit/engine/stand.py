@@ -6,19 +6,22 @@ import hashlib
 import json
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, Outcome, TaskRow
+from shoal.engine.changes import Answer, Change, Outcome, Successes, TaskRow
 from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
 from shoal.engine.engine import Engine
-from shoal.engine.records import Task
+from shoal.engine.records import Attempt, Task
 from shoal.engine.why import Reason
 from shoal.model.event import Event
 from shoal.model.ids import TaskId
+from shoal.model.states import TaskState
 from shoal.model.timing import Timing
+from shoal.wire.chunk import single
 from shoal.wire.messages import (
     PROTOCOL,
     Exchange,
@@ -62,7 +65,11 @@ class Stand:
     def _take(self, outcome: Outcome) -> Outcome:
         self.last = outcome
         self.pending += outcome.changes
-        self.journal += [change for change in outcome.changes if isinstance(change, Event)]
+        for change in outcome.changes:
+            if isinstance(change, Event):
+                self.journal.append(change)
+            elif isinstance(change, Successes):
+                self.journal += change.events()
         self.answers += outcome.answers
         return outcome
 
@@ -84,6 +91,7 @@ class Stand:
     def crash(self) -> None:
         """Die with what is not committed, and start again."""
         lost = {change.seq for change in self.pending if isinstance(change, Event)}
+        lost |= {event.seq for change in self.pending if isinstance(change, Successes) for event in change.events()}
         self.journal = [event for event in self.journal if event.seq not in lost]
         self.pending = []
         self.engine = self._start()
@@ -149,7 +157,11 @@ class Stand:
         """A task that is in memory."""
         array = self.engine.state.runs[run].array_of(element)
         assert array is not None
-        return array.tasks[element]
+        chunk = array.chunk_of(element)
+        if chunk is None:
+            return array.tasks[element]
+        attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
+        return Task(array, element, TaskState.LEASED, chunk.number, live={attempt.id: attempt})
 
     def state(self, run: int, element: int = 1) -> str:
         """A task's state, wherever it rests; a final one is looked up in the committed rows."""
@@ -222,14 +234,18 @@ class FakePilot:
             self.held.pop(report.attempt, None)
         exchange = self.make(reports, **more)
         answer = self.send(exchange)
-        return self.hear(answer.reply) if answer is not None else Reply(exchange.seq, 0)
+        reply = self.hear(answer.reply) if answer is not None else Reply(exchange.seq, 0)
+        # An exchange with reports lets the one before it wait on, and work comes with that one's answer.
+        late = [self.hear(a.reply) for a in self.stand.last.answers if a.pilot == self.name and a.seq < exchange.seq]
+        return replace(reply, leases=[*(lease for other in late for lease in other.leases), *reply.leases])
 
     def hear(self, reply: Reply) -> Reply:
-        """Take a reply in."""
+        """Take a reply in; what was leased together is taken apart, as a pilot does it."""
         self.ack = max(self.ack, reply.seq)
-        for lease in reply.leases:
+        leases = [single(lease, at) for lease in reply.leases for at in range(lease.count)]
+        for lease in leases:
             self.held.setdefault(lease.attempt, "leased")
-        return reply
+        return replace(reply, leases=leases)
 
     def pull(self, **more: Any) -> list[Lease]:
         """Ask for work."""

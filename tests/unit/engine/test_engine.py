@@ -21,6 +21,9 @@ def busy_stand() -> Stand:
     one, two, *_ = (lease.attempt for lease in pilot.pull())
     pilot.run()
     pilot.talk(good(one), bad(two))
+    stand.submit({"array": "1-9"})
+    pilot.pull()
+    stand.pilot(2).pull()
     lost = stand.pilot(4)
     lost.pull()
     lost.run()
@@ -40,7 +43,7 @@ def test_the_journal_has_no_gaps_and_only_known_words() -> None:
 
 def test_every_word_of_the_journal_is_written_somewhere_once() -> None:
     assert all(text for text in KINDS.values())
-    assert len(KINDS) == 22
+    assert len(KINDS) == 24
 
 
 def test_a_tick_at_the_deadline_moves_the_deadline_on() -> None:
@@ -100,7 +103,25 @@ def leak_room(state: State) -> None:
 
 
 def forget_an_attempt(state: State) -> None:
-    next(iter(state.pilots.values())).live.popitem()
+    next(pilot for pilot in state.pilots.values() if pilot.live).live.popitem()
+
+
+def forget_a_chunk(state: State) -> None:
+    next(pilot for pilot in state.pilots.values() if pilot.chunks).chunks.popitem()
+
+
+def lease_twice(state: State) -> None:
+    chunk = next(chunk for pilot in state.pilots.values() for chunk in pilot.chunks.values())
+    chunk.array.todo.add(chunk.left.first())
+
+
+def miscount_slots(state: State) -> None:
+    state.slots += 1
+
+
+def forget_who_waits(state: State) -> None:
+    assert state.parked
+    state.parked.clear()
 
 
 def finish_too_early(state: State) -> None:
@@ -115,7 +136,7 @@ def wrong_state(state: State) -> None:
     "damage",
     [
         forget_ready, miscount_live, miscount_success, take_out_of_class, forget_the_parent, forget_the_deadline, leak_room,
-        forget_an_attempt, finish_too_early, wrong_state,
+        forget_an_attempt, finish_too_early, wrong_state, forget_a_chunk, lease_twice, miscount_slots, forget_who_waits,
     ],
 )  # fmt: skip
 def test_the_check_finds_every_planted_damage(damage: Callable[[State], None]) -> None:
@@ -124,7 +145,12 @@ def test_the_check_finds_every_planted_damage(damage: Callable[[State], None]) -
     gone = stand.pilot(1)
     gone.work()
     stand.bury(gone)
-    stand.pilot(2).pull()
+    running = stand.pilot(2)
+    running.pull()
+    running.run()
+    stand.submit({"array": "1-9", "priority": 10})
+    stand.pilot(3).pull()
+    stand.pilot(64, owner="someone").talk()
     assert stand.sound()
     damage(stand.engine.state)
     assert stand.engine.check() != []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,7 @@ from tests.unit.engine.stand import FakePilot, Stand, good
 def answered(pilot: FakePilot) -> Answer:
     answer = pilot.send(pilot.make())
     assert answer is not None
-    pilot.hear(answer.reply)
-    return answer
+    return replace(answer, reply=pilot.hear(answer.reply))
 
 
 def elements(leases: list[Lease]) -> list[str]:

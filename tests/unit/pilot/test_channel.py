@@ -49,3 +49,14 @@ def test_what_was_said_before_hanging_up_is_still_heard(ends: tuple[Channel, Cha
     assert right.closed
     right.send({"to": "nobody"})
     assert not right.wants_write
+
+
+def test_what_is_held_goes_out_together_and_in_order(ends: tuple[Channel, Channel]) -> None:
+    left, right = ends
+    left.hold()
+    left.send({"n": 1})
+    left.send({"n": 2})
+    assert right.receive() == []
+    left.flush()
+    left.send({"n": 3})
+    assert right.receive() == [{"n": 1}, {"n": 2}, {"n": 3}]

@@ -289,3 +289,80 @@ def test_signals_meant_for_the_pilot_do_not_end_the_guard(line: Line) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         line.process.send_signal(number)
     assert line.run("true")["exit_code"] == 0
+
+
+def test_a_task_of_a_moment_leaves_what_it_wrote_and_a_longer_one_shows_it_meanwhile(line: Line) -> None:
+    news = line.run("sh", "-c", "echo short")
+    assert (line.text("a.out"), news["wrote"]) == ("short\n", ["stdout"])
+    line.start("b", "sh", "-c", "echo begun; while ! test -e go; do sleep 0.02; done; echo over")
+    until_file(line.folder / "b.out")
+    assert line.text("b.out") == "begun\n"
+    (line.folder / "go").touch()
+    assert line.hear("ended", "b")["wrote"] == ["stdout"]
+    assert line.text("b.out") == "begun\nover\n" and not (line.folder / "b.err").exists()
+
+
+def test_silent_tasks_one_after_another_leave_nothing_and_hold_nothing_open(line: Line) -> None:
+    for at in range(20):
+        line.start(str(at), "true")
+        line.hear("ended", str(at))
+    assert list(line.folder.iterdir()) == []
+    assert len(os.listdir(f"/proc/{line.process.pid}/fd")) < 20
+    assert os.readlink(f"/proc/{line.process.pid}/cwd") == "/"
+
+
+def test_a_start_tells_when_it_was(line: Line) -> None:
+    before = time.time()
+    line.start("a", "sleep", "60")
+    assert before <= line.hear("started", "a")["at"] <= time.time()
+
+
+def test_a_start_may_wait_for_the_end_of_another(line: Line) -> None:
+    line.start("a", "sh", "-c", "while ! test -e go; do sleep 0.02; done; echo a >> order")
+    line.start("b", "sh", "-c", "echo b >> order", after="a")
+    line.start("c", "sh", "-c", "echo c >> order", after="b")
+    line.hear("started", "a")
+    assert len(line.children()) == 1
+    (line.folder / "go").touch()
+    for name in ("a", "b", "c"):
+        assert line.hear("ended", name)["exit_code"] == 0
+    assert line.text("order") == "a\nb\nc\n"
+    line.start("d", "true", after="a")  # over already
+    line.hear("ended", "d")
+
+
+def test_a_start_that_failed_lets_the_next_one_begin(line: Line) -> None:
+    line.start("a", "sh", "-c", "while ! test -e go; do sleep 0.02; done")
+    line.start("b", "no-such-thing", after="a")
+    line.start("c", "true", after="b")
+    (line.folder / "go").touch()
+    line.hear("failed", "b")
+    assert line.hear("ended", "c")["exit_code"] == 0
+
+
+def test_a_start_that_waits_can_be_stopped_and_never_begins(line: Line) -> None:
+    line.start("a", "sh", "-c", "while ! test -e go; do sleep 0.02; done")
+    line.start("b", "touch", "harm", after="a")
+    line.start("c", "true", after="b")
+    line.send("stop", attempt="b", grace=5.0)
+    assert line.hear("failed", "b")["cause"] == "cancelled"
+    (line.folder / "go").touch()
+    line.hear("ended", "c")
+    assert not (line.folder / "harm").exists()
+
+
+def test_many_short_tasks_in_two_rows_are_all_told(line: Line) -> None:
+    for at in range(100):
+        line.start(str(at), "true", after=str(at - 2))
+    for at in range(100):
+        assert line.hear("ended", str(at))["exit_code"] == 0
+    assert line.children() == []
+
+
+def test_when_the_pilot_hangs_up_what_waits_never_begins(line: Line) -> None:
+    line.start("a", "sleep", "60")
+    line.start("b", "touch", "harm", after="a")
+    line.hear("started", "a")
+    line.channel.close()
+    assert line.process.wait(5) == 0
+    assert not (line.folder / "harm").exists()

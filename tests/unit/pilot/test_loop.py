@@ -18,6 +18,7 @@ from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.moves import Answered, Event, Fetched, Join, Joined, Leave
 from shoal.pilot.spawn import STREAM_ROOM
 from shoal.pilot.stage import Facts, Stage
+from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, Verdict
 
 REGISTERED = Registered(
@@ -79,19 +80,22 @@ class Script:
     def exchange(self, message: Exchange) -> None:
         """Answer what brings news; park the rest until a newer one comes, as a server does."""
         self.sent.append(message)
-        parked, self.parked = self.parked, None
-        if parked is not None:
-            self.loop.deliver(Answered(Reply(parked, 1, hold=1.0)))
+        carries = bool(message.reports or message.batches)
+        if self.parked is not None and not carries:
+            self.loop.deliver(Answered(Reply(self.parked, 1, hold=1.0)))
+            self.parked = None
         verdicts = [Verdict(report.attempt, "recorded") for report in message.reports]
+        verdicts += [Verdict(batch.attempt, "recorded", batch.count) for batch in message.batches]
+        over = not self.replies and not message.leaving and all(held.stage == "done" for held in message.held)
         if self.replies:
             reply = self.replies.pop(0)
             self.loop.deliver(Answered(Reply(message.seq, 1, reply.leases, reply.orders, verdicts, hold=1.0)))
-        elif message.reports or (message.leaving and not message.held):
+        elif carries or (message.leaving and not message.held):
             self.loop.deliver(Answered(Reply(message.seq, 1, verdicts=verdicts, hold=1.0)))
         else:
             self.parked = message.seq
-            if not message.held:
-                self.deliver_leave(Leave("the script is over"))
+        if over:
+            self.deliver_leave(Leave("the script is over"))
 
     def deliver_leave(self, event: Event) -> None:
         self.loop.post(lambda: self.loop._feed(event))
@@ -134,7 +138,9 @@ class Script:
         return code
 
     def outcomes(self) -> dict[str, tuple[str, str]]:
-        return {r.attempt: (r.outcome, r.cause) for exchange in self.sent for r in exchange.reports}
+        reports = [r for exchange in self.sent for r in exchange.reports]
+        reports += [report_of(b, at) for exchange in self.sent for b in exchange.batches for at in range(b.count)]
+        return {r.attempt: (r.outcome, r.cause) for r in reports}
 
     def done(self, *kinds: str) -> list[dict[str, Any]]:
         return [order for order in self.orders if order["do"] in kinds]

@@ -12,8 +12,8 @@ from shoal.wire.messages import Exchange, Report, Room, Tail
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
-    reports, tags, tails = box.pack(underway)
-    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails)
+    reports, batches, tags, tails = box.pack(underway)
+    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails, batches=batches)
 
 
 def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[Tail]:

@@ -65,3 +65,15 @@ print(tree.kill_children(5.0), tree.children(os.getpid()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
     assert done.stdout == "True []\n", done.stderr
+
+
+def test_our_own_children_are_seen_as_they_come_and_go(sleeper: subprocess.Popen[bytes]) -> None:
+    brood = tree.Brood()
+    assert sorted(brood.pids()) == sorted(tree.children(os.getpid()))
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child.pid in brood.pids()  # a zombie is one too
+    child.wait()
+    assert child.pid not in brood.pids() and sleeper.pid in brood.pids()
+    brood._fd = -1  # a kernel without such files
+    assert sleeper.pid in brood.pids()

@@ -23,6 +23,7 @@ SCHEMA = {
     "$ref", "type", "anyOf", "items", "properties", "required", "additionalProperties", "description", "minimum", "maximum",
     "default",
 }  # fmt: skip
+BINARY = {"type": "string", "format": "binary"}
 TYPES = {"string", "integer", "number", "boolean", "null", "array", "object"}
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
@@ -91,7 +92,9 @@ def test_an_operation_says_what_its_route_says(route: Route) -> None:
     assert set(told) <= OPERATION
     assert told["summary"] == route.about
     assert (told.get("security") == []) == (route.rule == "public")
-    assert ("requestBody" in told) == (route.body is not None)
+    assert ("requestBody" in told) == (route.body is not None or bool(route.takes))
+    if route.takes:
+        assert told["requestBody"] == {"required": True, "content": {route.takes: {"schema": BINARY}}}
     if route.body is not None:
         schema = told["requestBody"]["content"]["application/json"]["schema"]
         assert schema == {"$ref": f"#/components/schemas/{route.body.__name__}"} and told["requestBody"]["required"]

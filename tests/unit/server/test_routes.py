@@ -9,9 +9,11 @@ import re
 import pytest
 
 from shoal.model.credentials import ENROL, SCOPES, SESSION, SUBMIT
-from shoal.model.limits import MAX_BODY, MAX_BULK_BODY, MAX_PAGE
+from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_RESULTS
+from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
 from shoal.server.on_logs import Logs
+from shoal.server.on_open import OpenRuns
 from shoal.server.on_people import People
 from shoal.server.on_pilots import Pilots
 from shoal.server.on_runs import Runs
@@ -20,6 +22,7 @@ from shoal.server.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
     "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "server": OnServer,
+    "blobs": OnBlobs, "open": OpenRuns,
 }  # fmt: skip
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
@@ -44,7 +47,7 @@ def test_rule_kinds_and_scope_are_words_we_know(route: Route) -> None:
     assert route.rule in RULES
     assert set(route.kinds) <= {SUBMIT, ENROL, SESSION}
     assert route.scope in ("", *SCOPES)
-    assert route.method in ("GET", "POST")
+    assert route.method in (("GET", "HEAD", "PUT") if route.rule == "blob" else ("GET", "POST"))
     assert route.path.startswith("/v1/") or route.path == "/metrics"
     assert route.about.endswith((".", "?"))
 
@@ -63,10 +66,12 @@ def test_what_acts_is_a_post_and_is_written_down(route: Route) -> None:
         assert route.method == "POST"
     if route.method == "POST":
         assert route.body is not None and dataclasses.is_dataclass(route.body)
-        # Beats are counted, everything else that changes something has a line of its own.
-        assert route.acts or route.handler == "pilots.exchange"
+        # Beats, and what is added to a run that has its line, are counted; all else that changes something has its own.
+        assert route.acts or route.handler in ("pilots.exchange", "open.add")
     else:
         assert route.body is None
+    # Bytes come under their digest, as often as results do: put again they change nothing, and so they are counted.
+    assert bool(route.takes) == (route.method == "PUT")
 
 
 @each_route
@@ -82,8 +87,10 @@ def test_only_two_calls_want_no_token(route: Route) -> None:
 def test_a_rule_and_a_scope_go_together(route: Route) -> None:
     assert (route.rule == "admin") == (route.scope == "admin")
     if route.rule == "pilot":
-        # A submit token only for pilots of protocol 1, which the handler sees to.
-        assert set(route.kinds) == {ENROL, SESSION, SUBMIT} and not route.scope
+        assert set(route.kinds) <= {ENROL, SESSION} and not route.scope
+    elif route.rule == "blob":
+        assert route.kinds == (SUBMIT, SESSION)
+        assert route.scope == ("submit" if route.method == "PUT" else "read")
     elif SESSION in route.kinds or ENROL in route.kinds:
         assert (
             route.rule == "caller" and route.method == "GET" and not route.scope
@@ -99,6 +106,8 @@ def test_a_path_names_what_its_rule_checks(route: Route) -> None:
     names = re.findall(r"{(\w+)}", route.path)
     if route.rule in ("run", "task", "target"):
         assert names == [route.rule]
+    elif route.rule == "blob":
+        assert names == ["digest"]
     elif route.rule == "pilot":
         assert names in ([], ["pilot"])
     else:
@@ -107,8 +116,9 @@ def test_a_path_names_what_its_rule_checks(route: Route) -> None:
 
 @each_route
 def test_parameters_are_bounded(route: Route) -> None:
-    assert route.most in (MAX_BODY, MAX_BULK_BODY)
-    assert route.most == MAX_BODY or route.handler == "runs.submit"
+    assert route.most in (MAX_BODY, MAX_BULK_BODY, MAX_BLOB)
+    assert (route.most == MAX_BLOB) == (route.handler == "blobs.put")
+    assert route.most == MAX_BODY or route.handler in ("runs.submit", "open.add", "blobs.put")
     names = [query.name for query in route.query]
     assert len(set(names)) == len(names)
     for query in route.query:
@@ -116,5 +126,5 @@ def test_parameters_are_bounded(route: Route) -> None:
         if query.kind is int and query.default is not None:
             assert query.low <= int(query.default) <= query.high
         if query.name == "limit":
-            assert (query.low, query.high) == (1, MAX_PAGE)
+            assert (query.low, query.high) == (1, MAX_RESULTS if route.handler == "open.results" else MAX_PAGE)
         assert query.name not in ("sort", "order", "token_secret", "fields")

@@ -161,7 +161,8 @@ def test_a_field_that_is_not_built_yet_is_refused_in_words(field: str) -> None:
 
 
 def test_the_table_is_the_contracts() -> None:
-    assert set(FIELDS) | set(LATER) == set(CONTRACT_3.split())
+    # Beyond the contract's list a function has its calls, and what is called before them.
+    assert set(FIELDS) | set(LATER) == {*CONTRACT_3.split(), "calls", "initializer"}
     assert not set(FIELDS) & set(LATER)
 
 

@@ -4,6 +4,11 @@
 -- Append one line; its number must be new.
 INSERT INTO events (seq, time, kind, run, task, attempt, pilot, site, data, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: add_success_events
+-- Append the last lines of tasks that succeeded together: what they share, then what differs.
+INSERT INTO events (seq, time, kind, run, task, attempt, pilot, site, data, owner)
+SELECT column1, ?1, 'task_finished', ?2, column2, ?3, ?4, ?5, column3, ?6 FROM (VALUES (?, ?, ?));
+
 -- name: last_event
 -- The highest number still in the journal.
 SELECT ifnull(max(seq), 0) FROM events;

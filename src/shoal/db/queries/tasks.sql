@@ -5,16 +5,26 @@
 -- Insert a task or overwrite it whole.
 INSERT INTO tasks (
     run, element, state, attempt, winner, retries, losses, live, cause, message, exit_code, signal, leased, started,
-    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused
+    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, element) DO UPDATE SET
     state = excluded.state, attempt = excluded.attempt, winner = excluded.winner, retries = excluded.retries,
     losses = excluded.losses, live = excluded.live, cause = excluded.cause, message = excluded.message,
     exit_code = excluded.exit_code, signal = excluded.signal, leased = excluded.leased, started = excluded.started,
     ended = excluded.ended, duration = excluded.duration, cpu = excluded.cpu, max_rss = excluded.max_rss,
     pilot = excluded.pilot, host = excluded.host, site = excluded.site, last_line = excluded.last_line,
-    new_files = excluded.new_files, reused = excluded.reused;
+    new_files = excluded.new_files, reused = excluded.reused, result = excluded.result;
+
+-- name: add_successes
+-- Insert rows of elements that succeeded together and had none: what they share, then what differs.
+INSERT INTO tasks (
+    run, element, state, attempt, winner, retries, losses, live, cause, message, exit_code, signal, leased, started,
+    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result
+)
+SELECT ?1, column1, 'succeeded', ?2, ?3, 0, 0, '', '', '', ?4, NULL, ?5, column2, ?6, column3, column4, column5, ?7, ?8, ?9,
+    column6, '', '', column7
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?));
 
 -- name: open_tasks
 -- The tasks of a run that are not final.
@@ -65,3 +75,23 @@ ORDER BY low;
 -- name: spans_of_run
 -- The spans of a run, in order.
 SELECT * FROM spans WHERE run = :run ORDER BY low;
+
+-- name: put_chunk
+-- Insert a lease of neighbouring elements.
+INSERT INTO chunks (run, low, high, number, incarnation, pilot, leased) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_chunk
+-- Every element has left this chunk.
+DELETE FROM chunks WHERE run = ? AND low = ? AND number = ? AND incarnation = ?;
+
+-- name: all_chunks
+-- All leases of neighbouring elements of which something may be left.
+SELECT * FROM chunks ORDER BY run, low;
+
+-- name: list_results
+-- Finals of a run in the order of the journal, with what functions returned.
+SELECT e.seq AS seq, t.element, t.state, t.result, t.cause, t.message, t.attempt, t.last_line
+FROM events AS e JOIN tasks AS t ON t.run = e.run AND t.element = e.task
+WHERE e.run = :run AND e.seq > :after AND e.kind = 'task_finished'
+    AND t.state IN ('succeeded', 'failed', 'cancelled', 'lost')
+ORDER BY e.seq LIMIT :limit;

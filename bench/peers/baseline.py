@@ -1,0 +1,80 @@
+"""What the machine gives without any task system: ProcessPoolExecutor, and two bare posix_spawn loops."""
+
+from __future__ import annotations
+
+import os
+import platform
+from concurrent.futures import ProcessPoolExecutor
+
+from bench.peers.system import Case, Figures, System
+from bench.peers.timing import SLOTS, noop, rate, round_trips, run_true, since_start
+
+
+def pool() -> ProcessPoolExecutor:
+    """A pool whose processes have started."""
+    executor = ProcessPoolExecutor(SLOTS)
+    list(executor.map(noop, range(100)))
+    return executor
+
+
+def functions(count: int) -> Figures:
+    executor = pool()
+    return rate("functions", count, lambda: list(executor.map(noop, range(count))))
+
+
+def commands(count: int) -> Figures:
+    executor = pool()
+    return rate("commands", count, lambda: list(executor.map(run_true, range(count))), queue=False)
+
+
+def round_trip(count: int) -> Figures:
+    executor = pool()
+    return round_trips(count, lambda: executor.submit(noop).result())
+
+
+def cold_start(_: int) -> Figures:
+    ProcessPoolExecutor(SLOTS).submit(noop).result()
+    return {"cold_start_s": since_start()}
+
+
+def spawn_loops(count: int) -> Figures:
+    """Processes that do nothing but spawn and wait."""
+
+    def loops() -> None:
+        loops = []
+        for _ in range(SLOTS):
+            pid = os.fork()
+            if pid == 0:
+                for _ in range(count // SLOTS):
+                    os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], {}), 0)
+                os._exit(0)
+            loops.append(pid)
+        for pid in loops:
+            os.waitpid(pid, 0)
+
+    return rate("commands", count, loops, queue=False)
+
+
+SYSTEMS = (
+    System(
+        "pool",
+        "ProcessPoolExecutor",
+        __name__,
+        (
+            Case("functions", 10_000, functions),
+            Case("commands", 5_000, commands, "a function that calls subprocess.call"),
+            Case("round_trip", 300, round_trip),
+            Case("cold_start", 1, cold_start),
+            Case("queue", 1_000, functions),
+            Case("queue", 100_000, functions, once=True),
+        ),
+        platform.python_version,
+    ),
+    System(
+        "spawn",
+        "two posix_spawn loops",
+        __name__,
+        (Case("commands", 5_000, spawn_loops, "no queue, no result"),),
+        platform.python_version,
+    ),
+)

@@ -1,0 +1,104 @@
+"""Dask (distributed): a LocalCluster of two processes with a thread each, which is what `Client()` makes on two cores."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.peers.processes import resident_mb, settled_mb
+from bench.peers.system import Case, Figures, System
+from bench.peers.timing import SLOTS, noop, rate, round_trips, run_true, since_start, sleep_long
+
+
+def cluster() -> Any:
+    """A client of a fresh local cluster."""
+    dask = importlib.import_module("distributed")
+    return dask.Client(
+        dask.LocalCluster(
+            n_workers=SLOTS, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        )
+    )
+
+
+def warm(client: Any) -> Any:
+    """The same, once its workers have answered."""
+    client.wait_for_workers(SLOTS)
+    client.gather(client.map(noop, range(50 * SLOTS), pure=False))
+    return client
+
+
+def functions(count: int) -> Figures:
+    client = warm(cluster())
+    return rate("functions", count, lambda: client.gather(client.map(noop, range(count), pure=False)))
+
+
+def commands(count: int) -> Figures:
+    client = warm(cluster())
+    return rate("commands", count, lambda: client.gather(client.map(run_true, range(count), pure=False)), queue=False)
+
+
+def round_trip(count: int) -> Figures:
+    client = warm(cluster())
+    return round_trips(count, lambda: client.submit(noop, pure=False).result())
+
+
+def cold_start(_: int) -> Figures:
+    cluster().submit(noop, pure=False).result()
+    return {"cold_start_s": since_start()}
+
+
+def queued(scheduler: Any) -> int:
+    """How many tasks a scheduler knows; called inside it."""
+    return len(scheduler.tasks)
+
+
+def memory(count: int) -> Figures:
+    """The scheduler as a process of its own (in a LocalCluster it shares the client's), its workers kept busy."""
+    dask = importlib.import_module("distributed")
+    address = Path("scheduler.json").absolute()
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        base = ["dask", words[0], "--scheduler-file", str(address), "--host", "127.0.0.1", "--no-dashboard"]
+        return subprocess.Popen([*base, *words[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    scheduler = start("scheduler", "--port", "0")
+    while not (address.exists() and address.stat().st_size):
+        time.sleep(0.02)
+    for number in range(SLOTS):
+        start("worker", "--nthreads", "1", "--local-directory", f"worker{number}")
+    client = warm(dask.Client(scheduler_file=str(address)))
+    blockers = client.map(sleep_long, range(SLOTS), pure=False)
+    futures = client.map(noop, range(count), pure=False)
+    while client.run_on_scheduler(lambda dask_scheduler: queued(dask_scheduler)) < count:
+        time.sleep(0.5)
+    figures = {
+        "memory_mb": settled_mb(scheduler.pid),
+        "memory_peak_mb": resident_mb(scheduler.pid, peak=True),
+        "memory_client_mb": resident_mb("self"),
+    }
+    del blockers, futures
+    return figures
+
+
+SYSTEMS = (
+    System(
+        "dask",
+        "Dask",
+        __name__,
+        (
+            Case("functions", 10_000, functions),
+            Case("commands", 5_000, commands, "a function that calls subprocess.call"),
+            Case("round_trip", 300, round_trip),
+            Case("cold_start", 1, cold_start),
+            Case("queue", 1_000, functions),
+            Case("queue", 50_000, functions, once=True),
+            Case("memory", 100_000, memory, "the scheduler", once=True),
+        ),
+        lambda: version("distributed"),
+        peer="dask",
+    ),
+)

@@ -1,0 +1,103 @@
+"""Work Queue of Debian's coop-computing-tools: our C program (work_queue.c) as its manager, two workers of one core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers.install import work_queue_program
+from bench.peers.processes import resident_mb, settled_mb
+from bench.peers.system import Case, Figures, System
+from bench.peers.timing import SLOTS, per_task, percentiles, since_start
+
+PEERS = "BENCH_PEERS"  # the directory of the peers, told by the harness
+
+
+@dataclass
+class Pair:
+    """The program and its workers."""
+
+    program: subprocess.Popen[str]
+    workers: list[subprocess.Popen[bytes]]
+
+    def said(self, word: str) -> list[float]:
+        """Wait for its end; the numbers it printed behind a word."""
+        text, _ = self.program.communicate()
+        rows = [line.split() for line in text.splitlines()]
+        if self.program.returncode or ["bad", "0"] not in rows:
+            raise RuntimeError(f"ended with {self.program.returncode}: {text[-200:]}")
+        return [float(row[1]) for row in rows if row[0] == word]
+
+
+def start(mode: str, count: int, workers: int = SLOTS) -> Pair:
+    """Start the program, then the workers on the port it took."""
+    port = Path("port")
+    words = [str(work_queue_program(Path(os.environ[PEERS]))), str(port), mode, str(count), str(workers), "/bin/true"]
+    program = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    while not port.exists():
+        if program.poll() is not None:
+            raise RuntimeError(f"ended with {program.returncode}")
+        time.sleep(0.001)
+    started = []
+    for number in range(workers):
+        Path(f"worker{number}").mkdir()
+        words = ["work_queue_worker", "--cores", "1", "--memory", "100", "--disk", "100", "-s", f"worker{number}"]
+        quiet = subprocess.DEVNULL
+        words += ["127.0.0.1", port.read_text()]
+        started.append(subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet))
+    return Pair(program, started)
+
+
+def commands(count: int) -> Figures:
+    took = start("all", count).said("seconds")[0]
+    return {"commands_per_s": count / took, **per_task("queue", count, took)}
+
+
+def queue(count: int) -> Figures:
+    return per_task("queue", count, start("all", count).said("seconds")[0])
+
+
+def round_trip(count: int) -> Figures:
+    return percentiles(start("each", count).said("each"))
+
+
+def cold_start(_: int) -> Figures:
+    start("first", 1, workers=1).said("seconds")
+    return {"cold_start_s": since_start()}
+
+
+def memory(count: int) -> Figures:
+    program = start("queue", count).program
+    assert program.stdout is not None
+    if not program.stdout.readline().startswith("queued"):
+        raise RuntimeError("nothing was queued")
+    return {"memory_mb": settled_mb(program.pid), "memory_peak_mb": resident_mb(program.pid, peak=True)}
+
+
+def debian_version() -> str:
+    """The package's version."""
+    words = ["dpkg-query", "-W", "-f", "${Version}", "coop-computing-tools"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+SYSTEMS = (
+    System(
+        "work_queue",
+        "Work Queue",
+        __name__,
+        (
+            Case("commands", 1_000, commands, "through a shell"),
+            Case("round_trip", 300, round_trip, "a command"),
+            Case("cold_start", 1, cold_start, "a command, one worker"),
+            Case("queue", 5_000, queue, "commands", once=True),
+            Case("memory", 100_000, memory, "the program that submits is the server", once=True),
+        ),
+        debian_version,
+        peer="work_queue",
+    ),
+)

@@ -1,0 +1,77 @@
+"""`shoal.attach`: the futures of calls that an earlier process submitted [J2]."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from shoal.client.futures import CallFuture
+from shoal.client.known import read_run
+from shoal.client.link import Line, Link, say
+from shoal.client.session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
+from shoal.client.stream import Stream
+from shoal.model.errors import NotFound, echo
+from shoal.model.quantities import many
+
+
+class Attached:
+    """The calls of an executor that is gone: `futures` in the order of submission, `run`, `name`.
+
+    Nothing can be added to it. Leaving it changes nothing on the server.
+    """
+
+    def __init__(self, stream: Stream, run: str, name: str, futures: list[CallFuture[Any]]) -> None:
+        self.run, self.name, self.futures = run, name, futures
+        self._stream = stream
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def __iter__(self) -> Iterator[CallFuture[Any]]:
+        return iter(self.futures)
+
+    def __repr__(self) -> str:
+        done = sum(future.done() for future in self.futures)
+        return f"<{self.run} {self.name}: {many(len(self.futures), 'call')}, {done:,} done>"
+
+    def results(self, timeout: float | None = None) -> Iterator[Any]:
+        """The values in order; raises what a call raised. `timeout` is for each."""
+        return (future.result(timeout) for future in self.futures)
+
+    def cancel(self) -> None:
+        """Cancel every call that is not done."""
+        self._stream.cancel_all()
+
+
+def attach(name: str | None = None, *, server: str | None = None) -> Attached:
+    """The calls of an earlier executor: of the latest one, of the latest with this name, or of this run (`r12`)."""
+    link = Link(server)
+    line = Line(link)
+    try:
+        row = _find(line, name)
+        run = id_of(row)
+        opened = read_run(line, run)
+    finally:
+        line.drop()
+    opened.is_ours = False
+    futures: dict[int, CallFuture[Any]] = {element: CallFuture(None) for element in range(1, opened.first)}
+    say(f"attached to {run}: {many(len(futures), 'call')}, {len(opened.rows):,} of them finished")
+    stream = Stream(link, lambda *_: opened, echo=False)
+    stream.open()
+    if futures:
+        stream.adopt(futures, list(opened.rows.values()))
+    stream.shutdown(wait=False)
+    return Attached(stream, run, str(row.get("name") or ""), list(futures.values()))
+
+
+def _find(line: Line, name: str | None) -> dict[str, Any]:
+    if name is not None and re.fullmatch(r"r[0-9]+", name):
+        return line.ask(lambda client: client.run(name))
+    me = line.ask(lambda client: client.whoami()).get("owner")
+    page = line.ask(lambda client: client.runs(name=glob_of(name or ""), limit=MAX_LOOKED))
+    for row in page["runs"]:
+        if CLIENT in labels_of(row) and row.get("owner", me) == me:
+            return row  # type: ignore[no-any-return]
+    what = f"run of an executor named {echo(name)!r}" if name else "run of an executor"
+    raise NotFound(f"there is no {what}", code="unknown_run", hint="see `shoal ps`")

@@ -1,0 +1,213 @@
+"""Python calls on their way out: functions, arguments and objects as payload texts [contract 6]. No server is known here.
+
+Plain pickle first, for it is ten times faster; cloudpickle where that fails, and for everything of `__main__`, which no
+runner can import: lambdas, closures, functions and classes of a script or notebook travel by value.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+from binascii import b2a_base64
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shoal.model.errors import Unreachable
+from shoal.model.limits import MAX_INLINE
+from shoal.wire.payload import Bytes, Ref, container
+
+PROTOCOL = 5
+MAIN = b"__main__"
+MAX_KEPT = 256  # functions whose text is remembered
+_MISSING = object()
+_FIXED = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    type(None),
+    type(...),
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    Ref,
+)
+
+Put = Callable[[Sequence[Bytes]], str]
+
+
+def dump(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """A pickle and the large buffers left out of it; what only this process knows is in it by value."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        data = pickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+        if MAIN not in data:
+            return data, buffers
+    except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle has the last word
+        pass
+    import cloudpickle  # type: ignore[import-untyped]
+
+    buffers = []
+    return cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append), buffers
+
+
+def dump_whole(value: Any) -> bytes:
+    """A pickle with everything in it: small arrays need no blob of their own."""
+    try:
+        data = pickle.dumps(value, PROTOCOL)
+        if MAIN not in data:
+            return data
+    except Exception:  # as above
+        pass
+    import cloudpickle
+
+    whole: bytes = cloudpickle.dumps(value, PROTOCOL)
+    return whole
+
+
+def text_of(value: Any, put: Put) -> str:
+    """An object as a payload text; `put` takes the parts of a blob and names it."""
+    data, buffers = dump(value)
+    if buffers and len(data) + sum(buffer.raw().nbytes for buffer in buffers) <= MAX_INLINE:
+        data, buffers = dump_whole(value), []
+    if buffers or len(data) > MAX_INLINE:
+        return put(container(data, buffers))
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exception]:
+    """A text for each call's positional arguments, or why there is none: a tight loop, for it runs once a task."""
+    dumps, encode, buffers = pickle.dumps, b2a_base64, list[pickle.PickleBuffer]()
+    keep, nothing = buffers.append, dict[str, Any]()
+    for args in calls:
+        try:
+            data = dumps((args, nothing), PROTOCOL, buffer_callback=keep)
+            if not buffers and len(data) <= MAX_INLINE and MAIN not in data:
+                yield encode(data, newline=False).decode("ascii")
+                continue
+        except Exception:  # the slow way finds out what it is, and says so
+            pass
+        buffers.clear()
+        try:
+            yield text_of((args, {}), put)
+        except Unreachable:
+            raise
+        except Exception as error:  # belongs to this call, not to its neighbours
+            yield error
+
+
+class Functions:
+    """Texts of functions. A function by value takes globals along, so its text is kept only while they stay the same."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[_Watched, str]] = {}
+
+    def text_of(self, function: Callable[..., Any], put: Put) -> str:
+        """The payload text of a function."""
+        kept = self._kept.get(id(function))
+        if kept is not None and kept[0].is_same():
+            return kept[1]
+        text = text_of(function, put)
+        fits = isinstance(function, types.FunctionType) or is_importable(function)
+        watched = _Watched(function) if fits else None
+        if watched is not None and watched.can_tell:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[id(function)] = watched, text
+        return text
+
+
+class _Watched:
+    """A function, and all that its pickle depends on, by identity. What can change inside cannot be watched."""
+
+    def __init__(self, function: Any) -> None:
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._codes: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
+        import cloudpickle
+
+        # A module that its author has sent by value may change anywhere.
+        self.can_tell = not cloudpickle.list_registry_pickle_by_value() and self._add(function)
+
+    def is_same(self) -> bool:
+        """Would its pickle be the same now?"""
+        return (
+            all(f.__code__ is code and f.__defaults__ is plain and f.__kwdefaults__ is named
+                for f, code, plain, named in self._codes)
+            and all(names.get(name, _MISSING) is value for names, name, value in self._globals)
+            and all(content_of(cell) is value for cell, value in self._cells)
+        )  # fmt: skip
+
+    def _add(self, function: Any) -> bool:
+        if any(known is function for known, *_ in self._codes):
+            return True
+        if is_importable(function):
+            return True  # goes by name: nothing of it is in the pickle
+        if function.__dict__:
+            return False
+        code, plain, named = function.__code__, function.__defaults__, function.__kwdefaults__
+        self._codes.append((function, code, plain, named))
+        if not all(self._is_fixed(value) for value in (*(plain or ()), *(named or {}).values())):
+            return False
+        for cell in function.__closure__ or ():
+            value = content_of(cell)
+            self._cells.append((cell, value))
+            if not self._is_fixed(value):
+                return False
+        for name in sorted(names_in(code)):
+            value = function.__globals__.get(name, _MISSING)
+            self._globals.append((function.__globals__, name, value))
+            if value is not _MISSING and not self._is_fixed(value):
+                return False
+        return True
+
+    def _is_fixed(self, value: Any) -> bool:
+        if type(value) in _FIXED:
+            return True
+        if isinstance(value, types.FunctionType):
+            return self._add(value)
+        if type(value) in (tuple, frozenset):
+            return all(self._is_fixed(item) for item in value)
+        return isinstance(value, type) and is_importable(value)
+
+
+def content_of(cell: types.CellType) -> Any:
+    """What a closure's cell holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return _MISSING
+
+
+def names_in(code: types.CodeType) -> set[str]:
+    """Every name a code object and those inside it look up; some are attributes, which does no harm here."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= names_in(constant)
+    return found
+
+
+def is_importable(thing: Any) -> bool:
+    """Does a function or class go by its name, found at the top of a module other than `__main__`?"""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__":
+        return False
+    return getattr(module, getattr(thing, "__qualname__", ""), None) is thing
+
+
+def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], list[Any]]:
+    """Many calls of a function as one. A closure, so that it travels by value and no runner needs this module."""
+
+    def chunk(calls: list[tuple[Any, ...]]) -> list[Any]:
+        return [function(*args) for args in calls]
+
+    return chunk
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a person calls a function."""
+    name = getattr(function, "__qualname__", None) or getattr(type(function), "__qualname__", "call")
+    return str(name).replace("<locals>.", "")[:120]

@@ -1,0 +1,319 @@
+"""`shoal.Executor`: the pool as an executor of the standard library. What it promises: docs/howto/python-functions.md."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import threading
+import time as clock
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor as StandardExecutor
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from shoal.client.calls import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.futures import Batch, CallFuture
+from shoal.client.link import Link, say
+from shoal.client.options import check_python, default_name, fields_of, place_of, script_folder
+from shoal.client.session import INTERACTIVE, Session, is_interactive, script
+from shoal.client.stream import Stream
+from shoal.model.errors import Unreachable
+from shoal.model.quantities import many
+from shoal.wire.payload import Ref, container
+from shoal.wire.task import parse_spec
+
+PIECES = (500, 1_000, 2_000, 4_000)  # calls of a map that go out together: the first soon, the others cheaply
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+MAX_TABLES = 1_000  # functions whose table is remembered
+AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
+
+R = TypeVar("R")
+_ordinals = itertools.count(1)
+_all: weakref.WeakSet[Executor] = weakref.WeakSet()
+_streams: set[Stream] = set()  # those with an end still to come
+_inherited: list[Stream] = []  # a parent's, in a forked child: kept, so that nothing of them is closed here
+
+
+class Executor(StandardExecutor):
+    """An executor whose calls run on the pilots of a server, each as a task of its own.
+
+    `max_workers` is there for programs that give it: how many calls run at once is decided by the pool and by what
+    each call needs. All other options are those of a task; `seed` gives every call random numbers of its own that
+    are the same each time. `attach`: the same script, started again after it was killed, goes on where it was.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        name: str | None = None,
+        server: str | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        seed: int | None = None,
+        python: str | None = None,
+        cores: int = 1,
+        memory: int | str | None = None,
+        gpus: int = 0,
+        time: float | str | None = None,
+        retries: int = 0,
+        rerun: Literal["safe", "exclusive", "never"] = "safe",
+        priority: float = 0,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        echo: bool = True,
+        attach: bool = True,
+    ) -> None:
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
+        self._link = Link(server)
+        self._fields = fields_of(
+            cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority
+        )
+        self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
+        self._fields |= {"env": self._env} if self._env else {}
+        parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the server's words, but now
+        self._python = check_python(python, self._link.is_far) if python is not None else sys.executable
+        self._initializer = (initializer, initargs) if initializer is not None else None
+        named = {str(key): str(value) for key, value in (labels or {}).items()}
+        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
+        self._echo = echo
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._is_shut = False
+        self._functions = Functions()
+        self._tables: dict[str, dict[str, Any]] = {}
+        self._base: dict[str, Any] | None = None
+        _all.add(self)
+
+    @property
+    def run(self) -> str:
+        """The run that holds the calls (`shoal show`, `shoal results`, `shoal cancel`); empty before the first one."""
+        return self._stream.run if self._stream is not None else ""
+
+    # --- calls
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
+        """Schedule `fn(*args, **kwargs)`; what cannot be pickled is told by the future."""
+        stream = self._begin()
+        future: CallFuture[R] = CallFuture(None)
+        try:
+            table = self._table(fn)
+            text = text_of((args, kwargs), self._put)
+        except Unreachable:
+            raise
+        except Exception as error:  # whatever pickling an object may raise
+            future.set_exception(error)
+            return future
+        stream.add_call(table, text, future)
+        return future
+
+    def map(
+        self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[R]:
+        """The results of `fn` for all arguments in order, as `Executor.map` has them; all calls are sent at once.
+
+        With `chunksize` each task makes so many calls.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        end = None if timeout is None else clock.monotonic() + timeout
+        stream = self._begin()
+        calls: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+        if chunksize > 1:
+            fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]
+        batch = Batch(stream)
+        try:
+            table = self._table(fn)
+        except Unreachable:
+            raise
+        except Exception as error:  # as in submit, once for each call
+            batch.extend(sum(1 for _ in calls))
+            batch.fail(error)
+            return batch.results(end)
+        self._send(stream, table, call_texts(calls, self._put), batch)
+        results = batch.results(end)
+        return itertools.chain.from_iterable(results) if chunksize > 1 else results
+
+    def command(self, command: list[str] | str, **fields: Any) -> CallFuture[str]:
+        """Schedule a command (a list of words, or a text for the shell) with any task fields.
+
+        The result is the last line of its standard output.
+        """
+        stream = self._begin()
+        future: CallFuture[str] = CallFuture(None)
+        how = {"shell": command} if isinstance(command, str) else {"command": list(command)}
+        table = {**self._fields, **how, **fields}
+        parse_spec(table)
+        stream.add_call(table, "", future)
+        return future
+
+    def put(self, obj: Any) -> Ref:
+        """Send a large object once; give what this returns to as many calls as you like, and each gets the object."""
+        self._begin()
+        return Ref(self._put(container(*dump(obj))))
+
+    def cancel_all(self) -> None:
+        """Cancel every call that is not done, also those that run."""
+        if self._stream is not None:
+            self._stream.cancel_all()
+
+    def _send(self, stream: Stream, table: dict[str, Any], texts: Iterator[str | Exception], batch: Batch) -> None:
+        sizes = itertools.chain(PIECES, itertools.repeat(PIECES[-1]))
+        piece, size, most = list[str](), 0, next(sizes)
+        for text in texts:
+            if isinstance(text, Exception):
+                if piece:
+                    stream.add_calls(table, piece, batch)
+                    piece, size = [], 0
+                batch.fail(text, batch.extend(1), 1)
+                continue
+            piece.append(text)
+            size += len(text)
+            if len(piece) >= most or size > MAX_PIECE_BYTES:
+                stream.add_calls(table, piece, batch)
+                piece, size, most = [], 0, next(sizes)
+        if piece:
+            stream.add_calls(table, piece, batch)
+
+    def _table(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """The table of a function's calls; the same object for the same function, so that neighbours go together."""
+        text = self._functions.text_of(function, self._put)
+        table = self._tables.get(text)
+        if table is None:
+            if len(self._tables) >= MAX_TABLES:
+                self._tables.clear()
+            if self._base is None:
+                self._base = self._make_base()
+            table = {**self._base, "function": text, "labels": {"function": name_of(function)}}
+            self._tables[text] = table
+        return table
+
+    def _make_base(self) -> dict[str, Any]:
+        here = os.getcwd()
+        path = [entry or here for entry in sys.path]
+        env = {
+            **self._env,
+            "SHOAL_PYTHON_VERSION": "{}.{}".format(*sys.version_info[:2]),
+            "SHOAL_PYTHONPATH": os.pathsep.join(dict.fromkeys([*path, *script_folder()])),
+        } | ({"SHOAL_RESEED": "1"} if self._seed is not None else {})
+        base = {**self._fields, "python": self._python, "env": env}
+        if self._cwd:
+            base["cwd"] = self._cwd
+        if self._initializer is not None:
+            base["initializer"] = text_of(self._initializer, self._put)
+        return base
+
+    def _put(self, parts: Any) -> str:
+        return self._begin().side.put(parts)
+
+    # --- the stream
+    def _begin(self) -> Stream:
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if self._stream is None:
+                self._stream = Stream(self._link, self._session.open, self._echo)
+                _streams.add(self._stream)
+                # An executor that is forgotten ends when its calls have: the stream must not hold it.
+                weakref.finalize(self, _retire, self._stream).atexit = False
+            elif self._stream.broken is not None:
+                raise self._stream.broken
+            return self._stream
+
+    # --- the end
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No more calls. `wait`: until all have ended; `cancel_futures`: what has not begun is cancelled."""
+        with self._lock:
+            self._is_shut = True
+            stream = self._stream
+        if stream is not None:
+            stream.shutdown(wait, cancel_futures)
+            if stream.closed.is_set():
+                _streams.discard(stream)
+
+    def detach(self) -> None:
+        """Leave: the calls go on without this process, which hears no more of them. `shoal.attach` brings them back."""
+        with self._lock:
+            self._is_shut = True
+            stream = self._stream
+        if stream is not None:
+            _detach(stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Wait for all calls; Ctrl-C detaches instead, and a second one within 2 s cancels them."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.detach()
+        else:
+            try:
+                self.shutdown(wait=True)
+            except KeyboardInterrupt:
+                self.detach()
+                raise
+        return False
+
+    def _after_fork(self) -> None:
+        """In a child: what the parent does is the parent's; the next call here makes a run of its own."""
+        self._lock = threading.Lock()
+        if self._stream is not None:
+            self._stream.is_foreign = True
+            _inherited.append(self._stream)
+            self._stream = None
+
+
+def _detach(stream: Stream, wait: Callable[[float], object] = clock.sleep) -> None:
+    """The first Ctrl-C: the calls go on, and the person is told how to come back; the second cancels them."""
+    left = stream.detach()
+    _streams.discard(stream)
+    if not left or not stream.run:
+        return
+    run, how = stream.run, "shoal.attach()" if script() == INTERACTIVE else "start the same script again"
+    try:
+        say(
+            f"detached, {many(left, 'call')} of {run} {'goes' if left == 1 else 'go'} on.  come back: {how}"
+            f"   stop: shoal cancel {run}   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)"
+        )
+        wait(AGAIN_WITHIN)
+    except KeyboardInterrupt:
+        stream.cancel_all()
+        say(f"{run}: cancelled")
+
+
+def _retire(stream: Stream) -> None:
+    stream.shutdown(wait=False)
+
+
+def _at_exit() -> None:
+    """As the standard library does, a script ends when its calls have; a person at a prompt is not kept waiting."""
+    for stream in list(_streams):
+        leave = is_interactive() or getattr(sys, "last_type", None) is KeyboardInterrupt
+        try:
+            if leave and stream.left:
+                _detach(stream, wait=lambda _: None)
+            else:
+                stream.shutdown(wait=True)
+        except KeyboardInterrupt:
+            _detach(stream)
+
+
+def _in_child() -> None:
+    _streams.clear()
+    for executor in list(_all):
+        executor._after_fork()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _chunks(calls: Iterator[tuple[Any, ...]], size: int) -> Iterator[tuple[list[tuple[Any, ...]]]]:
+    while chunk := list(itertools.islice(calls, size)):
+        yield (chunk,)

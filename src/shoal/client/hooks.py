@@ -1,0 +1,171 @@
+"""`shoal.Run`: user code that makes tasks while it runs, merges results as they come, and decides when it is over [U1].
+
+The paper's ApplicationManager [DIANE 4.5.5]: `initialize`, `tasks_done`, `has_more_work`, `finalize` are here `start`,
+`done`, `is_over`, `result`; its task-failure policy is `failed`. Departures: one class instead of three, and tasks are
+Python calls or commands.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+from shoal.client.executor import Executor
+from shoal.client.futures import CallFuture
+
+
+class Task:
+    """One task of a Run. `value` or `error` is there when `done` or `failed` is called with it."""
+
+    def __init__(self, make: Callable[[], CallFuture[Any]], tag: Any = None) -> None:
+        self.tag = tag  # whatever the user wants to know it by
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.tries = 0
+        self._make = make
+        self._future: CallFuture[Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id on the server: `r12.7`."""
+        return self._future.task if self._future is not None else ""
+
+    def cancel(self) -> bool:
+        """Take it back unless it runs; a cancelled task is neither done nor failed."""
+        return self._future is not None and self._future.cancel()
+
+    def begin(self, told: Callable[[Task], None]) -> None:
+        """Submit it; `told` hears of its end."""
+        self.tries += 1
+        self.error = None
+        self._future = self._make()
+        self._future.add_done_callback(lambda _: told(self))
+
+    def settle(self) -> bool:
+        """Take the result over; False if it was cancelled."""
+        assert self._future is not None
+        try:
+            self.value = self._future.result()
+        except CancelledError:
+            return False
+        except BaseException as error:  # also SystemExit: it is the task's, not ours
+            self.error = error
+        return True
+
+
+class Run:
+    """A run that makes its own tasks: override the hooks, then `execute()`.
+
+    Hooks are called one at a time, in the thread of `execute`, so they need no locks.
+    """
+
+    _executor: Executor | None = None
+
+    # --- hooks
+    def start(self) -> None:
+        """Submit the first tasks."""
+
+    def done(self, task: Task) -> None:
+        """A task succeeded: merge `task.value`, submit more if need be."""
+
+    def failed(self, task: Task) -> str:
+        """A task failed with `task.error`: `raise` ends the run with it, `retry` tries once more, `ignore` goes on."""
+        return "raise"
+
+    def is_over(self) -> bool:
+        """Is the answer good enough? Asked after every task; what still runs then is cancelled."""
+        return False
+
+    def result(self) -> Any:
+        """The answer so far; at the end, the answer."""
+        return None
+
+    # --- for hooks
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+        """A call as a task; set `tag` on what this returns to know it again."""
+        executor = self._running()
+        return self._begin(Task(lambda: executor.submit(function, *args, **kwargs)))
+
+    def command(self, command: list[str] | str, **fields: Any) -> Task:
+        """A command as a task, with any task fields; its value is the last line it prints."""
+        executor = self._running()
+        return self._begin(Task(lambda: executor.command(command, **fields)))
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks whose end was not heard of yet."""
+        return self._count
+
+    @property
+    def id(self) -> str:
+        """The run on the server: `r12`; empty before the first task."""
+        return self._executor.run if self._executor is not None else ""
+
+    # --- running it
+    def execute(self, **options: Any) -> Any:
+        """Run until `is_over()`, or until no task is left; returns `result()`. Options are those of `shoal.Executor`."""
+        if self._executor is not None:
+            raise RuntimeError("it runs already")
+        self._told: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._count = 0
+        self._executor = Executor(**options)
+        try:
+            with self._executor as executor:
+                try:
+                    self.start()
+                    while self._count and not self.is_over():
+                        self._hear(self._told.get())
+                except KeyboardInterrupt:
+                    raise  # detaches, as a `with` block of an executor does
+                except BaseException:
+                    executor.cancel_all()
+                    raise
+                if self._count:
+                    executor.cancel_all()
+                return self.result()
+        finally:
+            self._executor = None
+
+    def launch(self, **options: Any) -> Future[Any]:
+        """`execute` in a thread of its own; meanwhile `result()` is the answer so far."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            future.set_running_or_notify_cancel()
+            try:
+                future.set_result(self.execute(**options))
+            except BaseException as error:  # whoever asks for the result hears of it
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="shoal-run", daemon=True).start()
+        return future
+
+    _count = 0
+
+    def _running(self) -> Executor:
+        if self._executor is None:
+            raise RuntimeError("tasks are made by hooks, while the run is executed")
+        return self._executor
+
+    def _begin(self, task: Task) -> Task:
+        self._count += 1
+        task.begin(self._told.put)
+        return task
+
+    def _hear(self, task: Task) -> None:
+        self._count -= 1
+        if not task.settle():
+            return
+        if task.error is None:
+            self.done(task)
+            return
+        policy = self.failed(task)
+        if policy == "retry":
+            self._begin(task)
+        elif policy == "raise":
+            raise task.error
+        elif policy != "ignore":
+            raise ValueError(f"failed() returned {policy!r}: raise, retry or ignore") from task.error

@@ -1,0 +1,173 @@
+"""Calls that wait to be sent, and who waits for them once they are: plain records without a lock of their own.
+
+Everything here is called under the lock of the stream that owns it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shoal.client.futures import WAITING, Batch, CallFuture
+from shoal.client.outcome import ELEMENT, ERR, OUT, Row
+from shoal.model.limits import MAX_BULK_BODY, MAX_CALLS
+
+MAX_SENT = MAX_BULK_BODY // 2  # bytes of one addition: the rest of the body is small, but not nothing
+TAKEN_BACK = -1  # the element of a future that was cancelled before it was sent
+
+
+class Piece:
+    """Consecutive calls of one function, or one command; their results go to futures or to a batch."""
+
+    __slots__ = ("at", "batch", "calls", "futures", "size", "table")
+
+    def __init__(
+        self, table: Mapping[str, Any], calls: list[str], futures: list[CallFuture[Any]] | None,
+        batch: Batch | None = None, at: int = 0,
+    ) -> None:  # fmt: skip
+        self.table, self.calls, self.futures, self.batch, self.at = table, calls, futures, batch, at
+        self.size = sum(map(len, calls)) + 3 * len(calls) + 4_096
+
+    @property
+    def count(self) -> int:
+        """How many elements it will be."""
+        return len(self.futures) if self.futures is not None else len(self.calls)
+
+    def takes(self, table: Mapping[str, Any], text: str) -> bool:
+        """May another call join?"""
+        return (
+            self.table is table and bool(text) and self.futures is not None
+            and len(self.calls) < MAX_CALLS and self.size + len(text) < MAX_SENT
+        )  # fmt: skip
+
+    def add(self, text: str, future: CallFuture[Any]) -> None:
+        """Another call joins."""
+        assert self.futures is not None
+        self.calls.append(text)
+        self.futures.append(future)
+        self.size += len(text) + 3
+
+    def drop_cancelled(self) -> None:
+        """Forget calls that were cancelled while they waited here."""
+        if self.futures is not None and any(future.element == TAKEN_BACK for future in self.futures):
+            kept = [n for n, future in enumerate(self.futures) if future.element != TAKEN_BACK]
+            self.futures = [self.futures[n] for n in kept]
+            self.calls = [self.calls[n] for n in kept] if self.calls else []
+
+    def document(self) -> Mapping[str, Any]:
+        """The table that is sent."""
+        return {**self.table, "calls": self.calls} if self.calls else self.table
+
+
+class _Span:
+    """Elements that go to a batch in a row."""
+
+    __slots__ = ("at", "batch", "end", "first", "left")
+
+    def __init__(self, first: int, count: int, batch: Batch, at: int) -> None:
+        self.first, self.end, self.batch, self.at, self.left = first, first + count, batch, at, count
+
+
+class Found:
+    """Rows and those who get them."""
+
+    __slots__ = ("batches", "count", "printed", "singles")
+
+    def __init__(self) -> None:
+        self.singles: list[tuple[CallFuture[Any], Row]] = []
+        self.batches: dict[int, Batch] = {}
+        self.printed: list[Row] = []  # those whose call wrote something
+        self.count = 0
+
+
+class Waiters:
+    """Who waits for which element: futures one by one, batches by spans."""
+
+    def __init__(self) -> None:
+        self._single: dict[int, CallFuture[Any] | tuple[Batch, int]] = {}
+        self._starts: list[int] = []
+        self._spans: list[_Span] = []
+
+    def add_future(self, element: int, future: CallFuture[Any]) -> None:
+        """A future waits for an element."""
+        future.element = element
+        self._single[element] = future
+
+    def add_place(self, element: int, batch: Batch, at: int) -> None:
+        """A place of a batch waits for an element."""
+        self._single[element] = batch, at
+
+    def add_piece(self, first: int, piece: Piece) -> None:
+        """Everybody who waits for a piece whose elements begin with `first`; later pieces have higher numbers."""
+        if piece.futures is not None:
+            for element, future in enumerate(piece.futures, first):
+                self.add_future(element, future)
+        elif piece.batch is not None:
+            self._starts.append(first)
+            self._spans.append(_Span(first, piece.count, piece.batch, piece.at))
+
+    def find(self, rows: Iterable[Row]) -> Found:
+        """Match rows with who waits for them, who then waits no more; second and unwanted rows are dropped."""
+        found, span = Found(), None
+        for row in rows:
+            element = row[ELEMENT]
+            if span is None or not span.first <= element < span.end:
+                single = self._single.pop(element, None)
+                if single is not None:
+                    self._match_single(single, row, found)
+                    continue
+                span = self._span_of(element)
+                if span is None:
+                    continue
+            batch, place = span.batch, span.at + element - span.first
+            if batch.rows[place] is not WAITING:
+                continue
+            batch.rows[place] = row
+            found.batches[id(batch)] = batch
+            found.count += 1
+            if row[OUT] or row[ERR]:
+                found.printed.append(row)
+            span.left -= 1
+            if not span.left:
+                at = self._starts.index(span.first)
+                del self._starts[at], self._spans[at]
+                span = None
+        return found
+
+    @staticmethod
+    def _match_single(single: CallFuture[Any] | tuple[Batch, int], row: Row, found: Found) -> None:
+        if isinstance(single, CallFuture):
+            found.singles.append((single, row))
+        else:
+            single[0].rows[single[1]] = row
+            found.batches[id(single[0])] = single[0]
+        found.count += 1
+        if row[OUT] or row[ERR]:
+            found.printed.append(row)
+
+    def _span_of(self, element: int) -> _Span | None:
+        at = bisect_right(self._starts, element) - 1
+        return self._spans[at] if at >= 0 and element < self._spans[at].end else None
+
+    def elements(self, batch: Batch | None = None) -> list[int]:
+        """What is waited for: all of it, or by one batch."""
+        spans = [span for span in self._spans if batch is None or span.batch is batch]
+        found = [
+            n for span in spans for n in range(span.first, span.end)
+            if span.batch.rows[span.at + n - span.first] is WAITING
+        ]  # fmt: skip
+        for element, single in self._single.items():
+            if batch is None or (isinstance(single, tuple) and single[0] is batch):
+                found.append(element)
+        return found
+
+    def clear(self) -> tuple[list[CallFuture[Any]], list[Batch]]:
+        """Nobody waits any more; returns who did."""
+        singles = list(self._single.values())
+        batches = {id(span.batch): span.batch for span in self._spans}
+        batches |= {id(single[0]): single[0] for single in singles if isinstance(single, tuple)}
+        self._single.clear()
+        self._starts.clear()
+        self._spans.clear()
+        return [single for single in singles if isinstance(single, CallFuture)], list(batches.values())

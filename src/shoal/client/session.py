@@ -1,0 +1,131 @@
+"""Which run belongs to which script: so that the same script, started again after a crash, finds its calls [B4, J2]."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.client.embedded import is_alive
+from shoal.client.environment import environment_field
+from shoal.client.known import Opened, read_run
+from shoal.client.link import Line, say
+from shoal.model.quantities import many
+
+SESSION, CLIENT = "session", "client"  # labels of an executor's run
+MAX_LOOKED = 200  # newest runs of a name that are looked through
+INTERACTIVE = "<interactive>"
+
+
+@dataclass(frozen=True)
+class Session:
+    """One executor of one start of a script."""
+
+    name: str
+    ordinal: int  # among the executors of the process
+    seed: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    attach: bool = True  # go on with the run of an earlier start
+
+    def open(self, line: Line, probe: tuple[str, str]) -> Opened:
+        """The run of an earlier start that was cut short, else a new one."""
+        key = session_key(self.name, self.ordinal, self.seed)
+        found = find_earlier(line, self.name, key, probe) if self.attach else None
+        if found is not None:
+            return found
+        document = {
+            "name": self.name, "cwd": os.getcwd(), "open": True, "tasks": [], "key": f"auto-{uuid.uuid4()}",
+            "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
+            **({"seed": self.seed} if self.seed is not None else {}),
+        }  # fmt: skip
+        answer = line.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
+        return Opened(str(answer["run"]))
+
+
+def script() -> str:
+    """The program that runs, as an absolute path; for prompts and notebooks a word that stands for them."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if not isinstance(file, str) or is_interactive():
+        return INTERACTIVE
+    return os.path.abspath(file)
+
+
+def is_interactive() -> bool:
+    """Does a person type into this process, in a terminal or a notebook?"""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
+
+
+def session_key(name: str, ordinal: int, *more: object) -> str:
+    """What two starts of one script have in common. The arguments of a notebook's kernel differ each time."""
+    program = script()
+    arguments = [] if program == INTERACTIVE else sys.argv[1:]
+    told = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def this_client() -> str:
+    """This very process among all others: machine, number, time of its start."""
+    return f"{_machine()}:{os.getpid()}:{_start_of(os.getpid())}"
+
+
+def is_abandoned(client: str) -> bool:
+    """Is the process that made a run dead? Of another machine nobody here can tell, so it counts as alive."""
+    machine, _, rest = client.partition(":")
+    number, _, start = rest.partition(":")
+    if machine != _machine() or not number.isdecimal():
+        return False
+    return not is_alive(int(number)) or _start_of(int(number)) != start
+
+
+def _machine() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip() or os.uname().nodename
+    return os.uname().nodename
+
+
+def _start_of(pid: int) -> str:
+    """When a process began, in ticks of the kernel; empty where the kernel does not tell."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    return ""
+
+
+def find_earlier(line: Line, name: str, key: str, probe: tuple[str, str]) -> Opened | None:
+    """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
+    page = line.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
+    row = next((row for row in page["runs"] if labels_of(row).get(SESSION) == key), None)
+    if row is None or not row.get("open") or not is_abandoned(labels_of(row).get(CLIENT, "")):
+        return None
+    run = id_of(row)
+    opened = read_run(line, run)
+    total = sum(map(len, opened.calls.values()))
+    if not opened.knows(*probe):
+        if len(opened.rows) < total:
+            say(f"{run} of this script has other calls and goes on; `shoal cancel {run}` ends it")
+        return None
+    say(f"re-attached to {run}: {many(total, 'call')} known, {len(opened.rows):,} of them finished")
+    return opened
+
+
+def labels_of(row: dict[str, Any]) -> dict[str, str]:
+    """The labels of a run's row."""
+    labels = row.get("labels") or {}
+    return json.loads(labels) if isinstance(labels, str) else labels
+
+
+def id_of(row: dict[str, Any]) -> str:
+    """The id of a run's row."""
+    return str(row["run"]) if str(row["run"]).startswith("r") else f"r{row['run']}"
+
+
+def glob_of(name: str) -> str:
+    """A pattern that only this name fits."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

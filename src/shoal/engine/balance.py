@@ -1,0 +1,96 @@
+"""When pilots stand idle and nothing is ready: take back what others have not begun, and copy what is slow (A8).
+
+Looked at with each tick, not with each command: it is about tenths of seconds.
+"""
+
+from __future__ import annotations
+
+from shoal.engine.leasing import grant_copy, unable
+from shoal.engine.parking import give_parked
+from shoal.engine.records import Attempt, Pilot, Task
+from shoal.engine.render import lease_of
+from shoal.engine.state import State
+from shoal.model.spec import OWN, Spec
+from shoal.model.states import Rerun
+from shoal.sched.match import misfit
+from shoal.sched.size import give_up_share, is_straggler
+from shoal.wire.messages import ORDERS, Order
+
+TAKE_BACK = "take_back"
+AGAIN = 1.0  # seconds before a pilot is asked again
+
+
+def balance(state: State) -> None:
+    """Find work for pilots that wait with room to spare."""
+    if state.queue.has_work() and any(cls.head() is not None for cls in state.queue.classes.values()):
+        return
+    idle = [p for p in state.parked.values() if p.free.cores > 0 and not p.draining and p.heard]
+    if not idle:
+        return
+    wanted = sum(pilot.free.cores for pilot in idle)
+    for pilot in state.pilots.values():
+        wanted -= _take_back(state, pilot, wanted) if wanted > 0 else 0
+    for pilot in idle:
+        if pilot.parked is not None:
+            _back_up(state, pilot)
+
+
+def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
+    """Ask a pilot for some of what it has not begun; returns how many were asked for."""
+    count = min(wanted, give_up_share(pilot.held, pilot.room.cores))
+    if count < 1 or pilot.protocol < ORDERS[TAKE_BACK] or state.now < pilot.asked_back + AGAIN:
+        return 0
+    asked = 0
+    # The last ones first: they would begin last.
+    for chunk in reversed(list(pilot.chunks.values())):
+        if asked < count:
+            low, high = chunk.left.ranges()[-1]
+            low = max(low, high - (count - asked))
+            state.order(pilot, Order(TAKE_BACK, str(chunk.attempt(low)), "others are idle", count=high - low))
+            asked += high - low
+    for attempt in reversed(list(pilot.live.values())):
+        if asked < count and not attempt.running and state.task_of(attempt.id).array.spec.rerun is Rerun.SAFE:
+            state.order(pilot, Order(TAKE_BACK, str(attempt.id), "others are idle"))
+            asked += 1
+    if asked:
+        pilot.asked_back = state.now
+    return asked
+
+
+def may_copy(spec: Spec) -> bool:
+    """May two copies of it run at once? In the submitter's directory they would write over each other [contract 3]."""
+    return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN)
+
+
+def _back_up(state: State, pilot: Pilot) -> None:
+    """Give an idle pilot a second copy of the slowest task that it can run."""
+    slow = [
+        (attempt.started or attempt.leased, task)
+        for other in state.pilots.values()
+        if other is not pilot
+        for attempt in other.live.values()
+        if attempt.running and (task := _straggler(state, pilot, attempt)) is not None
+    ]
+    if not slow or pilot.parked is None:
+        return
+    since, task = min(slow, key=lambda pair: (pair[0], pair[1].id))
+    array = task.array
+    attempt = grant_copy(state, array, task.element, pilot, pilot.seq)
+    state.write_task(task, pilot=pilot, leased=attempt.leased)
+    why = f"it runs for {state.now - since:.1f} s, others of its kind took {state.queue.class_of(array).mean or 0.0:.1f} s"
+    state.emit("task_backed_up", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why)
+    give_parked(state, pilot, [lease_of(array, attempt, state.state_dir)], bool(array.spec.after))
+
+
+def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
+    task = state.task_of(attempt.id)
+    array = task.array
+    good = (
+        len(task.live) == 1
+        and may_copy(array.spec)
+        and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)
+        and state.serves(pilot, array.run.owner)
+        and misfit(array.spec.needs, pilot.free) is None
+        and not unable(bool(array.spec.function), pilot)
+    )
+    return task if good else None

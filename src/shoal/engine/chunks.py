@@ -1,0 +1,138 @@
+"""Chunks: neighbouring elements leased, and mostly finished, as one (A8, ADR 0009).
+
+A chunk is a range, no objects. Whatever concerns one of its elements alone first carves it out into the task it
+would have been without chunks: there is one set of rules, and this is only a faster way through the common case.
+"""
+
+from __future__ import annotations
+
+from bisect import insort_right
+from itertools import repeat
+
+from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
+from shoal.engine.hosts import tally
+from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
+from shoal.engine.state import State
+from shoal.model.rangeset import RangeSet
+from shoal.model.spec import OWN, Spec
+from shoal.model.states import Rerun, TaskState
+from shoal.model.sweep import holes
+from shoal.sched.match import give, take
+from shoal.wire.messages import Batch
+
+FIRST = 1  # the attempt number of everything in a chunk: elements with a history are leased one by one
+
+
+def may_chunk(spec: Spec) -> bool:
+    """Can its elements be leased together? Those in whose directory parameters stand are made whole one by one."""
+    if spec.rerun is not Rerun.SAFE:
+        return False
+    return spec.sweep is None or not any(holes(text) for text in (spec.cwd, spec.stdin) if text and text != OWN)
+
+
+def run_of_new(array: Array, most: int) -> tuple[int, int]:
+    """The first ready elements low .. high - 1 without a history, at most so many; empty if the first one has one."""
+    low = array.todo.first()
+    high = min(array.todo.reach(low), low + most)
+    if array.tasks:
+        for element in range(low, high):
+            if element in array.tasks:
+                return low, element
+    return low, high
+
+
+def grant_chunk(state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int) -> Chunk:
+    """Give elements low .. high - 1 to a pilot."""
+    chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, RangeSet([(low, high)]))
+    array.todo.remove_range(low, high)
+    array.count_live(high - low)
+    enter(state, chunk, pilot)
+    state.change(ChunkRow(array.run.number, low, high, FIRST, state.incarnation, pilot.name, state.now))
+    return chunk
+
+
+def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
+    """Enter a chunk on both sides: its array and its pilot."""
+    insort_right(chunk.array.chunks, chunk, key=lambda c: c.low)
+    pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
+    pilot.chunked += len(chunk.left)
+    pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
+    state.settle_pilot(pilot)
+
+
+def carve(state: State, chunk: Chunk, element: int) -> Task:
+    """Take an element out of its chunk: from here on it is a task like any other."""
+    array, pilot = chunk.array, state.pilots[chunk.pilot]
+    attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
+    task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
+    task.live[attempt.id] = pilot.live[attempt.id] = attempt
+    _leave(state, chunk, element, element + 1, pilot)
+    state.write_task(task, pilot=pilot, leased=chunk.leased)
+    return task
+
+
+def carve_pilot(state: State, pilot: Pilot) -> None:
+    """Its pilot is going: everything in its chunks becomes a task."""
+    for chunk in list(pilot.chunks.values()):
+        for element in list(chunk.left):
+            carve(state, chunk, element)
+
+
+def carve_array(state: State, array: Array) -> None:
+    """Everything in an array's chunks becomes a task."""
+    for chunk in list(array.chunks):
+        for element in list(chunk.left):
+            carve(state, chunk, element)
+
+
+def _leave(state: State, chunk: Chunk, low: int, high: int, pilot: Pilot) -> None:
+    chunk.left.remove_range(low, high)
+    pilot.chunked -= high - low
+    if not chunk.left:
+        run = chunk.array.run.number
+        chunk.array.chunks.remove(chunk)
+        del pilot.chunks[run, chunk.low, chunk.incarnation]
+        state.change(ChunkDrop(run, chunk.low, chunk.number, chunk.incarnation))
+
+
+def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low: int, high: int) -> None:
+    """Elements low .. high - 1 of a chunk succeeded; their values stand in the batch from place `at` on.
+
+    What a single report does by `reports._succeed`, but for all of them at once; the caller sees to what follows
+    for their run.
+    """
+    array, run, count, now = chunk.array, chunk.array.run, high - low, state.now
+    _leave(state, chunk, low, high, pilot)
+    pilot.free = give(pilot.free, array.spec.needs, count)
+    state.settle_pilot(pilot)
+    array.count_live(-count)
+    state.queue.offer(array)  # a throttled array may go on
+    state.count_final(array, low, high, TaskState.SUCCEEDED)
+    state.finished["succeeded"] = state.finished.get("succeeded", 0) + count
+
+    winner, code = f"{chunk.number}@{chunk.incarnation}", None if array.spec.function else 0
+    told = Successes(
+        run.number, low, high, FIRST, winner, code, chunk.leased, now, pilot.name, pilot.host, pilot.site, run.owner,
+        state.next_seq, batch, at,
+    )  # fmt: skip
+    state.change(told)
+    if run.open:
+        _tell(state, told)
+    state.next_seq += count
+    state.remember_all(run.number, low, high, winner)
+    total = sum(batch.duration[at : at + count])
+    tally(state, pilot, "succeeded", total * array.spec.needs.cores, count)
+    state.learn(array, pilot, total / count, count)
+
+
+def _tell(state: State, told: Successes) -> None:
+    """Those who follow the run hear of each."""
+    said, run, count = told.columns, told.run, told.high - told.low
+    out = said.out[told.at : told.at + count] or repeat(0, count)
+    err = said.err[told.at : told.at + count] or repeat(0, count)
+    state.out.finals += [
+        Final(run, seq, [element, "succeeded", result, "", "", FIRST, line, wrote, failed])
+        for seq, (element, _, _, _, _, line, result), wrote, failed in zip(
+            range(told.seq, told.seq + count), told.values(), out, err, strict=True
+        )
+    ]

@@ -1,0 +1,169 @@
+"""What a pilot holds against what it should: adopt, stop, and send again what it never got [contract 5, promises B0]."""
+
+from __future__ import annotations
+
+from shoal.engine.chunks import carve
+from shoal.engine.leasing import attach
+from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
+from shoal.engine.render import lease_of, lease_of_chunk
+from shoal.engine.reports import stopped
+from shoal.engine.state import State
+from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.limits import MAX_LEASES
+from shoal.model.rangeset import RangeSet
+from shoal.model.states import Rerun, TaskState, advance
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Exchange, Held, Lease, Order
+
+Covered = dict[tuple[int, int, int], RangeSet]  # run, number, incarnation -> elements
+
+
+def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
+    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got."""
+    held, covered = _hold_list(pilot, exchange)
+    begun = []
+    for attempt, item in held.items():
+        if item.stage != "done" and not _is_chunked(pilot, attempt, item) and _holds(state, pilot, attempt, item):
+            begun.append(str(attempt))
+    for owner, attempts in state.by_owner(begun).items():
+        state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
+    for attempt, (_, live) in list(state.dying.items()):
+        # Not held proves death only if the pilot has seen the reply that carried the lease.
+        mine = live.pilot == pilot.name or live.pilot in pilot.former
+        if mine and exchange.ack >= live.reply_seq and (attempt not in held or held[attempt].stage == "done"):
+            stopped(state, attempt)
+    reported = {parse_attempt(r.attempt) for r in exchange.reports}
+    lacking: list[Lease] = []
+    for attempt, live in pilot.live.items():
+        # A reply still under way is not lost: only one that the pilot saw, or that is two exchanges old, is.
+        unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
+        is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
+        if not is_here and not unseen and len(lacking) < MAX_LEASES:
+            live.reply_seq = exchange.seq
+            lacking.append(lease_of(state.task_of(attempt).array, live, state.state_dir))
+    for chunk in pilot.chunks.values():
+        unseen = chunk.reply_seq and exchange.ack < chunk.reply_seq and exchange.seq - chunk.reply_seq < 2
+        if not unseen:
+            lacking += _lacking_of(
+                state, chunk, held, covered, exchange.seq, MAX_LEASES - sum(x.count for x in lacking)
+            )
+    return lacking
+
+
+def _whose(attempt: AttemptId) -> tuple[int, int, int]:
+    return attempt.run, attempt.number, attempt.incarnation
+
+
+def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held], Covered]:
+    """What the pilot holds: attempt by attempt, and in ranges where it says nothing new about its own chunks."""
+    held: dict[AttemptId, Held] = {}
+    covered: Covered = {}
+    for item in exchange.held:
+        first = parse_attempt(item.attempt)
+        if item.count == 1:
+            held[first] = item
+            continue
+        if item.stage == "done" or (item.stage == "leased" and pilot.has_chunked(first, item.count)):
+            covered.setdefault(_whose(first), RangeSet()).add_range(first.element, first.element + item.count)
+            continue
+        for at in range(item.count):
+            held[shift(first, at)] = item
+    return held, covered
+
+
+def _is_chunked(pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
+    """Is nothing new said about an element of a chunk?"""
+    return item.stage == "leased" and pilot.has_chunked(attempt, 1)
+
+
+def _lacking_of(
+    state: State, chunk: Chunk, held: dict[AttemptId, Held], covered: Covered, seq: int, most: int
+) -> list[Lease]:
+    """Elements of a chunk that the pilot never got, as leases to send again."""
+    missing = RangeSet(chunk.left.ranges())
+    for low, high in covered.get((chunk.array.run.number, chunk.number, chunk.incarnation), RangeSet()).ranges():
+        missing.remove_range(low, high)
+    for attempt in held if missing else ():
+        if attempt.run == chunk.array.run.number and attempt.incarnation == chunk.incarnation:
+            missing.remove(attempt.element)
+    lacking: list[Lease] = []
+    for low, high in missing.ranges():
+        if most <= 0:
+            break
+        chunk.reply_seq = seq
+        high = min(high, low + most)
+        lacking.append(lease_of_chunk(chunk, low, high, state.state_dir))
+        most -= high - low
+    return lacking
+
+
+def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
+    """The pilot holds an attempt. Is it right to? Returns whether it is newly known to have begun."""
+    run = state.runs.get(attempt.run)
+    array = run.array_of(attempt.element) if run is not None else None
+    if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, attempt):
+        state.order(pilot, Order("cancel", str(attempt), "the task is final"))
+        return False
+    chunk = array.chunk_of(attempt.element)
+    task = carve(state, chunk, attempt.element) if chunk is not None else state.task_at(array, attempt.element)
+    live = task.live.get(attempt)
+    if live is None:
+        live = _readopt(state, pilot, task, attempt, item)
+        if live is None:
+            state.order(pilot, Order("cancel", str(attempt), "another attempt has the right to run"))
+            return False
+    elif live.pilot != pilot.name:
+        if live.pilot not in pilot.former:
+            state.order(pilot, Order("cancel", str(attempt), "it is leased to another pilot"))
+            return False
+        attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time
+        state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="pilot came back")
+        state.write_task(task, pilot=pilot, leased=live.leased)
+    if item.stage != "running" or live.running:
+        return False
+    live.running, live.started = True, state.now
+    if task.state is TaskState.LEASED:
+        advance(task, TaskState.RUNNING)
+    state.write_task(task, pilot=pilot, leased=live.leased)
+    return True
+
+
+def _may_hold(state: State, pilot: Pilot, array: Array, attempt: AttemptId) -> bool:
+    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here [I16]."""
+    return pilot.holds(attempt) or state.serves(pilot, array.run.owner)
+
+
+def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt | None:
+    """A living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)."""
+    array = task.array
+    if array.spec.rerun is not Rerun.SAFE or attempt.incarnation > state.incarnation or array.waiting:
+        return None
+    unwritten = attempt.incarnation < state.incarnation and attempt.number > task.number
+    holder = task.past.get(attempt)
+    if holder is None and not unwritten:
+        return None  # it ended, and its end is on record
+    if holder is not None and holder != pilot.name and holder not in pilot.former:
+        return None  # another pilot's
+    if task.live and item.stage != "running":
+        return None  # a copy that has not begun is worth nothing beside one that is under way
+    live = Attempt(attempt, pilot.name, state.now)
+    former = task.past.pop(attempt, None)
+    if former is not None and item.stage == "running":
+        task.losses = max(0, task.losses - 1)  # nothing died: it was only out of sight
+        task.lost_on = [name for name in task.lost_on if name != former]
+    task.number = max(task.number, attempt.number)
+    if not task.live:
+        array.todo.remove(task.element)
+        array.count_live(1)
+        advance(task, TaskState.LEASED)
+    attach(state, array, live, pilot)
+    state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="living copy")
+    state.write_task(task, pilot=pilot, leased=live.leased)
+    return live
+
+
+def hear(state: State, pilot: Pilot) -> None:
+    """The pilot has said what it holds; the last one to do so after a restart ends the quarantine."""
+    pilot.heard = True
+    if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):
+        state.unheard -= {pilot.name, *pilot.former}

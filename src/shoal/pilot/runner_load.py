@@ -1,0 +1,166 @@
+"""Objects from payloads and payloads from objects, inside a runner. Only ever in the submitter's interpreter.
+
+What is large is mapped, not read. Arguments are mapped privately: a function may write into an array it was given,
+and nobody else sees that. What a Ref stands for is shared by all calls of a runner, so its arrays are read-only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import pickle
+import reprlib
+import sys
+from binascii import a2b_base64
+from collections import OrderedDict
+from types import ModuleType
+from typing import Any, Callable, Optional, Union
+
+from shoal.model.limits import MAX_INLINE
+from shoal.wire import payload
+
+FUNCTIONS_KEPT = 100
+REFERRED_KEPT, REFERRED_BYTES = 64, 1 << 30  # the newest is kept however large it is
+DESCRIPTION = 200  # characters
+_MAIN = b"__main__"
+_CLOUDPICKLE = "cloudpickle"  # the only thing here that is not of the standard library, and used only where it is
+
+
+class HostLacks(Exception):
+    """This host lacks something that the call needs; it may do well elsewhere."""
+
+
+class Missing(Exception):
+    """A blob could not be had."""
+
+
+class NotPicklable(Exception):
+    """What a function returned cannot travel; the cause is the pickling error."""
+
+
+def find_cloudpickle() -> Optional[ModuleType]:
+    """The module, where it is installed."""
+    try:
+        return importlib.import_module(_CLOUDPICKLE)
+    except ImportError:
+        return None
+
+
+def pack(value: Any) -> Union[bytes, list[payload.Bytes]]:
+    """A pickle that fits into a message, or else the parts of a blob."""
+    dumps: Callable[..., bytes] = pickle.dumps
+    buffers: list[pickle.PickleBuffer] = []
+    data = b""
+    problem: Optional[Exception] = None
+    try:
+        data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:
+        problem = error
+    if problem is not None or _MAIN in data:
+        # A class or function of the submitter's script can only be found there by value.
+        cloud = find_cloudpickle()
+        if cloud is not None:
+            found: list[pickle.PickleBuffer] = []
+            try:
+                data = cloud.dumps(value, protocol=5, buffer_callback=found.append)
+                dumps, buffers, problem = cloud.dumps, found, None
+            except Exception as error:
+                problem = error if problem is not None else None
+        if problem is not None:
+            raise NotPicklable(str(problem)) from problem
+    if buffers:
+        if len(data) + sum(buffer.raw().nbytes for buffer in buffers) > MAX_INLINE:
+            return payload.container(data, buffers)
+        data = dumps(value, protocol=5)
+    return data if len(data) <= MAX_INLINE else [data]
+
+
+class Loads:
+    """What this runner has loaded and may need again. `need` gives the path of a blob, or raises Missing."""
+
+    def __init__(self, need: Callable[[str], str]) -> None:
+        self._need = need
+        self._functions: OrderedDict[str, Any] = OrderedDict()
+        self._referred: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        payload.resolver = self.refer
+
+    def function(self, text: str) -> Any:
+        """The callable of a payload text, loaded once."""
+        known = self._functions.get(text)
+        if known is None:
+            known = self._functions[text] = self.load(text)
+            if len(self._functions) > FUNCTIONS_KEPT:
+                self._functions.popitem(last=False)
+        else:
+            self._functions.move_to_end(text)
+        return known
+
+    def load(self, text: str) -> Any:
+        """The object of any payload text, anew."""
+        try:
+            if text.startswith("sha256:"):
+                return payload.load(memoryview(self._map(text, mmap.ACCESS_COPY)[0]))
+            return pickle.loads(a2b_base64(text))
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] == _CLOUDPICKLE:
+                raise HostLacks(
+                    f"{sys.executable} on this host has no cloudpickle, which this function needs: "
+                    "install it there, or give python= an interpreter that has it"
+                ) from None
+            raise
+
+    def refer(self, digest: str) -> Any:
+        """The object that a Ref stands for, loaded once."""
+        known = self._referred.get(digest)
+        if known is None:
+            data, size = self._map(digest, mmap.ACCESS_READ)
+            known = self._referred[digest] = (payload.load(memoryview(data)), size)
+            while len(self._referred) > 1 and (
+                len(self._referred) > REFERRED_KEPT or sum(size for _, size in self._referred.values()) > REFERRED_BYTES
+            ):
+                self._referred.popitem(last=False)
+        else:
+            self._referred.move_to_end(digest)
+        return known[0]
+
+    def _map(self, digest: str, access: int) -> tuple[mmap.mmap, int]:
+        path = self._need(digest)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return mmap.mmap(fd, 0, access=access), os.fstat(fd).st_size
+            finally:
+                os.close(fd)
+        except (OSError, ValueError) as error:
+            raise Missing(f"cannot read {path}: {error}") from None
+
+    def describe(self, function: str, call: str) -> str:
+        """A call as a person would write it, without making it."""
+        payload.resolver = None  # a Ref shows as such: what it stands for is not needed
+        try:
+            what = self.load(function)
+            args, kwargs = self.load(call)
+        finally:
+            payload.resolver = self.refer
+        short = reprlib.Repr()
+        short.maxstring = short.maxother = short.maxlong = 60
+        words = [short.repr(one) for one in args] + [f"{name}={short.repr(one)}" for name, one in kwargs.items()]
+        name = getattr(what, "__qualname__", "").rpartition("<locals>.")[2] or short.repr(what)
+        text = f"{name}({', '.join(words)})"
+        return text if len(text) <= DESCRIPTION else text[: DESCRIPTION - 3] + "..."
+
+
+class Environ:
+    """Variables that change with every call, set as `os.environb` would but without what it checks each time."""
+
+    def __init__(self) -> None:
+        self._data = getattr(os.environ, "_data", None)  # the dictionary behind os.environ and os.environb
+        self._put = os.putenv if isinstance(self._data, dict) else None
+
+    def __setitem__(self, name: bytes, value: bytes) -> None:
+        if self._put is None or self._data is None:
+            os.environb[name] = value
+        else:
+            self._put(name, value)
+            self._data[name] = value

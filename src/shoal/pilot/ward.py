@@ -1,0 +1,62 @@
+"""One task in the care of the guard: what it may, what it used, how it ended."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from shoal.pilot.streams import Bound
+
+NEVER = float("inf")
+
+
+@dataclass
+class Ward:
+    """From its start until its end is told."""
+
+    attempt: str
+    pid: int
+    mark: str
+    began: float
+    out: Bound
+    err: Bound
+    memory: int
+    exclusive: bool
+    grace: float
+    over_at: float
+    is_file_bound: bool  # its streams must not grow to the bound on its files
+    name_at: float = NEVER  # its streams get their names then
+    kill_at: float = NEVER
+    why: str = ""
+    peak: int = 0
+    look_again: float = 0.0
+    ended_at: float = 0.0
+    give_up_at: float = 0.0
+    status: int = 0
+    cpu: float = 0.0
+
+    def deadline(self, contact: Optional[tuple[float, float]]) -> float:
+        """When something is due for it."""
+        at = min(self.over_at, self.kill_at, self.name_at)
+        return min(at, sum(contact)) if self.exclusive and contact else at
+
+    def may_linger(self, now: float) -> bool:
+        """Was it asked to end, so that what the main process left may use the rest of the grace?"""
+        return self.why in ("time", "stopped") and now < self.kill_at < NEVER
+
+    def news(self, wrote: list[str]) -> dict[str, Any]:
+        """How it ended."""
+        status = self.status
+        return {
+            "was": "ended",
+            "attempt": self.attempt,
+            "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "why": self.why,
+            "wrote": wrote,
+            "cut": [name for name, bound in (("stdout", self.out), ("stderr", self.err)) if bound.is_cut],
+            "duration": self.ended_at - self.began,
+            "cpu": self.cpu,
+            "max_rss": self.peak,
+        }

@@ -1,0 +1,179 @@
+"""Blobs on the disk: parts that grow, and whole ones under their names. Called on threads; whose they are is not known here.
+
+blobs/ab/HEX        whole, 0400: what has its name is whole, on the disk, and stays as it is
+blobs/part/KEY/HEX  what came of an upload so far, 0600; KEY stands for its owner. HEX.N: one that nobody goes on with
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.model.errors import BadInput, Refused
+from shoal.model.layout import blob_name
+from shoal.model.quantities import show_size
+
+PARTS = "part"
+READ = 1 << 20
+MAX_VECTOR = 512  # pieces of one write: below what every system takes
+MOST_SPARE = 10 << 30  # bytes of the disk that blobs leave to the database and to other programs: so many,
+SPARE_SHARE = 20  # or this part of a smaller disk
+_HEX = re.compile("[0-9a-f]{64}")
+
+
+def key_of(owner: str) -> str:
+    """The folder of an owner's parts: names of people are no names of files."""
+    return hashlib.sha256(owner.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class Part:
+    """One upload that is not whole yet. Its methods block, and are called by one thread at a time."""
+
+    def __init__(self, path: Path, size: int = 0, touched: float = 0.0) -> None:
+        self.path, self.size, self.touched = path, size, touched
+        self.total = size  # as the last who sent it said
+        self._fd = -1
+        self._hash: Any = None  # None: what is on the disk was written by an earlier server
+
+    @property
+    def name(self) -> str:
+        """The digest that it is going to have."""
+        return f"sha256:{self.path.name.partition('.')[0]}"
+
+    def open(self, afresh: bool) -> None:
+        """Get ready to append, behind what is here or from the start."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(None, "not a plain file")
+        if afresh or found.st_size < self.size:
+            os.ftruncate(self._fd, 0)
+            self.size, self._hash = 0, hashlib.sha256()
+        elif self._hash is None or found.st_size > self.size:
+            self._read_again()
+        os.lseek(self._fd, self.size, os.SEEK_SET)
+
+    def _read_again(self) -> None:
+        self._hash, self.size = hashlib.sha256(), 0
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        while data := os.read(self._fd, READ):
+            self._hash.update(data)
+            self.size += len(data)
+
+    def append(self, pieces: Sequence[bytes]) -> None:
+        """Write what came, without putting it together first."""
+        for piece in pieces:
+            self._hash.update(piece)
+        views = [memoryview(piece) for piece in pieces]
+        while views:
+            done = os.writev(self._fd, views[:MAX_VECTOR])
+            self.size += done
+            while views and done >= len(views[0]):
+                done -= len(views.pop(0))
+            if done:
+                views[0] = views[0][done:]
+
+    def close(self) -> None:
+        """Let go of the file; again is harmless."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def discard(self) -> None:
+        """Throw it away."""
+        self.close()
+        self.size, self._hash = 0, None
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+    def publish(self, folder: Path, durable: bool) -> None:
+        """Make it the blob, all of it on the disk before it has its name; a wrong digest throws it away."""
+        if f"sha256:{self._hash.hexdigest()}" != self.name:
+            self.discard()
+            raise BadInput(
+                f"the bytes that came are not {self.name}", code="wrong_digest", field="digest", hint="send them again"
+            )
+        target = folder / blob_name(self.name)
+        if is_there(target, self.size):
+            self.discard()
+            return
+        os.fchmod(self._fd, 0o400)  # tasks of this account may be handed its path
+        if durable:
+            os.fsync(self._fd)
+        self.close()
+        if not target.parent.is_dir():
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            _sync(folder, durable)
+        self.path.rename(target)
+        _sync(target.parent, durable)
+
+
+def _sync(folder: Path, durable: bool) -> None:
+    if durable:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def is_there(path: Path, size: int) -> bool:
+    """Is a blob on the disk, and as long as it was?"""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def check_space(folder: Path, wanted: int) -> None:
+    """Refuse what would leave too little of the disk to everything else."""
+    disk = shutil.disk_usage(folder)
+    spare = min(MOST_SPARE, disk.total // SPARE_SHARE)
+    if wanted and disk.free - wanted < spare:
+        raise disk_full(f"{show_size(disk.free)} are free, and {show_size(spare)} must stay so")
+
+
+def disk_full(why: str) -> Refused:
+    """A blob finds no room on the server's disk."""
+    return Refused(f"no room for this blob: {why}", code="disk_full", hint="free some space on the server's disk")
+
+
+def scan_parts(folder: Path) -> dict[str, list[Part]]:
+    """Key -> parts that earlier servers left; what nobody can go on with is removed."""
+    found: dict[str, list[Part]] = {}
+    for path in sorted((folder / PARTS).glob("*/*")):
+        seen = path.lstat()
+        if _HEX.fullmatch(path.name) and stat.S_ISREG(seen.st_mode):
+            found.setdefault(path.parent.name, []).append(Part(path, seen.st_size, seen.st_mtime))
+        else:
+            remove(path)
+    return found
+
+
+def names(folder: Path) -> Iterator[str]:
+    """The digests of all whole blobs on the disk; this may take a while."""
+    for inner in sorted(folder.iterdir()):
+        if len(inner.name) == 2 and inner.is_dir():
+            with os.scandir(inner) as entries:
+                yield from (f"sha256:{entry.name}" for entry in entries if _HEX.fullmatch(entry.name))
+
+
+def remove(path: Path) -> None:
+    """Delete a file, if it is there."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def remove_all(paths: Sequence[Path]) -> None:
+    """Delete files, those that are there."""
+    for path in paths:
+        remove(path)

@@ -1,0 +1,90 @@
+"""The latest finals of open runs, kept in memory for whoever follows them: who asks in time costs the database nothing.
+
+Only what is committed comes in here. What has been taken, and the oldest when there are too many, goes; who asks for
+what is gone gets it from the database.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.engine.changes import Closed, Final
+from shoal.model.limits import MAX_RECENT, MAX_RECENT_BYTES
+
+_OVERHEAD = 200  # bytes that an entry takes besides its result
+
+
+class Recent:
+    """Finals of one run after a place in the journal."""
+
+    def __init__(self, since: int) -> None:
+        self.since = since  # everything after it is here
+        self._entries: list[Final | Closed] = []
+        self._bytes = 0
+
+    def add(self, entry: Final | Closed) -> None:
+        """One more, the latest."""
+        self._entries.append(entry)
+        self._bytes += _weigh(entry)
+        if len(self._entries) > MAX_RECENT or self._bytes > MAX_RECENT_BYTES:
+            self._drop(len(self._entries) // 2)
+
+    def take(self, after: int, limit: int) -> list[Final | Closed] | None:
+        """Those after a place; None if some of them are gone. What is not after it has been heard, and goes."""
+        if after < self.since:
+            return None
+        if after > self.since:
+            self._drop(bisect_right(self._entries, after, key=lambda entry: entry.seq))
+            self.since = max(self.since, after)
+        return self._entries[:limit]
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self.since = max(self.since, self._entries[count - 1].seq)
+            self._bytes -= sum(map(_weigh, self._entries[:count]))
+            del self._entries[:count]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _weigh(entry: Final | Closed) -> int:
+    return _OVERHEAD + len(entry.told[2])
+
+
+class Results:
+    """The same of all open runs that are in memory."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Recent] = {}
+
+    def follow(self, run: int, since: int) -> None:
+        """Keep the finals of a run from here on."""
+        self._runs.setdefault(run, Recent(since))
+
+    def forget(self, keep: Iterable[int]) -> None:
+        """Runs that left memory take theirs with them."""
+        self._runs = {run: self._runs[run] for run in keep if run in self._runs}
+
+    def add(self, finals: Iterable[Final | Closed]) -> None:
+        """They are committed."""
+        for entry in finals:
+            recent = self._runs.get(entry.run)
+            if recent is not None:
+                recent.add(entry)
+
+    def take(self, run: int, after: int, limit: int) -> list[Final | Closed] | None:
+        """Finals of a run after a place; None: ask the database."""
+        recent = self._runs.get(run)
+        return recent.take(after, limit) if recent is not None else None
+
+
+def told(entries: Iterable[Final | Closed]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Entries as the results call gives them: one by one, and ranges."""
+    results: list[list[Any]] = []
+    closed: list[list[Any]] = []
+    for entry in entries:
+        (closed if isinstance(entry, Closed) else results).append(entry.told)
+    return results, closed

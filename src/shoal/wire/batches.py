@@ -1,0 +1,100 @@
+"""Batches taken apart and put together: successes of neighbours as one message of columns, or as single reports (A8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shoal.model.ids import parse_attempt
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Batch, Report
+
+_COLUMNS = ("started", "duration", "cpu", "max_rss", "last_line", "result", "out", "err")
+
+
+def report_of(batch: Batch, at: int) -> Report:
+    """One of a batch as the report that it stands for."""
+
+    def pick(column: list[Any], otherwise: Any) -> Any:
+        return column[at] if column else otherwise
+
+    return Report(
+        str(shift(parse_attempt(batch.attempt), at)),
+        "succeeded",
+        exit_code=None if batch.result else 0,
+        started=pick(batch.started, None),
+        duration=pick(batch.duration, 0.0),
+        cpu=pick(batch.cpu, 0.0),
+        max_rss=pick(batch.max_rss, 0),
+        last_line=pick(batch.last_line, ""),
+        result=pick(batch.result, ""),
+        out=pick(batch.out, 0),
+        err=pick(batch.err, 0),
+    )
+
+
+def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
+    """Those that must travel alone, and batches of the others."""
+    alone: list[Report] = []
+    batches: list[Batch] = []
+    run: list[Report] = []
+    due = ""  # the attempt that would go on with the run
+
+    def flush() -> None:
+        if len(run) > 1:
+            batches.append(_batch(run))
+        else:
+            alone.extend(run)
+        run.clear()
+
+    for report in reports:
+        plain = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
+        if not plain or report.new_files or report.message or report.result:
+            flush()
+            alone.append(report)
+            due = ""
+            continue
+        if report.attempt != due:
+            flush()
+        run.append(report)
+        due = str(shift(parse_attempt(report.attempt), 1))
+    flush()
+    return alone, batches
+
+
+def _batch(run: Sequence[Report]) -> Batch:
+    lines = [report.last_line for report in run]
+    return Batch(
+        run[0].attempt,
+        len(run),
+        started=[report.started or 0.0 for report in run],
+        duration=[report.duration for report in run],
+        cpu=[report.cpu for report in run],
+        max_rss=[report.max_rss for report in run],
+        last_line=lines if any(lines) else [],
+    )
+
+
+def cut(batch: Batch, most: int) -> Iterator[Batch]:
+    """The batch in parts of at most so many bytes, or of one each."""
+    if weigh_batch(batch) <= most or batch.count == 1:
+        yield batch
+        return
+    first, low = parse_attempt(batch.attempt), 0
+    while low < batch.count:
+        high, weight = low, 0
+        while high < batch.count and (high == low or weight + _weigh_one(batch, high) <= most):
+            weight += _weigh_one(batch, high)
+            high += 1
+        columns = {name: getattr(batch, name)[low:high] for name in _COLUMNS}
+        yield Batch(str(shift(first, low)), high - low, **columns)
+        low = high
+
+
+def _weigh_one(batch: Batch, at: int) -> int:
+    return 100 + (len(batch.result[at]) if batch.result else 0) + (len(batch.last_line[at]) if batch.last_line else 0)
+
+
+def weigh_batch(batch: Batch) -> int:
+    """About how many bytes it takes in a message."""
+    return 100 * batch.count + sum(map(len, batch.result)) + sum(map(len, batch.last_line))
