@@ -1,23 +1,21 @@
 """How fast does a pilot run small commands, against bare spawning on the same machine in the same minute?
 
-5,000 times /bin/true through `shoal sweep` with default settings on an embedded server (the submitter's directory, two
-streams, rusage, a row each, durability FULL), over two bare posix_spawn loops that run at the same time; in turn, and
+5,000 times /bin/true as one sweep with default settings on an embedded server (the submitter's directory and environment,
+two streams, rusage, a row each, durability FULL), from its submission to its end,
+over two bare posix_spawn loops that run at the same time; in turn, and
 the median of the ratios. The loops run as two processes and as two threads: in each round the faster is the limit.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
-from bench.serving import line
+from bench.serving import Serving, line, serving
+from shoal.client.environment import environment_field
 
 COUNT = 5_000
 ROUNDS = 3
@@ -55,26 +53,27 @@ def bare_processes(count: int) -> float:
     return count / (time.monotonic() - began)
 
 
-def shoal(env: dict[str, str], count: int) -> float:
+def shoal(server: Serving, count: int) -> float:
     """The same through Shoal: durable, logged, accounted."""
-    began = time.monotonic()
-    words = [sys.executable, "-m", "shoal.cli", "sweep", "-q", f"i=1..{count}", "--", "/bin/true"]
-    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return count / (time.monotonic() - began)
+    table = {"command": ["/bin/true"], "params": {"i": f"1..{count}"}}
+    with server.client as client:
+        began = time.monotonic()
+        run = client.submit({"tasks": [table], "cwd": str(server.state.parent), **environment_field(server.url)})["run"]
+        (end,) = [event for event in client.follow(run) if event["kind"] == "run_finished"]
+        took = time.monotonic() - began
+    if end["data"]["counts"] != {"succeeded": count}:
+        raise RuntimeError(end)
+    return count / took
 
 
 def main() -> None:
     """In turn, and print."""
-    place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    env = {**os.environ, "XDG_STATE_HOME": str(place)}
     if len(os.sched_getaffinity(0)) > SLOTS:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:SLOTS])  # as many slots, and cores, as loops
-    try:
-        shoal(env, 100)  # the server and the pilot come up
-        pairs = [(shoal(env, COUNT), max(bare_processes(COUNT), bare_threads(COUNT))) for _ in range(ROUNDS)]
-    finally:
-        subprocess.run([sys.executable, "-m", "shoal.cli", "server", "stop"], env=env, capture_output=True, check=False)
-        shutil.rmtree(place, ignore_errors=True)
+    with serving("--pilot") as server:
+        print(f"# database in {server.state}", file=sys.stderr)
+        shoal(server, 500)  # the pilot comes up
+        pairs = [(shoal(server, COUNT), max(bare_processes(COUNT), bare_threads(COUNT))) for _ in range(ROUNDS)]
     note = f"{COUNT} x /bin/true, {SLOTS} slots, FULL"
     line("commands_per_s", statistics.median(s for s, _ in pairs), "1/s", note)
     line(

@@ -63,17 +63,23 @@ def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held],
         if item.count == 1:
             held[first] = item
             continue
-        if item.stage == "done" or (item.stage == "leased" and pilot.has_chunked(first, item.count)):
-            covered.setdefault(_whose(first), RangeSet()).add_range(first.element, first.element + item.count)
-            continue
-        for at in range(item.count):
-            held[shift(first, at)] = item
+        at = 0
+        while at < item.count:
+            attempt = shift(first, at)
+            reach = attempt.element + item.count - at if item.stage == "done" else pilot.reach(attempt)
+            if reach > attempt.element and item.stage in ("done", "leased"):
+                upto = min(reach, first.element + item.count)
+                covered.setdefault(_whose(first), RangeSet()).add_range(attempt.element, upto)
+                at = upto - first.element
+            else:
+                held[attempt] = item
+                at += 1
     return held, covered
 
 
 def _is_chunked(pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     """Is nothing new said about an element of a chunk?"""
-    return item.stage == "leased" and pilot.has_chunked(attempt, 1)
+    return item.stage == "leased" and pilot.chunk_of(attempt) is not None
 
 
 def _lacking_of(

@@ -76,7 +76,9 @@ class _Filling:
             mean = cls.mean * pilot.pace if cls.mean is not None else None
             cores = pilot.room.cores
             most = ahead(mean, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
-            self._spare[id(cls)] = most - max(0, pilot.held - cores)
+            spare = most - max(0, pilot.held - cores)
+            # Little by little would cost a message and a row each time: only when a good part of it fits.
+            self._spare[id(cls)] = spare if spare >= most // 4 else 0
         return now + max(0, self._spare[id(cls)])
 
     def lease_from(self, cls: TaskClass) -> None:

@@ -236,10 +236,10 @@ class Pilot:
                 return chunk
         return None
 
-    def has_chunked(self, first: AttemptId, count: int) -> bool:
-        """Are these attempts all in one chunk of this pilot?"""
+    def reach(self, first: AttemptId) -> int:
+        """The element up to which the neighbours of an attempt are in its chunk; its own if it is in none."""
         chunk = self.chunk_of(first)
-        return chunk is not None and chunk.left.reach(first.element) >= first.element + count
+        return chunk.left.reach(first.element) if chunk is not None else first.element
 
     def holds(self, attempt: AttemptId) -> bool:
         """Is this attempt with this pilot?"""

@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.pilot.flights import Flights
-from shoal.pilot.joining import Joining, back_off, nonce
+from shoal.pilot.joining import Joining, back_off, nonce, patience
 from shoal.pilot.moves import (
     Action,
     Answered,
@@ -48,10 +48,9 @@ from shoal.pilot.outcome import stopped
 from shoal.pilot.renewal import Renewal
 from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
+from shoal.pilot.urges import FEW, Urges
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Report, Room
-
-LAZY = 0.3  # seconds a start may wait for company before it is told
 
 
 class Agent:
@@ -73,8 +72,7 @@ class Agent:
         self._joining = Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
-        self._urgent = False
-        self._lazy_at: Optional[float] = None
+        self._urges = Urges()
         self._beat, self._news_at = 10.0, 0.0
         self._stop_all = False
         self._farewell = False  # the server knows that we leave and hold nothing
@@ -109,7 +107,8 @@ class Agent:
         begun = self._slots.begin(now)
         actions += begun
         if any(begin.lease.function for begin in begun):
-            self._soon(now)
+            self._urges.soon(now)
+        actions += [Stop(attempt, "another slot is idle") for attempt in self._slots.recall(now)]
         self._renew(now, actions)
         self._talk(now, actions)
         self._maybe_finish(now, actions)
@@ -120,20 +119,25 @@ class Agent:
         if self.ended:
             return None
         times = self._flights.times()
+        recall = self._slots.recall_at()
         if self._mute:
             times = []
         elif self.registered is None:
             times += self._joining.deadline()
         elif self._quiet_until:
             times.append(self._quiet_until)
-        elif self._lazy_at is not None and not times and self._flights.has_room:
-            times.append(self._lazy_at)
+        elif not times and self._flights.has_room:
+            times += self._urges.times(self._flights.carries, self._flights.asks)
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
-            times.append(self._since() + (2 * self._beat if hurried else self._patience()) + 0.01)
+            times.append(
+                self._since() + (2 * self._beat if hurried else patience(self.registered, self.outbox.unheard)) + 0.01
+            )
+        if recall is not None:
+            times.append(recall)
         return min(times) if times else None
 
     # --- events
@@ -144,7 +148,7 @@ class Agent:
         self._failures = 0
         self._flights.clear()
         self._contact = now
-        self._urgent = True
+        self._urges.urgent = True
         actions.append(Contact(now))
 
     def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
@@ -161,6 +165,8 @@ class Agent:
         said = flight.exchange
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
+        few = 0 < sum(lease.count for lease in reply.leases) <= FEW and all(lease.function for lease in reply.leases)
+        self._urges.asked_late(now, few)
         for lease in reply.leases:
             self._take(lease, now - flight.sent_at)
         for order in reply.orders:
@@ -179,7 +185,7 @@ class Agent:
         flight = self._flights.land(event.seq, is_answered=False)
         if flight is not None:
             self.outbox.put_back([flight.exchange])
-            self._urgent = True
+            self._urges.urgent = True
 
     def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
         flight = self._flights.land(event.seq, is_answered=False)
@@ -188,7 +194,7 @@ class Agent:
         said = flight.exchange
         if said.reports or said.batches or said.tails or said.tags:
             lost = self.outbox.reject(said)
-            self._urgent = True
+            self._urges.urgent = True
             if lost is not None:
                 words = f"the server takes no report on this attempt, it is given up: outcome={lost.outcome}"
                 actions += [Complain(f"attempt={lost.attempt} {words}"), Settle(lost.attempt, False)]
@@ -204,33 +210,32 @@ class Agent:
         self._joining.disowned(self.registered, now)
         self.registered = None
 
-    def _soon(self, now: float) -> None:
-        """There is something to tell that may wait for company."""
-        self._lazy_at = self._lazy_at if self._lazy_at is not None else now + LAZY
-
     def _on_started(self, event: Started, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._soon(now)
+            self._urges.soon(now)
 
     def _on_noticed(self, event: Noticed, now: float, actions: list[Action]) -> None:
         self.outbox.tags.update(event.tags)
-        self._soon(now)
+        self._urges.soon(now)
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
-        self._urgent = self._urgent or bool(event.tails)
+        self._urges.urgent = self._urges.urgent or bool(event.tails)
 
     def _on_ended(self, event: Ended, now: float, actions: list[Action]) -> None:
         self._news_at = now
-        run = self._slots.end(event.report.attempt)
+        run = self._slots.end(event.report.attempt, now)
         if run is None:
+            return
+        if not self.leaving and self._slots.took_back(run, event.report):
+            actions.append(Settle(run.lease.attempt, False))
             return
         report = stopped(event.report, run.stopping, self._stop_all)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
-        self._urgent = True
+        self._urges.report(now, bool(self.waiting and not self.leaving))
 
     def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
         self._news_at = now
@@ -247,10 +252,11 @@ class Agent:
             self.reports[report.attempt] = stopped(report, why, self._stop_all)
             self._slots.learn(run.lease.function, [report.duration])
         run.since = now
-        self._urgent = self._urgent or event.batch is not None or bool(event.reports)
-        self._soon(now)
+        if event.batch is not None or event.reports:
+            self._urges.report(now, bool(self.waiting and not self.leaving))
+        self._urges.soon(now)
         if event.over:
-            self._slots.end(event.piece)
+            self._slots.end(event.piece, now)
         if event.over and self.leaving:
             self._give_back_all(self.leaving)
 
@@ -263,7 +269,7 @@ class Agent:
         self.leaving = event.why if self._renewing else self.leaving or event.why
         self._renewing = ""
         self._mute = self._mute or event.mute
-        self._urgent = True
+        self._urges.urgent = True
         self._give_back_all(event.why)
         if event.now:
             self._stop_all = True
@@ -294,7 +300,7 @@ class Agent:
     def _give_back(self, attempts: list[str], why: str) -> None:
         for attempt in attempts:
             self.reports[attempt] = Report(attempt, "returned", message=why)
-            self._urgent = True
+            self._urges.urgent = True
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
@@ -309,7 +315,7 @@ class Agent:
                 actions.append(Stop(order.attempt, self._ending[order.attempt]))
             for attempt in self._slots.take_out(parse_attempt(order.attempt)):
                 self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
-                self._urgent = True
+                self._urges.urgent = True
         elif order.kind == "take_back":
             self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
         elif order.kind == "signal" and order.attempt in self.running:
@@ -333,7 +339,7 @@ class Agent:
         elif self._renewal.ready:
             self._renewing = self._renewal.ready
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
-            self._urgent = True
+            self._urges.urgent = True
 
     def free(self) -> Room:
         """Room that neither running nor waiting attempts take."""
@@ -352,12 +358,11 @@ class Agent:
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
-        due = self._urgent or (self._lazy_at is not None and now >= self._lazy_at)
-        due = due or self.outbox.has_tail(self._flights.underway)
-        if not self._flights or (due and self._flights.has_room and not self._flights.carries):
+        due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
+        if due and self._flights.has_room and not self._flights.carries:
             actions.append(Send(self._exchange(now)))
-        if self._flights.has_room and not self._flights.asks:
-            actions.append(Send(self._exchange(now, is_asking=True)))
+        if self._flights.has_room and not self._flights.asks and now >= self._urges.ask_at:
+            actions.append(Send(self._exchange(now, is_asking=self._flights.carries)))
 
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
@@ -370,8 +375,10 @@ class Agent:
             held, fresh, tags, tails, self.leaving, nonce(self.rng), batches,
         )  # fmt: skip
         self._flights.add(exchange, now)
-        self._urgent = self.outbox.has_report(self._flights.underway)
-        self._lazy_at = now + LAZY if self._slots.has_untold(now) else None
+        if is_asking:
+            self._urges.asked(now, self._slots.has_untold(now))
+        else:
+            self._urges.said(now, self.outbox.has_report(self._flights.underway), self._slots.has_untold(now))
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
@@ -382,18 +389,12 @@ class Agent:
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
                 self._end(actions, 4, f"{self.leaving}; {self.outbox.unheard} reports could not be delivered")
-        if not self.ended and not self.running and silent > self._patience():
+        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unheard):
             self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
 
     def _since(self) -> float:
         """From when silence counts: the last contact, or the latest thing that still has to be said."""
         return max(self._contact or 0.0, self._news_at)
-
-    def _patience(self) -> float:
-        """How long to go on without contact [contract 5]."""
-        if self.outbox.unheard:
-            return self.registered.spool_end if self.registered is not None else 86_400.0
-        return self.registered.idle_end if self.registered is not None else 600.0
 
     def _end(self, actions: list[Action], code: int, why: str) -> None:
         self.ended = True

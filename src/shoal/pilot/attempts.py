@@ -30,6 +30,7 @@ from shoal.wire.messages import Lease, Registered, Report
 log = logging.getLogger(__name__)
 
 GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
+CONTACT_EVERY = 0.5  # seconds; contact is told to the guard no oftener
 MAX_UNFIT = 3  # starts in a row that failed for the host's sake
 FIT_LOOK = 0.1
 STREAMS = ("stdout", "stderr")
@@ -84,6 +85,7 @@ class Attempts:
         self._grace = 10.0
         self._kill_after = float("inf")
         self._contact = 0.0
+        self._told_contact = -CONTACT_EVERY
         self._doubt: Optional[float] = None
         self._unfit_starts = 0
         self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
@@ -101,7 +103,7 @@ class Attempts:
         """Stage an attempt in and start it."""
         lease = action.lease
         out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
-        here = self._here[lease.attempt] = _Here(lease, out, err, getattr(action, "after", ""))
+        here = self._here[lease.attempt] = _Here(lease, out, err, action.after)
         if not self._log_dir:
             self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
@@ -153,6 +155,9 @@ class Attempts:
     def contact(self, action: Contact) -> None:
         """Tell the guard since when there is no contact."""
         self._contact, self._doubt = action.at, None
+        if action.at < self._told_contact + CONTACT_EVERY:
+            return  # that the guard counts from a little earlier does no harm
+        self._told_contact = action.at
         self.channel.send({"do": "contact", "at": action.at, "kill_after": self._kill_after})
 
     # --- from lease to guard

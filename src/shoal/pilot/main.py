@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # What the guard does not need is imported after it was forked (`_live`), so that it stays small.
 
 
+SWITCH = 0.005  # seconds after which a lane or the loop lets the others go on: a lease must not wait for 5 ms
+
+
 class NotOurs(Exception):
     """A directory that is to be ours alone is not."""
 
@@ -157,6 +160,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, life.interrupt)
+    sys.setswitchinterval(SWITCH)
     up.start()
     code = life.run()
     up.close()

@@ -144,6 +144,7 @@ class Begin:
 
     lease: Lease
     gpus: tuple[int, ...] = ()
+    after: str = ""  # not before this attempt is over, whose room and devices it takes over
 
 
 @dataclass(frozen=True)

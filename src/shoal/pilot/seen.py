@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from shoal.model.ids import parse_attempt
 from shoal.model.rangeset import RangeSet
-from shoal.wire.chunk import part, single
+from shoal.wire.chunk import part
 from shoal.wire.messages import Lease
 
 KEPT = 2_000  # runs of which is remembered, by attempt number and incarnation
@@ -19,7 +19,7 @@ class Seen:
         self._known: OrderedDict[tuple[int, int, int], RangeSet] = OrderedDict()
 
     def take(self, lease: Lease) -> list[Lease]:
-        """What of a lease is new: calls of a function together, commands one by one and whole."""
+        """What of a lease is new, neighbours together."""
         run, first, number, incarnation = parse_attempt(lease.attempt)
         known = self._known.setdefault((run, number, incarnation), RangeSet())
         self._known.move_to_end((run, number, incarnation))
@@ -29,7 +29,4 @@ class Seen:
         known.add_range(first, first + lease.count)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
-        if lease.function:
-            return [part(lease, low - first, high - first) for low, high in new.ranges()]
-        whole = lease.count == 1 and not lease.params and lease.seed is None
-        return [lease if whole else single(lease, element - first) for element in new]
+        return [part(lease, low - first, high - first) for low, high in new.ranges()]

@@ -1,7 +1,7 @@
 """What of this host is taken by whom, and what may begin. Pure, like `agent`.
 
-Commands wait and run one by one. Calls of a function wait as the chunk they came in; a runner gets a *piece* of it at
-a time, which takes the room of one call, for it makes them one after another.
+Leases wait as the chunk they came in. A command is taken out of it and made whole when it begins; of calls of a
+function a runner gets a *piece* at a time, which takes the room of one call, for it makes them one after another.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.pilot.lines import AHEAD, LONG, Lines
 from shoal.pilot.moves import Begin
 from shoal.sched.size import piece
-from shoal.wire.chunk import follows, joined, names, part, shift
-from shoal.wire.messages import Held, Lease, Room
+from shoal.wire.chunk import follows, joined, names, part, shift, single
+from shoal.wire.messages import Held, Lease, Report, Room
 
 TOLD = 0.25  # seconds that a call takes before it is told that it began
 PACES_KEPT = 100  # functions of which is known how long they take
@@ -30,6 +31,9 @@ class Run:
     stopping: str = ""
     done: int = 0  # calls of the piece that ended
     since: float = 0.0  # when it began, or its last call ended
+    after: str = ""  # it stands in line behind this attempt, and takes no room yet
+    behind: str = ""  # the attempt that stands behind it
+    is_recalled: bool = False  # it shall leave the line and wait here again
 
     @property
     def left(self) -> list[str]:
@@ -46,10 +50,11 @@ class Slots:
         self.running: OrderedDict[str, Run] = OrderedDict()
         self._gpus = list(range(room.gpus))
         self._paces: OrderedDict[str, float] = OrderedDict()  # function -> seconds of a call
+        self.lines = Lines()
 
     def add(self, lease: Lease) -> None:
-        """It waits. Calls that go on where the last ones end wait with them: larger pieces cost less."""
-        if lease.function and self.waiting and follows(self.waiting[-1], lease):
+        """It waits; what goes on where the last ones end waits with them: larger pieces cost less."""
+        if self.waiting and follows(self.waiting[-1], lease):
             self.waiting[-1] = joined(self.waiting[-1], lease)
         else:
             self.waiting.append(lease)
@@ -78,7 +83,7 @@ class Slots:
 
     def free(self) -> Room:
         """Room that neither running nor waiting attempts take."""
-        taken = [(run.lease.room, 1) for run in self.running.values()]
+        taken = [(run.lease.room, 1) for run in self.running.values()]  # in line as well: it is spoken for
         taken += [(lease.room, lease.count) for lease in self.waiting]
         return Room(
             max(0, self.room.cores - sum(r.cores * n for r, n in taken)),
@@ -92,7 +97,7 @@ class Slots:
         begun: list[Begin] = []
         while self.waiting:
             room = self.waiting[0].room
-            taken = [run.lease.room for run in self.running.values()]
+            taken = [run.lease.room for run in self.running.values() if not run.after]
             cores = self.room.cores - sum(r.cores for r in taken)
             if (
                 room.cores > cores
@@ -100,26 +105,102 @@ class Slots:
                 or len(self._gpus) < room.gpus
             ):
                 break
-            lease = self.waiting.popleft()
-            if lease.count > 1:
-                # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
-                calls = piece(self._paces.get(lease.function), lease.count, cores // max(1, room.cores))
-                if calls < lease.count:
-                    self.waiting.appendleft(part(lease, calls, lease.count))
-                    lease = part(lease, 0, calls)
+            lease = self._take_head(cores // max(1, room.cores))
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
             self.running[lease.attempt] = Run(lease, gpus, since=now)
             begun.append(Begin(lease, gpus))
+        if self.waiting and self.lines.is_brisk:
+            begun += self._stand_in_line(now)
         return begun
 
-    def end(self, attempt: str) -> Optional[Run]:
+    def _stand_in_line(self, now: float) -> list[Begin]:
+        """Short commands go to the guard ahead of their time."""
+        heads = sum(1 for run in self.running.values() if not run.after)
+        left = AHEAD * heads - (len(self.running) - heads)
+        if left <= AHEAD * heads // 2:
+            return []  # many at a time cost less than one after another
+        ends = deque(run for run in self.running.values() if not run.behind and self.lines.may_stand(run))
+        begun: list[Begin] = []
+        head = self.waiting[0]
+        if not ends or not self.lines.may_line_up(head) or any(run.lease.room != head.room for run in ends):
+            return begun
+        for lease in self._take_some(left):
+            before = ends.popleft()
+            run = self.running[lease.attempt] = Run(lease, before.gpus, since=now, after=before.lease.attempt)
+            before.behind = lease.attempt
+            ends.append(run)
+            begun.append(Begin(lease, run.gpus, run.after))
+        return begun
+
+    def _take_some(self, most: int) -> list[Lease]:
+        """Some commands of the chunk that waits in front, each whole."""
+        lease = self.waiting.popleft()
+        count = min(most, lease.count)
+        if count < lease.count:
+            self.waiting.appendleft(part(lease, count, lease.count))
+        return [self._whole(lease, at) for at in range(count)]
+
+    @staticmethod
+    def _whole(lease: Lease, at: int) -> Lease:
+        return lease if lease.seed is None and not lease.params else single(lease, at)
+
+    def _is_idle(self) -> bool:
+        """Is a slot free for which nothing waits?"""
+        heads = sum(run.lease.room.cores for run in self.running.values() if not run.after)
+        return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
+
+    def recall(self, now: float) -> list[str]:
+        """Commands that stand behind one that takes long, while another slot is idle: they shall come back."""
+        if not self._is_idle():
+            return []
+        found = []
+        for run in self.running.values():
+            before = self.running.get(run.after)
+            if before is not None and not before.after and now >= before.since + LONG and not run.is_recalled:
+                while True:
+                    run.is_recalled = True
+                    found.append(run.lease.attempt)
+                    if run.behind not in self.running:
+                        break
+                    run = self.running[run.behind]
+        return found
+
+    def recall_at(self) -> Optional[float]:
+        """When to look whether some have to be called back."""
+        if not self._is_idle():
+            return None
+        heads = [run.since + LONG for run in self.running.values() if run.behind and not run.after]
+        return min(heads) if heads else None
+
+    def _take_head(self, slots: int) -> Lease:
+        """One command, or as many calls as a runner gets at once; so many slots are idle."""
+        lease = self.waiting.popleft()
+        # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
+        count = piece(self._paces.get(lease.function), lease.count, slots) if lease.function else 1
+        if count < lease.count:
+            self.waiting.appendleft(part(lease, count, lease.count))
+        return part(lease, 0, count) if lease.function else self._whole(lease, 0)
+
+    def end(self, attempt: str, now: float = 0.0) -> Optional[Run]:
         """An attempt, or a piece, is over: its room is free, and what of it never began waits again."""
         run = self.running.pop(attempt, None)
         if run is not None:
-            self._gpus.extend(run.gpus)
+            behind = self.running.get(run.behind)
+            self.lines.step_out(run, self.running.get(run.after), behind, now)
+            if not run.after and behind is None:
+                self._gpus.extend(run.gpus)
             if run.lease.function and run.done < run.lease.count:
                 self.waiting.appendleft(part(run.lease, run.done, run.lease.count))
         return run
+
+    def took_back(self, run: Run, report: Report) -> bool:
+        """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""
+        if report.started is not None:
+            self.lines.note(report.duration)
+        elif run.is_recalled and not run.stopping:
+            self.waiting.appendleft(run.lease)
+            return True
+        return False
 
     def learn(self, function: str, durations: list[float]) -> None:
         """How long calls of a function take here."""

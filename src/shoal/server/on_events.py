@@ -47,4 +47,4 @@ class Events:
             after = reached
             call.rest()
             patient = True
-            await self.service.news(left)
+            await self.service.news(left, gather=True)

@@ -21,6 +21,7 @@ from shoal.engine.changes import Change
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+ALONE = 0.01  # seconds that changes wait for others, if nobody waits for their commit
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
 
 
@@ -72,11 +73,18 @@ class Writer:
         while True:
             entry = self._queue.get()
             entries: list[_Entry] = []
+            is_awaited = False
             while entry is not None:
                 entries.append(entry)
-                if entry.question is not None or self._queue.empty():
+                is_awaited = is_awaited or entry.then is not None
+                if entry.question is not None:
                     break
-                entry = self._queue.get()
+                try:
+                    # What nobody waits for, a lease for one, waits a moment for company: another commit in the middle
+                    # of a call would only hold up the loop that has to answer.
+                    entry = self._queue.get(not is_awaited, ALONE)
+                except queue.Empty:
+                    break
             if entries:
                 self._write(entries)
             if entry is None:

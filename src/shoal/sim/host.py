@@ -65,6 +65,8 @@ class Host:
         self.frozen = False  # the pilot process
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
+        self._lined: dict[str, Lease] = {}  # commands that the guard has
+        self._followers: dict[str, Lease] = {}  # attempt -> the command behind it
         self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
         self._later: list[Callable[[], None]] = []  # what a frozen host will do when it thaws
         self._contact = world.clock.now
@@ -92,8 +94,15 @@ class Host:
             self.world.send(self, action.exchange)
         elif isinstance(action, Begin) and action.lease.function:
             self._call(action.lease, 0)
+        elif isinstance(action, Begin) and action.after in self._lined:
+            self._lined[action.lease.attempt] = action.lease
+            self._followers[action.after] = action.lease
         elif isinstance(action, Begin):
+            self._lined[action.lease.attempt] = action.lease
             self._begin(action.lease)
+        elif isinstance(action, Stop) and self._leave_line(action.attempt):
+            report = Report(action.attempt, "failed", "cancelled", "stopped")
+            self.world.clock.after(0.001, lambda: self.see(Ended(report)))
         elif isinstance(action, Stop):
             self._finish(action.attempt, "stopped", delay=self.rng.uniform(0.0, 2.0))
         elif isinstance(action, Settle):
@@ -117,6 +126,23 @@ class Host:
         if self._tick_at == due:
             self._tick_at = None
             self.see(Tick())
+
+    # --- the line of commands in the guard
+    def _leave_line(self, attempt: str) -> bool:
+        """One that has not begun shall not begin; whoever stands behind it stands behind the one before it."""
+        before = next((name for name, lease in self._followers.items() if lease.attempt == attempt), None)
+        if before is None:
+            return False
+        del self._followers[before], self._lined[attempt]
+        if attempt in self._followers:
+            self._followers[before] = self._followers.pop(attempt)
+        return True
+
+    def _step_up(self, attempt: str) -> None:
+        self._lined.pop(attempt, None)
+        follower = self._followers.pop(attempt, None)
+        if follower is not None and self.alive:
+            self._begin(follower)
 
     # --- payloads
     def _begin(self, lease: Lease) -> None:
@@ -165,6 +191,7 @@ class Host:
             return
         payload.dead = True
         del self.payloads[attempt]
+        self._step_up(attempt)
         self.world.ledger.stopped(payload.lease, self.name, how == "succeeded")
         started, length = payload.started, self.world.clock.now - payload.started
         if how == "succeeded":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.wire.chunk import shift
@@ -34,32 +34,35 @@ def report_of(batch: Batch, at: int) -> Report:
 
 
 def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
-    """Those that must travel alone, and batches of the others."""
+    """Those that must travel alone, and batches of the others. Neighbours need not have ended in their order."""
     alone: list[Report] = []
-    batches: list[Batch] = []
-    run: list[Report] = []
-    due = ""  # the attempt that would go on with the run
-
-    def flush() -> None:
-        if len(run) > 1:
-            batches.append(_batch(run))
-        else:
-            alone.extend(run)
-        run.clear()
-
+    plain: list[tuple[int, int, int, int, Report]] = []
     for report in reports:
-        plain = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
-        if not plain or report.new_files or report.message or report.result:
-            flush()
+        good = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
+        if good and not (report.new_files or report.message or report.result):
+            run, element, number, incarnation = parse_attempt(report.attempt)
+            plain.append((run, number, incarnation, element, report))
+        else:
             alone.append(report)
-            due = ""
-            continue
-        if report.attempt != due:
-            flush()
-        run.append(report)
-        due = str(shift(parse_attempt(report.attempt), 1))
-    flush()
+    plain.sort(key=lambda item: item[:4])
+    batches: list[Batch] = []
+    row: list[Report] = []
+    due: Optional[tuple[int, ...]] = None  # what would go on with the row
+    for run, number, incarnation, element, report in plain:
+        if (run, number, incarnation, element) != due:
+            _put(row, alone, batches)
+            row = []
+        row.append(report)
+        due = (run, number, incarnation, element + 1)
+    _put(row, alone, batches)
     return alone, batches
+
+
+def _put(row: list[Report], alone: list[Report], batches: list[Batch]) -> None:
+    if len(row) > 1:
+        batches.append(_batch(row))
+    else:
+        alone += row
 
 
 def _batch(run: Sequence[Report]) -> Batch:

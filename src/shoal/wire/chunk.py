@@ -44,15 +44,17 @@ def part(lease: Lease, low: int, high: int) -> Lease:
 
 
 def follows(lease: Lease, other: Lease) -> bool:
-    """Does another lease of calls begin where this one ends, in the same array?"""
-    if shift(parse_attempt(lease.attempt), lease.count) != parse_attempt(other.attempt):
+    """Does another lease begin where this one ends, in the same array? Only what still has to be made whole can."""
+    if lease.seed is None or shift(parse_attempt(lease.attempt), lease.count) != parse_attempt(other.attempt):
         return False
-    return replace(other, attempt=lease.attempt, count=lease.count, calls=lease.calls) == lease
+    same = replace(other, attempt=lease.attempt, count=lease.count, calls=lease.calls, params=lease.params)
+    return same == lease and bool(lease.params) == bool(other.params)
 
 
 def joined(lease: Lease, other: Lease) -> Lease:
-    """Two leases of calls, of which the second follows the first, as one."""
-    return replace(lease, count=lease.count + other.count, calls=lease.calls + other.calls)
+    """Two leases, of which the second follows the first, as one."""
+    count = lease.count + other.count
+    return replace(lease, count=count, calls=lease.calls + other.calls, params=lease.params + other.params)
 
 
 def single(lease: Lease, at: int = 0) -> Lease:

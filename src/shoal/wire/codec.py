@@ -160,6 +160,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _union(options: tuple[Any, ...], value: Any, where: str) -> Any:
+    if type(value) in options and type(value) in _CHECKS:
+        return value
     if value is None and type(None) in options:
         return None
     last: BadInput = BadInput("expected something else", code="wrong_type", field=where)

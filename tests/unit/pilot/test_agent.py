@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shoal.model.limits import MAX_IN_FLIGHT, MAX_REPORTS
-from shoal.pilot.agent import LAZY, Agent
+from shoal.pilot.agent import Agent
 from shoal.pilot.joining import BACKOFF_MOST
 from shoal.pilot.moves import (
     Action,
@@ -38,6 +38,7 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
+from shoal.pilot.urges import LAZY
 from shoal.wire.messages import Exchange, Former, Lease, Order, Registered, Reply, Report, Room, Tail, Verdict
 
 DIGEST = "a" * 64
