@@ -113,11 +113,14 @@ class Queue:
             cls.listed = place
             heapq.heappush(self._order, place)
 
-    def in_order(self, fits: Callable[[TaskClass], bool]) -> Iterator[TaskClass]:
-        """Classes with ready work that fit, best first. A class comes again until it is spent or `fits` says no."""
+    def in_order(
+        self, fits: Callable[[TaskClass], bool], enough: Callable[[], bool] = lambda: False
+    ) -> Iterator[TaskClass]:
+        """Classes with ready work that fit, best first. A class comes again until it is spent or `fits` says no; there
+        are no more when it is `enough`."""
         aside: list[Place] = []
         try:
-            while self._order:
+            while self._order and not enough():
                 place = self._order[0]
                 cls = self.classes.get(place[3])
                 if cls is None or cls.listed != place:

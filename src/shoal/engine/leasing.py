@@ -17,6 +17,7 @@ from shoal.sched.match import how_many, misfit, take
 from shoal.sched.size import ahead
 from shoal.wire.messages import Lease
 
+MAX_MISSES = 16  # classes that a full pilot is tried on
 FUNCTIONS_SINCE = 3  # protocol
 
 
@@ -38,7 +39,7 @@ def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]
     if not state.queue.has_work() or pilot.draining or closed(state) or not pilot.heard:
         return [], False
     filling = _Filling(state, pilot, reply_seq)
-    for cls in state.queue.in_order(filling.fits):
+    for cls in state.queue.in_order(filling.fits, filling.is_hopeless):
         filling.lease_from(cls)
         if filling.count >= MAX_LEASES:
             break
@@ -55,12 +56,20 @@ class _Filling:
         self.count = 0
         self.durable = False
         self._spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
+        self._misses = 0  # classes in a row that do not fit
         self._singles: list[Attempt] = []
         self._chunks: list[Chunk] = []
 
     def fits(self, cls: TaskClass) -> bool:
         """May the pilot get something of this class now?"""
-        return self._most(cls) > 0
+        fits = self._most(cls) > 0
+        self._misses = 0 if fits else self._misses + 1
+        return fits
+
+    def is_hopeless(self) -> bool:
+        """Is the pilot full, and the best classes are not fetched ahead either? Then the others need not be looked at:
+        that is a matter of speed only, and would cost a look at every class each time."""
+        return self._misses >= MAX_MISSES and self.pilot.free.cores <= 0
 
     def _most(self, cls: TaskClass) -> int:
         """How many of this class the pilot may get now: into free slots, and ahead of them."""

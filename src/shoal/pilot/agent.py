@@ -68,8 +68,7 @@ class Agent:
         self._renewal = Renewal()
         self._seen = Seen()
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
-        self._failures = 0
-        self._joining = Joining(rng)
+        self._failures, self._joining = 0, Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
         self._urges = Urges()
