@@ -568,7 +568,7 @@ def test_lost_replies_lose_no_lease_and_run_nothing_twice(cluster: Cluster) -> N
 
 @pytest.mark.slow
 def test_requests_cut_and_delivered_twice_change_nothing(cluster: Cluster) -> None:
-    total, lines = (2_000 if PROVE else 300), cluster.cwd / "lines"
+    total, lines = (6_000 if PROVE else 1_500), cluster.cwd / "lines"
     cluster.timing |= CALM
     cluster.start_server()
     rng, lock = random.Random(4), threading.Lock()

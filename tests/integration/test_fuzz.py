@@ -29,9 +29,11 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from shoal.db.sqlite import Database
 from shoal.engine.engine import Engine
 from shoal.model.credentials import make
+from shoal.model.ids import parse_attempt
 from shoal.model.layout import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_ECHO
 from shoal.model.timing import Timing
+from shoal.wire.chunk import shift
 from tests.integration.cluster import clean_env
 from tests.integration.wire_fuzz import DAMAGES, Description, Ref, Sent, Wish, Wishes, build
 
@@ -76,6 +78,7 @@ class FalsePilot:
     context: ssl.SSLContext | None  # with its certificate, if it came over TLS
     seq: int = 0
     attempts: list[str] = field(default_factory=list)
+    chunks: dict[str, int] = field(default_factory=dict)  # several leased as one: the first, and how many
 
 
 class House:
@@ -183,6 +186,8 @@ class World:
         self.house, self.rng = house, random.Random(SEED)
         self.description = Description(house.call("GET", "/v1/openapi.json"))
         self.runs, self.victims, self.pilots = ["r1"], [""], list[FalsePilot]()
+        self.open: dict[str, int] = {}  # open runs, and which element is the next
+        self.added_to = ""  # the open run that a wish names
         self.tokens: dict[str, list[str]] = {"admin": [house.admin], "enrol": [house.enrol]}
         self.wrong = {"none": "", "wrong": make("submit", "A" * 43), "cut": house.admin[:-1]}
         self._people()
@@ -194,7 +199,8 @@ class World:
         self.damages: Counter[str] = Counter()
         self.by_channel: Counter[str] = Counter()
         self.slowest = 0.0
-        self.leases = 0
+        self.leases, self.chunks, self.additions = 0, 0, 0
+        self.verdicts: Counter[str] = Counter()  # of batches
         self.bytes = b""
 
     def _people(self) -> None:
@@ -225,7 +231,13 @@ class World:
         ask = self.house.call
         self.pilots = self.pilots[-6:]
         for at in range(8):
-            body = {"protocol": 2, "version": "1", "host": "fuzz1", "identity": "i", "room": {"cores": 64, "gpus": 1}}
+            body = {
+                "protocol": 2 + at // 2 % 2,
+                "version": "1",
+                "host": "fuzz1",
+                "identity": "i",
+                "room": {"cores": 64, "gpus": 1},
+            }
             context = self.house.context if at % 2 else None
             sent = _post("/v1/pilots", self.pick("enrol", self.rng.randrange(1, 12)), body)
             answer = self.house.send(sent, context)
@@ -234,6 +246,9 @@ class World:
         for token in (self.house.admin, self.pick("user", 0), self.pick("manager", 0)):
             tasks = [{"command": ["echo", "{x}"], "params": {"x": "1..50"}}, {"command": ["true"], "retries": 1}]
             self.runs.append(ask("POST", "/v1/runs", {"tasks": tasks, "name": "fuzz"}, token)["run"])
+            function = {"function": "gAROLg==", "calls": ["gAROLg=="] * 20}
+            opened = ask("POST", "/v1/runs", {"tasks": [function], "name": "fuzz", "open": True}, token)["run"]
+            self.open[opened] = 21
         for owner in ("anna", "bert", ""):
             self.victims.append(ask("POST", "/v1/tokens", {"owner": owner, "note": "to be revoked"})["id"])
 
@@ -281,8 +296,11 @@ class World:
         pilot = self.me or self.pilots[index % len(self.pilots)]
         run = self.runs[-1 - index % min(len(self.runs), 12)]
         last = pilot.attempts or ["r1.1#1@1"]
+        chunks = [*pilot.chunks] or last
         things: dict[str, Callable[[], Any]] = {
             "run": lambda: run,
+            "open run": lambda: self._open_run(index),
+            "next element": lambda: self.open.get(self.added_to, 1) + index,
             "task": lambda: f"{run}.{1 + index % 3}",
             "target": lambda: run if index % 2 else f"{run}.{1 + index % 3}",
             "pilot": lambda: pilot.name,
@@ -292,14 +310,24 @@ class World:
             "next seq": lambda: pilot.seq + 1,
             "same seq": lambda: pilot.seq,
             "past seq": lambda: max(1, pilot.seq - index),
-            "held": lambda: [{"attempt": attempt, "stage": "running"} for attempt in pilot.attempts],
+            "held": lambda: [
+                {"attempt": attempt, "stage": "running", "count": count}
+                for attempt, count in (*((attempt, 1) for attempt in pilot.attempts), *pilot.chunks.items())
+            ],
             "all room": lambda: pilot.room,
             "attempt": lambda: last[index % len(last)],
+            "chunk": lambda: chunks[-1 - index % len(chunks)],
             "digest": lambda: self._digest(index),
             "bytes": lambda: self.bytes,
             "victim": lambda: self.victims[-1 - index % min(len(self.victims), 6)],
         }
         return things[kind]()
+
+    def _open_run(self, index: int) -> str:
+        """A run to which tasks can be added, most likely; a wish that names one and an element means that one's."""
+        names = [*self.open][-9:] or ["r1"]
+        self.added_to = names[index % len(names)]
+        return self.added_to
 
     def _digest(self, index: int) -> str:
         """The name of some bytes; a wish that names one means those."""
@@ -338,7 +366,16 @@ class World:
             return
         self.good[str(wish.operation)] += 1
         if str(wish.operation) == "POST /v1/runs":
-            self.runs.append(answer.json()["run"])
+            told = answer.json()
+            self.runs.append(told["run"])
+            if wish.body.get("open") and not told["again"]:
+                self.open[told["run"]] = told["tasks"] + 1
+        elif str(wish.operation) == "POST /v1/runs/{run}/tasks":
+            told = answer.json()
+            self.additions += not told["again"]
+            self.open[told["run"]] = max(self.open.get(told["run"], 1), told["first"] + told["tasks"])
+        elif str(wish.operation) == "POST /v1/runs/{run}/close":
+            self.open.pop(answer.json()["run"], None)
         elif str(wish.operation) == "POST /v1/tokens":
             self.victims.append(answer.json()["id"])
         elif str(wish.operation) == "POST /v1/pilots" and not wish.body.get("unfit"):
@@ -362,8 +399,18 @@ class World:
     def _learn_reply(self, pilot: FalsePilot, reply: Json) -> None:
         pilot.seq = max(pilot.seq, reply["seq"])
         self.leases += len(reply["leases"])
-        pilot.attempts += [lease["attempt"] for lease in reply["leases"] if lease["attempt"] not in pilot.attempts]
-        ended = {verdict["attempt"] for verdict in reply["verdicts"]}
+        for lease in reply["leases"]:
+            if lease.get("count", 1) > 1:
+                self.chunks += 1
+                pilot.chunks[lease["attempt"]] = lease["count"]
+            elif lease["attempt"] not in pilot.attempts:
+                pilot.attempts.append(lease["attempt"])
+        self.verdicts.update(row["verdict"] for row in reply["verdicts"] if row.get("count", 1) > 1)
+        ended = {attempt for verdict in reply["verdicts"] for attempt in _each(verdict)}
+        for chunk in [{"attempt": first, "count": count} for first, count in pilot.chunks.items()]:
+            if not ended.isdisjoint(_each(chunk)):
+                pilot.attempts += _each(chunk)  # what is left of it is held one by one
+                del pilot.chunks[chunk["attempt"]]
         pilot.attempts = [attempt for attempt in pilot.attempts if attempt not in ended][-50:]
 
     # --- judging
@@ -420,6 +467,12 @@ def repeats(words: str, texts: tuple[str, ...]) -> bool:
     """Does an answer repeat a longer piece of the input than it may?"""
     pieces = {words[at : at + MAX_ECHO + 1] for at in range(len(words) - MAX_ECHO)}
     return any(piece in text for piece in pieces for text in texts)
+
+
+def _each(told: Json) -> list[str]:
+    """The attempts of a lease or a verdict, which may be about neighbours."""
+    first = parse_attempt(told["attempt"])
+    return [str(shift(first, at)) for at in range(told.get("count", 1))]
 
 
 def _is_whole(wish: Wish) -> bool:
@@ -505,6 +558,7 @@ def report(world: World) -> None:
         f"\n{total} requests {dict(world.by_channel)}, {good / total:.1%} answered 2xx, slowest {world.slowest:.2f} s"
     )
     print(f"statuses {dict(sorted(world.statuses.items()))}; {world.leases} leases, {len(world.runs)} runs")
+    print(f"{world.chunks} leases of several, {dict(world.verdicts)} for batches, {world.additions} additions")
     for operation in world.description.operations:
         print(f"  {world.good[str(operation)]:6d} x 2xx  {operation}")
     print(f"codes {dict(world.codes.most_common())}")
@@ -520,6 +574,7 @@ def check_not_vacuous(world: World) -> None:
         assert not missed, f"never answered 2xx: {missed}"
         assert {400, 401, 403, 404, 405, 409, 413, 415, 421, 422} <= set(world.statuses), world.statuses
         assert set(DAMAGES) <= set(world.damages), set(DAMAGES) - set(world.damages)
+        assert world.chunks > 5 and world.additions > 5 and sum(world.verdicts.values()) > 0
         assert world.leases > 50 and min(world.by_channel.values()) > 0.2 * total
         assert world.statuses[429] < 0.1 * total, world.statuses
 

@@ -24,6 +24,7 @@ import pytest
 from shoal.model.limits import MAX_STREAM
 from shoal.pilot.build import build
 from shoal.wire import codec
+from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Report, Room, Verdict
 
 pytestmark = pytest.mark.integration
@@ -147,12 +148,15 @@ class Server:
             self.exchanges.append(said)
             for report in said.reports:
                 self.reports[report.attempt] = report
+            for batch in said.batches:
+                reports = [report_of(batch, at) for at in range(batch.count)]
+                self.reports.update((report.attempt, report) for report in reports)
             for tail in said.tails:
                 copy = self.texts.get((tail.attempt, tail.stream), "").encode()
                 assert len(copy) >= tail.offset, "a piece is missing"
                 self.texts[tail.attempt, tail.stream] = (copy[: tail.offset] + tail.text.encode()).decode()
             self.changed.notify_all()
-            news = said.reports or said.tails or (said.leaving and not said.held)
+            news = said.reports or said.batches or said.tails or (said.leaving and not said.held)
             self.changed.wait_for(
                 lambda: news or self.leases or self.orders or self.arrivals[-1] != said.seq or self.http is None,
                 self.times.hold,
@@ -162,6 +166,7 @@ class Server:
                 leases, self.leases = self.leases, []
             orders, self.orders = self.orders, []
             verdicts = [Verdict(report.attempt, "recorded") for report in said.reports]
+            verdicts += [Verdict(batch.attempt, "recorded", batch.count) for batch in said.batches]
             reply = self.replies[said.seq] = Reply(said.seq, 1, leases, orders, verdicts, hold=self.times.hold)
             return reply
 

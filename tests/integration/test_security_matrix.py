@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,9 @@ POST /v1/runs                 !    !    B    !    !    !    Y    Y    Y    Y    
 GET  /v1/runs                 !!!! !!!! BBBB !!!! !!!! !!!! YYYY YYYY YYYY YYYY YYYY XXXX YYYY XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}           !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- XX-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/runs/{run}/close     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+GET  /v1/runs/{run}/results   !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/tasks/{task}         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/tasks/{task}/logs    !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/why/{target}         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
@@ -71,7 +75,7 @@ GET  /v1/pilots               !    !    B    !    !    !    Y    Y    Y    Y    
 GET  /v1/hosts                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/pilots/drain         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/pilots               !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX YXXX !!!! !!!! !!!!
-POST /v1/pilots/{pilot}/exchange !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX Y~~~ Y!!! !!Y! ~~~~
+POST /v1/pilots/{pilot}/exchange !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX XXXX Y!!! !!Y! ~~~~
 GET  /v1/pilot.pyz            !    !    B    !    !    !    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    !
 GET  /v1/whoami               !    !    B    !    !    !    Y    Y    Y    Y    Y    Y    Y    X    X    X    !
 GET  /v1/users                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
@@ -223,6 +227,21 @@ def _put_nothing(world: World, role: str, whose: str) -> list[Ask]:
     return [dataclasses.replace(ask, headers={"Content-Range": f"bytes */{len(f'{whose or ANNA}-blob')}"})]
 
 
+def _open_run(guests: Guests, whose: str) -> str:
+    """A run of somebody's to which nothing was added yet."""
+    return guests.submit(guests.people[whose].token, whose, open=True, tasks=[])
+
+
+def _add(world: World, role: str, whose: str) -> list[Ask]:
+    run = _open_run(world.guests, whose) if whose else "r777777"
+    return [Ask(f"/v1/runs/{run}/tasks", {"first": 1, "tasks": [{"command": ["true"], "cores": 99}]}, (run,))]
+
+
+def _close(world: World, role: str, whose: str) -> list[Ask]:
+    run = _open_run(world.guests, whose) if whose else "r777777"
+    return [Ask(f"/v1/runs/{run}/close", {}, (run,))]
+
+
 def _targets(path: str, **more: Any) -> Asks:
     def asks(world: World, role: str, whose: str) -> list[Ask]:
         run = _run(world, whose)
@@ -249,7 +268,7 @@ def _exchange(world: World, role: str, whose: str) -> list[Ask]:
         role, world.guests.people[ANNA].host
     )
     name = _pilot(world, whose)
-    said = {**speaker.message(), "pilot": name, "protocol": 1 if role == "enrol" else 2}
+    said = {**speaker.message(), "pilot": name}
     if name != speaker.name:
         speaker.seq -= 1
     return [Ask(f"/v1/pilots/{name}/exchange", said, (name,))]
@@ -280,6 +299,8 @@ def _plain(path: str, body: Any = None) -> Asks:
 ASKS: dict[tuple[str, str], Asks] = {
     ("POST", "/v1/runs"): lambda world, role, whose: [Ask("/v1/runs", {"tasks": [{"command": ["true"], "cores": 99}]})],
     ("GET", "/v1/runs"): lambda world, role, whose: [Ask(f"/v1/runs?owner={whose or 'nobody'}")],
+    ("POST", "/v1/runs/{run}/tasks"): _add,
+    ("POST", "/v1/runs/{run}/close"): _close,
     ("POST", "/v1/cancel"): _targets("/v1/cancel"),
     ("POST", "/v1/retry"): _targets("/v1/retry"),
     ("POST", "/v1/signal"): _targets("/v1/signal", signal="USR1"),
@@ -443,6 +464,23 @@ def test_a_filter_without_targets_retries_the_callers_own_runs_only(guests: Gues
         assert done == {"tasks": 1, "runs": [person.run]}
 
 
+def test_tasks_are_added_to_a_run_by_its_owner_and_administrators_only(guests: Guests) -> None:
+    """What is added runs as the owner: a group's manager, who may cancel it, is refused as for a token of the owner's."""
+    run = _open_run(guests, ANNA)
+    path, evil = f"/v1/runs/{run}/tasks", {"first": 1, "tasks": [{"command": ["evil"]}]}
+    for who, status in ((MONA, 403), (MIKE, 404), (OLAF, 404)):
+        assert guests.ask("POST", path, evil, token=guests.people[who].token).status == status
+    for secret in (guests.people[ANNA].enrol.secret, guests.people[ANNA].host.session):
+        assert guests.ask("POST", path, evil, token=secret).code == "forbidden"
+    assert guests.do("GET", f"/v1/runs/{run}")["arrays"] == []
+    for first, token in ((1, guests.people[ANNA].token), (2, guests.admin)):
+        done = guests.do("POST", path, {"first": first, "tasks": [{"command": ["true"]}]}, token=token)
+        assert done == {"run": run, "first": first, "tasks": 1, "again": False}
+    assert guests.do("POST", f"/v1/runs/{run}/close", {}, token=guests.people[MONA].token)["run"] == run
+    late = guests.ask("POST", path, {"first": 3, "tasks": [{"command": ["true"]}]}, token=guests.people[ANNA].token)
+    assert (late.status, late.code) == (409, "run_closed")
+
+
 def test_a_revoked_token_is_dead_with_the_next_request(guests: Guests) -> None:
     token = guests.mint(owner=ANNA)
     assert guests.ask("GET", "/v1/whoami", token=token.secret).status == 200
@@ -584,10 +622,13 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
     boss = guests.do("GET", "/v1/whoami")
     gone = guests.mint(owner=ANNA)
     pilot = guests.join(anna.enrol.secret, ANNA)
+    opened = _open_run(guests, ANNA)
     acts: list[tuple[str, Any, str, str, str, int]] = [
         # path, body, token, its id, owner, status
         ("/v1/runs", guests.submission(ANNA), anna.token, mine, ANNA, 200),
         ("/v1/runs", {"tasks": []}, anna.token, mine, ANNA, 422),
+        (f"/v1/runs/{opened}/close", {}, anna.token, mine, ANNA, 200),
+        (f"/v1/runs/{olaf.run}/close", {}, anna.token, mine, ANNA, 404),
         ("/v1/cancel", {"targets": [anna.run]}, anna.token, mine, ANNA, 200),
         ("/v1/cancel", {"targets": [olaf.run]}, anna.token, mine, ANNA, 404),
         ("/v1/retry", {"targets": [anna.run]}, anna.token, mine, ANNA, 200),
@@ -604,7 +645,8 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         ("/v1/prune", {"older_than": "3650d"}, guests.admin, boss["token"], boss["owner"], 200),
         ("/v1/server/stop", {}, anna.token, mine, ANNA, 403),
     ]
-    assert {f"POST {path}" for path, *_ in acts} == {f"{r.method} {r.path}" for r in ROUTES if r.acts}
+    names = [f"POST {re.sub('/r[0-9]+/', '/{run}/', path)}" for path, *_ in acts]
+    assert set(names) == {f"{r.method} {r.path}" for r in ROUTES if r.acts}
     newest = guests.do("GET", "/v1/audit?limit=1")["audit"][0]["seq"]
     for at, (path, body, token, _, _, status) in enumerate(acts):
         assert guests.ask("POST", path, body, token=token, source=f"127.0.1.{at + 1}").status == status, path
@@ -616,11 +658,42 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         if line["what"] in acting
     ]
     assert found == [
-        (f"POST {path}", name, owner, f"127.0.1.{at + 1}", "ok" if status == 200 else str(status), 1)
-        for at, (path, _, _, name, owner, status) in enumerate(acts)
+        (names[at], name, owner, f"127.0.1.{at + 1}", "ok" if status == 200 else str(status), 1)
+        for at, (_, _, _, name, owner, status) in enumerate(acts)
     ]
     assert not [secret for secret in (anna.token, anna.enrol.secret, guests.admin) if secret in json.dumps(lines)]
     assert any(gone.id in line["about"] for line in lines)
+
+
+def test_what_comes_a_thousand_times_a_second_is_counted_with_token_owner_and_address(guests: Guests) -> None:
+    """Blobs, additions to a run and exchanges: each minute a line that says how many, and for whom."""
+    counted = {f"{r.method} {r.path}" for r in ROUTES if r.method not in ("GET", "HEAD") and not r.acts}
+    add, put, talk = "POST /v1/runs/{run}/tasks", "PUT /v1/blobs/{digest}", "POST /v1/pilots/{pilot}/exchange"
+    assert counted == {add, put, talk}
+    anna, run = guests.people[ANNA], _open_run(guests, ANNA)
+    mine = guests.do("GET", "/v1/whoami", token=anna.token)["token"]
+    for at in range(6):
+        said = {"first": at + 1, "tasks": [{"command": ["true"]}]}
+        assert guests.ask("POST", f"/v1/runs/{run}/tasks", said, token=anna.token, source="127.0.5.1").status == 200
+        digest = f"sha256:{hashlib.sha256(b'%d' % at).hexdigest()}"
+        answer = guests.ask(
+            "PUT",
+            f"/v1/blobs/{digest}",
+            b"%d" % at,
+            token=anna.token,
+            headers={"Content-Type": BYTES},
+            source="127.0.5.1",
+        )
+        assert answer.status == 200
+    late = {"first": 99, "tasks": [{"command": ["true"]}]}
+    assert guests.ask("POST", f"/v1/runs/{run}/tasks", late, token=anna.token, source="127.0.5.1").status == 409
+    lines = [line for line in guests.do("GET", "/v1/audit")["audit"] if line["address"] == "127.0.5.1"]
+    assert {(line["what"], line["token"], line["owner"], line["outcome"]) for line in lines} == {
+        (add, mine, ANNA, "ok"), (put, mine, ANNA, "ok"), (add, mine, ANNA, "409")
+    }  # fmt: skip
+    for what, outcome, times in ((add, "ok", 6), (put, "ok", 6), (add, "409", 1)):
+        found = [line["times"] for line in lines if (line["what"], line["outcome"]) == (what, outcome)]
+        assert sum(found) == times and len(found) <= 2  # two, if a minute ended meanwhile
 
 
 def test_reads_and_wrong_tokens_are_counted_with_their_address(guests: Guests) -> None:

@@ -28,6 +28,7 @@ import pytest
 
 from shoal.client.client import Client
 from shoal.client.tls import fetch_ca
+from shoal.model.ids import parse_attempt
 from tests.integration import namespaces
 from tests.integration.cluster import FAST, clean_env, comm, is_dead
 from tests.integration.namespaces import NEAR, Namespace
@@ -254,7 +255,11 @@ def test_a_pasted_line_makes_a_bare_host_run_500_tasks_once_each_and_leaves_noth
     finals = Counter(event["task"] for event in of_run if event["kind"] == "task_finished")
     assert finals == Counter(range(1, 501))
     assert sum(event["kind"] == "run_finished" for event in of_run) == 1
-    leased = [attempt for event in events if event["kind"] == "tasks_leased" for attempt in event["data"]["attempts"]]
+    leases = [event["data"] for event in events if event["kind"] == "tasks_leased"]
+    leased = [attempt for data in leases for attempt in data["attempts"]]
+    for first, count in [chunk for data in leases for chunk in data.get("chunks", [])]:
+        attempt = parse_attempt(first)
+        leased += [str(attempt._replace(element=attempt.element + n)) for n in range(count)]
     assert Counter(leased) == Counter(f"{run}.{n}#1@1" for n in range(1, 501)), "one lease each"
 
     _follow_and_signal(hosts)

@@ -149,6 +149,9 @@ _TEXT = st.text(max_size=30)
 _TARGETS = st.lists(_ref("target"), min_size=1, max_size=3)
 _QUANTITY = _some("30d", "2h", 86_400, 900.5, "00:10:00")
 _LABELS = st.dictionaries(_WORD, _TEXT.filter(lambda text: "\0" not in text), max_size=2)
+_PAYLOAD = _some("gAROLg==", "gASVAgAAAAAAAABdlC4=", "gARLAS4=", "AAAA", "gARdLg==") | st.builds(
+    Ref, st.just("digest"), st.integers(0, 999)
+)
 SENSIBLE: dict[str, SearchStrategy[Any]] = {
     # --- what people ask
     "Targets.targets": _TARGETS,
@@ -187,6 +190,8 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "SubmissionBody.max_fail": st.none() | st.integers(1, 100),
     "SubmissionBody.seed": st.none() | st.integers(0, 2**63 - 1),
     "SubmissionBody.labels": _LABELS,
+    "SubmissionBody.open": _some(False, False, False, True),
+    "AdditionBody.first": _some(*[Ref("next element", 0)] * 6, Ref("next element", 1), 1, 2),
     "SubmissionBody.environment": st.none() | st.dictionaries(_WORD, _WORD, max_size=3),
     "SubmissionBody.environment_file": st.none() | st.just(f"/data/me/{'a1' * 32}.json"),
     "SubmissionBody.resume": st.none() | _some({}, {"newest": 1.5}, {"newest": None, "file": "sim.py"}),
@@ -210,8 +215,12 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "TaskTable.params": st.none() | _some({"x": "1..4"}, {"x": [1, 2.5, "a", 10**40], "y": "a,b"}, [{"x": 1}, {"x": "2"}]),
     "TaskTable.array": st.none() | _some("1-5", "0-99%3", "1-100000", "1,3,7"),
     "TaskTable.after": st.just([]),
+    "TaskTable.function": _PAYLOAD,
+    "TaskTable.calls": st.lists(_PAYLOAD, min_size=1, max_size=5),
+    "TaskTable.initializer": _PAYLOAD,
+    "TaskTable.python": _some("/usr/bin/python3", "python3"),
     # --- pilots
-    "Register.protocol": _some(2, 2, 2, 1),
+    "Register.protocol": _some(3, 3, 3, 3, 2, 2, 2, 1),
     "Register.version": _WORD,
     "Register.host": _some("fuzz1", "fuzz2", "n01.cluster"),
     "Register.identity": _some("id1", "id2", "id3"),
@@ -220,12 +229,13 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Register.unfit": _some([], [], [], [], ["no /bin/sh"]),
     "Register.nonce": st.just("") | _WORD,
     "Register.digest": _some("", "", "ab" * 32),
-    "Exchange.protocol": _some(2, 2, 2, 1),
+    "Exchange.protocol": _some(3, 3, 3, 3, 2, 2, 2, 1),
     "Exchange.pilot": st.just(Ref("my pilot", 0)),
     "Exchange.session": st.just(Ref("my session", 0)),
     "Exchange.seq": _some(*[Ref("next seq", 0)] * 6, Ref("same seq", 0), Ref("past seq", 1), Ref("past seq", 2)),
     "Exchange.ack": st.just(Ref("same seq", 0)),
     "Exchange.held": _some(Ref("held", 0), Ref("held", 0), Ref("held", 0), []),
+    "Exchange.batches": st.lists(st.integers(1, 4).flatmap(lambda count: _batch(count)), max_size=2),
     "Exchange.leaving": _some(*[""] * 30, "its time is over"),
     "Exchange.nonce": st.just(""),
     "Exchange.free": _some(Ref("all room", 0), {}, {"cores": 1}),
@@ -234,6 +244,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Room.disk": _some(0, 2**40),
     "Room.gpus": _some(0, 1),
     "Held.attempt": _ref("attempt"),
+    "Held.count": _some(1, 1, 1, 2),
     "Held.stage": _some("leased", "running", "done"),
     "Report.attempt": _ref("attempt"),
     "Report.outcome": _some("succeeded", "failed", "cancelled", "returned"),
@@ -244,12 +255,30 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Report.duration": st.floats(0.0, 1e6),
     "Report.cpu": st.floats(0.0, 1e6),
     "Report.max_rss": st.integers(0, 2**40),
+    "Report.result": st.just("") | _PAYLOAD,
+    "Report.out": st.integers(0, 2**40),
+    "Report.err": st.integers(0, 2**40),
     "Tail.attempt": _ref("attempt"),
     "Tail.stream": _some("stdout", "stderr"),
     "Tail.offset": _some(0, 0, 5, 4_096),
 }  # fmt: skip
+
+
+def _batch(count: int) -> SearchStrategy[Any]:
+    """So many successes of neighbours, with some of their columns."""
+    columns: dict[str, SearchStrategy[Any]] = {
+        "started": _some(0.0, 1.7e9), "duration": st.floats(0.0, 1e6), "cpu": st.floats(0.0, 1e6), "last_line": _TEXT,
+        "max_rss": st.integers(0, 2**40), "result": _PAYLOAD, "out": st.integers(0, 2**40), "err": st.integers(0, 2**40),
+    }  # fmt: skip
+    lists = {name: st.lists(column, min_size=count, max_size=count) for name, column in columns.items()}
+    return st.fixed_dictionaries({"attempt": _ref("chunk") | _ref("attempt"), "count": st.just(count)}, optional=lists)
+
+
 WORDS: dict[str, SearchStrategy[Any]] = {  # parameters of paths and queries, by call or by name
     "run": _ref("run"),
+    "POST /v1/runs/{run}/tasks run": _ref("open run"),
+    "POST /v1/runs/{run}/close run": _ref("open run") | _ref("run"),
+    "GET /v1/runs/{run}/results run": _ref("open run") | _ref("run"),
     "task": _ref("task"),
     "target": _ref("target") | _ref("pilot"),
     "pilot": st.just(Ref("my pilot", 0)),
@@ -386,8 +415,7 @@ class Wishes:
             parts = {key: self.value(inner, f"{name}.{key}") for key, inner in schema["properties"].items()}
             needed = {key: parts.pop(key) for key in schema.get("required", ())}
             if name == "TaskTable":
-                needed = {"command": parts.pop("command")}
-                parts = {key: part for key, part in parts.items() if key not in ("name", "shell", "after")}
+                return self._task(parts)
             return st.fixed_dictionaries(needed, optional=parts).map(_plausible)
         if kind == "object":
             inner = schema.get("additionalProperties", {})
@@ -399,6 +427,17 @@ class Wishes:
             "null": st.none(), None: _some(1, "a", True),
         }  # fmt: skip
         return plain[kind]
+
+    def _task(self, parts: dict[str, SearchStrategy[Any]]) -> SearchStrategy[Any]:
+        """A command, or now and then a function."""
+        calls = ("function", "calls", "initializer", "python")
+        moves = ("params", "array", "stdin", "inputs", "outputs", "command")
+        rest = {key: part for key, part in parts.items() if key not in ("name", "shell", "after")}
+        command = {key: part for key, part in rest.items() if key not in calls}
+        function = {key: part for key, part in rest.items() if key not in moves}
+        commands = st.fixed_dictionaries({"command": command.pop("command")}, optional=command).map(_plausible)
+        needed = {key: function.pop(key) for key in calls[:2]}
+        return st.one_of(commands, commands, commands, st.fixed_dictionaries(needed, optional=function))
 
     def _query(self, operation: Operation) -> SearchStrategy[list[tuple[str, Any]]]:
         parts: dict[str, SearchStrategy[Any]] = {}
@@ -429,7 +468,7 @@ class Wishes:
             Wish,
             st.just(operation),
             st.builds(Ref, st.just("fitting"), st.integers(0, 999)),
-            st.fixed_dictionaries({word: WORDS[word] for word in operation.words}),
+            st.fixed_dictionaries({word: WORDS.get(f"{operation} {word}", WORDS[word]) for word in operation.words}),
             self._query(operation),
             self._body(operation),
             damages,
@@ -443,7 +482,7 @@ class Wishes:
 
     def all(self) -> SearchStrategy[Wish]:
         """Wishes for every call; those with bodies are asked more often, for there is more to get wrong."""
-        heavy = {"/v1/runs": 6, "/v1/pilots": 4, "/v1/pilots/{pilot}/exchange": 9}
+        heavy = {"/v1/runs": 6, "/v1/runs/{run}/tasks": 5, "/v1/pilots": 4, "/v1/pilots/{pilot}/exchange": 9}
         many = [o for o in self.description.operations for _ in range(heavy.get(o.path, 3) if o.takes else 1)]
         return st.sampled_from(many).flatmap(lambda operation: self.of(operation))
 

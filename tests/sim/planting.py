@@ -16,8 +16,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], old: st
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"the planted bug no longer fits {function.__qualname__}: {old!r}"
     home = sys.modules[function.__module__]
-    scope: dict[str, Any] = dict(vars(home))
-    exec(compile(source.replace(old, new), f"<planted in {function.__qualname__}>", "exec"), scope)
+    scope: dict[str, Any] = {}  # its globals are the module's own: it sees what else is planted there
+    exec(compile(source.replace(old, new), f"<planted in {function.__qualname__}>", "exec"), vars(home), scope)
     planted = scope[function.__name__]
     owner, _, _ = function.__qualname__.rpartition(".")
     if owner:

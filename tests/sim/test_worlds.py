@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from shoal.engine import balance
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.world import World
 
@@ -28,8 +29,9 @@ def test_no_promise_is_broken_whatever_fails(first: int) -> None:
     assert tally.missing() == []
 
 
-def test_a_restart_runs_nothing_again_while_pilots_can_be_reached() -> None:
+def test_a_restart_runs_nothing_again_while_pilots_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held lists and quarantine [I7]: crashes at commits and in the gap, no other fault, every payload starts once."""
+    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
     crashes = 0
     for seed in range(30):
         world = World(seed, CALM_PLAN)

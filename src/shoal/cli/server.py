@@ -19,7 +19,7 @@ from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
 from shoal.client import embedded
 from shoal.client.client import Client
-from shoal.client.config import echo_path, own_state, read_server_file
+from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.layout import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, parse_size, show_size
@@ -66,6 +66,11 @@ def server() -> None:
 @click.option(
     "--blob-quota", metavar="SIZE", help="Bytes of large arguments and results for each person [default: 20G]."
 )
+@click.option(
+    "--durability",
+    type=click.Choice(DURABILITIES),
+    help="normal: faster, but a power cut may take the last moments [default: full].",
+)
 @click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 @json_option
@@ -75,6 +80,7 @@ def start(
     listen: tuple[str, ...],
     address: tuple[str, ...],
     blob_quota: str | None,
+    durability: str | None,
     new_ca: bool,
     foreground: bool,
     as_json: bool,
@@ -108,6 +114,7 @@ def start(
     words += [part for word in listen for part in ("--listen", word)]
     words += [part for word in address for part in ("--address", word)]
     words += ["--blob-quota", str(parse_size(blob_quota, "--blob-quota"))] if blob_quota is not None else []
+    words += ["--durability", durability] if durability is not None else []
     words += ["--new-ca"] if new_ca else []
     if foreground:
         return _stay(words)

@@ -29,7 +29,10 @@ KEYS: dict[str, str] = {
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
     "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
     "fingerprint; without it, the system's certificates and the server's real name",
+    "durability": "of the embedded server, at its next start: `full` (what is acknowledged survives a power cut) or `normal` "
+    "(it survives any crash of programs, but a power cut may take the last moments)",
 }
+DURABILITIES = ("full", "normal")
 LOCAL_FILE = "shoal.toml"
 EMBEDDED = "embedded"
 PINNED = "sha256:"
@@ -217,6 +220,18 @@ def read_config(file: Path) -> dict[str, str]:
         if not isinstance(value, str):
             raise _wrong(file, line_number, f"{key} must be a text", f'write {key} = "..."')
     return found
+
+
+def durability(env: Mapping[str, str] | None = None) -> str:
+    """How durable the embedded server shall be; empty: as it is by default."""
+    for file in config_files(env):
+        chosen = read_config(file).get("durability", "")
+        if chosen and chosen not in DURABILITIES:
+            line = line_of(file.read_text(encoding="utf-8", errors="replace"), "durability")
+            raise _wrong(file, line, f"durability cannot be {echo(chosen)!r}", "full or normal")
+        if chosen:
+            return chosen
+    return ""
 
 
 def explain_toml(error: Exception, text: str) -> tuple[int, str]:

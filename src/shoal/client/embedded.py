@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shoal.client.client import Client
-from shoal.client.config import echo_path, read_server_file, state_home
+from shoal.client.config import durability, echo_path, read_server_file, state_home
 from shoal.model.errors import Refused, Unreachable
 from shoal.model.layout import DATABASE, SERVER_LOG, START_LOCK
 
@@ -118,7 +118,8 @@ def connect(say: Say | None = None, state: Path | None = None) -> Client:
     client = running(place)
     if client is not None:
         return client
-    return start(place, ["--embedded", "--state", str(place)])
+    chosen = durability()
+    return start(place, ["--embedded", "--state", str(place), *(["--durability", chosen] if chosen else [])])
 
 
 def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Client:

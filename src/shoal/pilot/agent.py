@@ -126,7 +126,7 @@ class Agent:
         elif self._quiet_until:
             times.append(self._quiet_until)
         elif not times and self._flights.has_room:
-            times += self._urges.times(self._flights.carries, self._flights.asks)
+            times += self._urges.times(self._flights.carries, not self._flights.may_ask(self._joining.is_new))
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
@@ -360,7 +360,7 @@ class Agent:
         due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
         if due and self._flights.has_room and not self._flights.carries:
             actions.append(Send(self._exchange(now)))
-        if self._flights.has_room and not self._flights.asks and now >= self._urges.ask_at:
+        if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
             actions.append(Send(self._exchange(now, is_asking=self._flights.carries)))
 
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:

@@ -63,10 +63,11 @@ class Flights:
         """Is one with reports among them?"""
         return any(flight.carries for flight in self._all.values())
 
-    @property
-    def asks(self) -> bool:
-        """Is one among them that waits for work only?"""
-        return any(not flight.carries for flight in self._all.values())
+    def may_ask(self, is_new: bool) -> bool:
+        """May one that only waits for work go out beside them? A server that has just taken us in must hear first of
+        all what we had: no question overtakes that."""
+        asks = any(not flight.carries for flight in self._all.values())
+        return self.has_room and not asks and not (is_new and self._all)
 
     @property
     def failed(self) -> bool:

@@ -34,17 +34,18 @@ class Joining:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._asked, self._at, self._nonce = False, 0.0, ""
+        self.is_new = False  # the server took us in and has answered nothing yet
         self._former: Optional[Former] = None
         self._times = 0  # since the last answer: a server that takes us in and disowns us is not asked without end
 
     def joined(self) -> None:
         """The server took us in."""
-        self._asked, self._nonce = False, ""
+        self._asked, self._nonce, self.is_new = False, "", True
         self._times += 1
 
     def answered(self) -> None:
         """And it knows us."""
-        self._times = 0
+        self._times, self.is_new = 0, False
 
     def put_off(self, again: float) -> None:
         """No answer came."""

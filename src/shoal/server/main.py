@@ -73,7 +73,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pilot", action=argparse.BooleanOptionalAction, default=None, help="keep a pilot on this machine"
     )
-    parser.add_argument("--durability", choices=("full", "normal"), default="full")
+    parser.add_argument(
+        "--durability", choices=("full", "normal"), default="full", help="normal: a power cut may take the last moments"
+    )
     parser.add_argument("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
     parser.add_argument("--timing", default="{}", help="JSON with other times than the defaults, for tests")
     return parser.parse_args(words)

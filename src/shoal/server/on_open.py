@@ -8,7 +8,7 @@ from aiohttp import web
 
 from shoal.engine.commands import Accept, Add, Close, Heard
 from shoal.engine.records import Run
-from shoal.model.errors import NotFound
+from shoal.model.errors import NotFound, Refused
 from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_WAIT
 from shoal.server.call import Call, answer
@@ -31,6 +31,7 @@ class OpenRuns:
     async def add(self, call: Call) -> web.Response:
         """Put more tasks into an open run; answered after the commit."""
         first, submission = parse_addition(await call.body(dict))
+        self._check_adder(call)
         self.service.last_request = self.service.clock()
         check_space(self.service)
         run = await self._load(parse_run(call.word("run")))
@@ -39,6 +40,12 @@ class OpenRuns:
             Add(run.number, first, submission), lambda _: self.service.tell(Accept(run.number, first))
         )
         return answer(done)
+
+    def _check_adder(self, call: Call) -> None:
+        """What is added runs as the run's owner: a manager, who may see and cancel it, has no say in that."""
+        owner = self.house.owner_of(parse_run(call.word("run")))
+        if owner != call.caller.owner and not call.caller.is_admin:
+            raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
 
     async def close(self, call: Call) -> web.Response:
         """Nothing more will be added."""

@@ -57,15 +57,14 @@ async def submit(
         except OSError as error:
             hint = "free some space: accepted work goes on meanwhile"
             raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
+    if claimed and not (submission.key and (owner, submission.key) in service.engine.state.keys):
+        claim(owner, service.engine.state.next_run, claimed)  # on its way to the disk before the run is
     if submission.open:
         service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
     answer = await service.command(
         Submit(submission, owner, digest, signature, reused, env_file),
         lambda result: service.tell(Accept(parse_run(result["run"]))),
     )
-    number = parse_run(answer["run"])
-    if claimed:
-        claim(owner, number, claimed)
     return {**answer, "reruns": reruns}
 
 

@@ -6,10 +6,12 @@ indexes, and complains at once: the message names the rule that was broken.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Change, SpanDrop, SpanRow, Successes, TaskRow
+from shoal.engine.changes import Change, ChunkRow, SpanDrop, SpanRow, Successes, TaskRow
+from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
@@ -39,6 +41,7 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
+        self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
     def committed(self, changes: list[Change]) -> None:
@@ -51,6 +54,10 @@ class Ledger:
                     self._event(event)
             elif isinstance(change, TaskRow):
                 self._row(change)
+            elif isinstance(change, ChunkRow):
+                for element in range(change.low, change.high):
+                    attempt = AttemptId(change.run, element, change.number, change.incarnation)
+                    self.leases[attempt.task] = [(attempt, change.pilot)]
             elif isinstance(change, SpanRow):
                 for element in range(change.low, change.high):
                     self._finish(TaskId(change.run, element), change.state, "")
@@ -62,6 +69,11 @@ class Ledger:
 
     def _row(self, row: TaskRow) -> None:
         task = TaskId(row.run, row.element)
+        self.leases[task] = [
+            (AttemptId(row.run, row.element, number, incarnation), pilot)
+            for number, incarnation, pilot, stage, _ in json.loads(row.live or "[]")
+            if stage != "lost"
+        ]
         if row.state in _FINAL:
             self._finish(task, row.state, row.winner)
         elif task in self.final:
@@ -71,6 +83,9 @@ class Ledger:
 
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
+        self.leases.pop(task, None)
+        if state == "succeeded" and f"{task}#{winner}" not in self.successes:
+            raise Broken(f"success of nobody: {task} is recorded for {winner}, whose payload did not end well")
         if before is not None and before != (state, winner):
             raise Broken(f"recorded twice: {task} was {before}, now {(state, winner)}")
         self.final[task] = (state, winner)
@@ -158,6 +173,14 @@ class Ledger:
                     raise Broken(f"accepted run changed: r{run} had {total}, has {open_runs[run]}")
             elif database.load_run(run) is None:
                 raise Broken(f"accepted run lost: r{run}")
+
+    def check_leases(self, state: State) -> None:
+        """What was durably with a pilot that lives is with it after a restart [I7]."""
+        for held in self.leases.values():
+            for attempt, name in held:
+                pilot = state.pilots.get(name)
+                if pilot is not None and not pilot.holds(attempt):
+                    raise Broken(f"lease forgotten: {attempt} is with {name}, which lives")
 
     def check_end(self, counts: dict[int, dict[str, int]]) -> None:
         """Everything accepted is final, once, and adds up."""

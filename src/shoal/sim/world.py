@@ -287,6 +287,8 @@ class World:
         if self.hub.engine is None:
             self.ledger.check_restart(self.hub.database)
             self.hub.start()
+            assert self.hub.engine is not None
+            self.ledger.check_leases(self.hub.engine.state)
             self.note("server up")
 
     def _heal(self) -> None:
