@@ -26,6 +26,7 @@ import numpy
 import pytest
 
 import shoal
+from shoal.model.blobs import is_digest
 from shoal.model.limits import MAX_INLINE, MAX_STREAM
 from shoal.pilot import runner_pool, runners, streams, tree
 from shoal.pilot.build import build
@@ -172,7 +173,7 @@ class World:
         return self.finish(lease)
 
     def value(self, report: Report) -> Any:
-        if payload.is_digest(report.result):
+        if is_digest(report.result):
             return payload.load((self.folder / report.result[7:]).read_bytes())
         return pickle.loads(payload.of_text(report.result))
 
@@ -635,7 +636,7 @@ def test_large_results_are_put_away_and_told_in_order(world: World) -> None:
     world.settle()
     reports = world.finish(lease)
     assert [len(world.value(report)) for report in reports] == [1, MAX_INLINE, 2, 3 * MAX_INLINE, 4]
-    assert payload.is_digest(reports[1].result) and not payload.is_digest(reports[2].result)
+    assert is_digest(reports[1].result) and not is_digest(reports[2].result)
     assert list((world.work / "runners" / "results").iterdir()) == []
 
 

@@ -91,8 +91,10 @@ def _params_text(params: Any) -> str:
 
 
 def command_text(task: Json, element: int | None = None) -> str:
-    """The command of a task table; of one element with its parameters filled in."""
+    """The command of a task table, of one element with its parameters filled in; or the function that is called."""
     spec = parse_spec(task)
+    if spec.function:
+        return clean(spec.labels.get("function", "a function")) + "(...)"
     words = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
     if element is not None and spec.sweep is not None:
         params = spec.sweep.at(element)
@@ -119,7 +121,7 @@ def describe_task(name: str, found: Json) -> Pairs:
     spec = parse_spec(array["task"])
     yield "task", name + (f" ({clean(array['name'])})" if array["name"] else "")
     yield "state", found["state"]
-    yield "command", command_text(array["task"], offset)
+    yield "function" if spec.function else "command", command_text(array["task"], offset)
     if spec.sweep is not None:
         yield "parameters", ", ".join(f"{key}={clean(value)}" for key, value in spec.sweep.at(offset).items())
     yield "needs", needs_text(spec)

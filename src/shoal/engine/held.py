@@ -15,6 +15,7 @@ from shoal.model.states import Rerun, TaskState, advance
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange, Held, Lease, Order
 
+SAY_AGAIN = 2.0  # seconds
 Covered = dict[tuple[int, int, int], RangeSet]  # run, number, incarnation -> elements
 
 
@@ -108,7 +109,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     run = state.runs.get(attempt.run)
     array = run.array_of(attempt.element) if run is not None else None
     if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, attempt):
-        state.order(pilot, Order("cancel", str(attempt), "the task is final"))
+        _stop(state, pilot, attempt, "the task is final")
         return False
     chunk = array.chunk_of(attempt.element)
     task = carve(state, chunk, attempt.element) if chunk is not None else state.task_at(array, attempt.element)
@@ -116,11 +117,11 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     if live is None:
         live = _readopt(state, pilot, task, attempt, item)
         if live is None:
-            state.order(pilot, Order("cancel", str(attempt), "another attempt has the right to run"))
+            _stop(state, pilot, attempt, "another attempt has the right to run")
             return False
     elif live.pilot != pilot.name:
         if live.pilot not in pilot.former:
-            state.order(pilot, Order("cancel", str(attempt), "it is leased to another pilot"))
+            _stop(state, pilot, attempt, "it is leased to another pilot")
             return False
         attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time
         state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="pilot came back")
@@ -132,6 +133,16 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
         advance(task, TaskState.RUNNING)
     state.write_task(task, pilot=pilot, leased=live.leased)
     return True
+
+
+def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
+    """Have an attempt stopped; said again only after a while, for an order is answered at once, and a process that takes
+    its time to end would have the two talk without pause."""
+    name = str(attempt)
+    if state.now >= pilot.stopping.get(name, 0.0) + SAY_AGAIN:
+        pilot.stopping = {other: at for other, at in pilot.stopping.items() if state.now < at + SAY_AGAIN}
+        pilot.stopping[name] = state.now
+        state.order(pilot, Order("cancel", name, why))
 
 
 def _may_hold(state: State, pilot: Pilot, array: Array, attempt: AttemptId) -> bool:

@@ -216,6 +216,7 @@ class Pilot:
     chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict)  # by run, low and incarnation
     chunked: int = 0  # elements in them
     batches: deque[tuple[int, int, int, int, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
+    stopping: dict[str, float] = field(default_factory=dict)  # attempts it was told to stop lately, and when
     asked_back: float = 0.0  # when it was last asked to give something back
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)

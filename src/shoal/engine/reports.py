@@ -42,7 +42,9 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"{echo(report.cause)!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
-    numbers = (report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0)
+    numbers = (
+        report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0, report.out, report.err,
+    )  # fmt: skip
     if not all(0 <= number <= MAX_BYTES for number in numbers):
         raise _no_number()
     return parse_attempt(report.attempt)
@@ -107,7 +109,7 @@ def check_batch(batch: Batch) -> None:
     )  # fmt: skip
     if not 1 <= batch.count <= MAX_REPORTS or any(len(column) not in (0, batch.count) for column in columns):
         raise BadInput("the columns of a batch differ in length", code="range", field="batches")
-    for column in columns[:4]:
+    for column in (*columns[:4], *columns[6:]):
         if column and not (min(column) >= 0 and max(column) <= MAX_BYTES):  # also false for what is no number
             raise _no_number()
 

@@ -48,6 +48,11 @@ BlobChange = Union[BlobRow, BlobRefRow, BlobDrop, BlobRefDrop]
 BLOB_CHANGES = (BlobRow, BlobRefRow, BlobDrop, BlobRefDrop)
 
 
+def is_digest(text: str) -> bool:
+    """Does the text name a blob?"""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def parse_digest(text: str) -> str:
     """The name of a blob, if it is one: it becomes the name of a file [E49]."""
     if not _DIGEST.fullmatch(text):

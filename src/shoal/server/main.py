@@ -231,6 +231,7 @@ async def _live(
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
+        _every(COUNT_FOR, lambda: service.results.forget(list(service.engine.state.runs))),
         _watch_lag(house.gate),
         house.blobs.live(),
         house.uploads.live(),

@@ -40,12 +40,13 @@ class Hub:
         self.crash_at_commit = False
         self.touched = False  # has the engine done anything since someone last looked?
 
-    def start(self) -> None:
+    def start(self) -> Engine:
         """Come up: raise the incarnation durably, restore, go on."""
         self.life += 1
         self.database.raise_incarnation(self.clock.now)
         self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
+        return self.engine
 
     def crash(self) -> None:
         """Die at once."""

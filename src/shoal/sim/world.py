@@ -286,9 +286,7 @@ class World:
     def _restart(self) -> None:
         if self.hub.engine is None:
             self.ledger.check_restart(self.hub.database)
-            self.hub.start()
-            assert self.hub.engine is not None
-            self.ledger.check_leases(self.hub.engine.state)
+            self.ledger.check_leases(self.hub.start().state)
             self.note("server up")
 
     def _heal(self) -> None:

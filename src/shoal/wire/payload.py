@@ -9,25 +9,15 @@ from __future__ import annotations
 
 import io
 import pickle
-import re
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
-from shoal.model.limits import MAX_INLINE
-
 Bytes = Union[bytes, bytearray, memoryview]
 MAGIC = b"SHOALPK1"  # no pickle begins so
 ALIGN = 64  # buffers begin at multiples of this: what vector instructions like
-MAX_TEXT = 4 * ((MAX_INLINE + 2) // 3)
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _COUNT = struct.Struct("<Q")
-
-
-def is_digest(text: str) -> bool:
-    """Does the text name a blob?"""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def to_text(data: bytes) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
+from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import (
     MAX_ARGV_BYTES,
@@ -19,6 +20,7 @@ from shoal.model.limits import (
     MAX_ENV_BYTES,
     MAX_ENV_ITEMS,
     MAX_FILES,
+    MAX_INLINE,
     MAX_LABELS,
     MAX_NAME,
     MAX_PARENTS,
@@ -29,13 +31,13 @@ from shoal.model.quantities import parse_duration, parse_size
 from shoal.model.spec import Needs, Spec
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, holes, parse_array, parse_values
-from shoal.wire.payload import MAX_TEXT, is_digest
 
 # Fields of the contract whose capability is not built yet: refused in words, never silently ignored.
 LATER = ("setup", "require", "rank", "deadline", "container", "licences", "checkpoint")
 MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
 # What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
 FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")
+MAX_TEXT = 4 * ((MAX_INLINE + 2) // 3)  # of a payload inside a message
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")

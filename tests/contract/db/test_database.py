@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from shoal.db.reader import Gone, Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import ArrayRow, Change, SpanDrop, SpanRow
+from shoal.engine.changes import ArrayRow, Change, ChunkDrop, ChunkRow, SpanDrop, SpanRow, Successes
 from shoal.model.errors import BadInput
+from shoal.wire.messages import Batch
 from tests.contract.db.rows import (
     FINALS,
     Model,
@@ -509,3 +510,31 @@ def test_facts_of_the_whole(database: Database, reader: Reader) -> None:
     assert {name: facts[name] for name in ("incarnation", "started", "schema", "runs", "open_runs", "tasks", "events")} == {
         "incarnation": 1, "started": 77.5, "schema": 3, "runs": 2, "open_runs": 1, "tasks": 1_000_005, "events": 2,
     }  # fmt: skip
+
+
+def test_successes_of_neighbours_are_the_rows_and_events_that_they_stand_for(backend: Backend) -> None:
+    for count in (1, 3, 4, 300):
+        numbers = [float(n) for n in range(count + 2)]
+        batch = Batch(
+            "r1.1#1@1", count + 2, numbers, numbers, [], [], ["", *map(str, range(count + 1))], ["gAU="] * (count + 2)
+        )
+        told = Successes(1, 7, 7 + count, 1, "1@1", 0, 5.0, 6.0, "p1", "h", "local", "ann", 1, batch, 2)
+        found = []
+        changes: list[list[Change]] = [[told], [*told.rows(), *told.events()]]
+        for some in changes:
+            with backend.open(backend.place()) as database:
+                database.apply([run_row(1), *some])
+                rows = database.connection.execute("SELECT * FROM tasks ORDER BY element").fetchall()
+                events = database.connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
+                size = database.connection.execute("SELECT value FROM meta WHERE key = 'event_bytes'").fetchone()
+                found.append((rows, events, size))
+        assert found[0] == found[1] and len(found[0][0]) == len(found[0][1]) == count
+
+
+def test_chunks_come_and_go(backend: Backend) -> None:
+    first, second = ChunkRow(1, 1, 50, 1, 2, "p1", 5.0), ChunkRow(1, 50, 90, 1, 2, "p1", 5.0)
+    gone = ChunkDrop(1, 1, 1, 2)
+    with backend.open(backend.place()) as database:
+        database.apply([first, second])
+        database.apply([gone, ChunkRow(1, 90, 95, 1, 2, "p1", 6.0), ChunkDrop(1, 90, 1, 2)])
+        assert database.snapshot().chunks == [second]

@@ -15,6 +15,7 @@ from typing import Any
 from shoal.client.client import LogPart
 from shoal.client.link import Link
 from shoal.client.outcome import Row
+from shoal.model.blobs import is_digest
 from shoal.model.errors import Conflict, NotFound, ShoalError, Unreachable
 from shoal.wire import payload
 
@@ -111,7 +112,7 @@ class Pool:
             self.news.notify_all()
 
     def bytes_of(self, text: str) -> bytes:
-        return self.blobs[text] if payload.is_digest(text) else payload.of_text(text)
+        return self.blobs[text] if is_digest(text) else payload.of_text(text)
 
     def text_of(self, value: Any) -> str:
         import cloudpickle  # type: ignore[import-untyped]

@@ -15,6 +15,7 @@ import numpy
 import pytest
 
 from shoal.client.calls import Functions, call_texts, chunked, dump, is_importable, name_of, text_of
+from shoal.model.blobs import is_digest
 from shoal.model.errors import Unreachable
 from shoal.wire import payload
 
@@ -83,7 +84,7 @@ def test_what_nobody_can_pickle_is_said() -> None:
 def test_a_large_object_becomes_a_blob_whose_buffers_are_not_copied(blobs: Blobs) -> None:
     array = numpy.arange(100_000)
     text = text_of(((array,), {}), blobs.put)
-    assert payload.is_digest(text)
+    assert is_digest(text)
     assert any(isinstance(part, memoryview) and len(part) == array.nbytes for part in blobs.parts[0])
     (got,), _ = payload.load(bytearray(payload.joined(blobs.parts[0])))
     assert (got == array).all()
@@ -96,7 +97,7 @@ def test_a_small_array_stays_in_the_message(blobs: Blobs) -> None:
 
 
 def test_large_bytes_without_buffers_become_a_plain_blob(blobs: Blobs) -> None:
-    assert payload.is_digest(text_of("x" * 70_000, blobs.put))
+    assert is_digest(text_of("x" * 70_000, blobs.put))
     assert payload.load(payload.joined(blobs.parts[0])) == "x" * 70_000
 
 
@@ -104,7 +105,7 @@ def test_a_call_that_cannot_be_pickled_does_not_harm_its_neighbours(blobs: Blobs
     first, second, third, fourth = call_texts(iter([(1,), (Stubborn(),), (numpy.zeros(20_000),), (4,)]), blobs.put)
     assert isinstance(first, str) and back(first) == ((1,), {})
     assert isinstance(second, ValueError)
-    assert isinstance(third, str) and payload.is_digest(third)
+    assert isinstance(third, str) and is_digest(third)
     assert isinstance(fourth, str) and back(fourth) == ((4,), {})
 
 
