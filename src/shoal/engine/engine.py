@@ -119,6 +119,10 @@ class Engine:
         """Everything that does not add up; empty if all is well."""
         return check(self.state)
 
+    def has_open_run(self, owner: str) -> bool:
+        """Has this person work that is not over?"""
+        return any(run.finished is None and run.owner == owner for run in self.state.runs.values())
+
     @property
     def busy(self) -> bool:
         """Is there work that is not final?"""

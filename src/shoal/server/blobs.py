@@ -68,6 +68,8 @@ class Blobs:
         self._naming: dict[str, int] = {}  # digest -> uploads that are about to give a file this name
         self._going: dict[str, asyncio.Future[None]] = {}  # digest -> until its file is gone
         self._swept = False
+        # An owner with an open run may name in a call what no table of the run names: an object that was put once.
+        self.is_at_work: Callable[[str], bool] = lambda owner: False
         for row in held[0]:
             # What is bare at a start was so long before: nobody reads by a path of the server before.
             self._sizes[row.digest], self._bare[row.digest] = row.size, row.created
@@ -216,7 +218,7 @@ class Blobs:
         unused = [
             BlobRefDrop(digest, owner, UNUSED)
             for (digest, owner), since in self._runs.get(UNUSED, {}).items()
-            if now - since > KEEP_UNUSED
+            if now - since > KEEP_UNUSED and not self.is_at_work(owner)
         ]
         for drop in unused:
             self._drop(drop)

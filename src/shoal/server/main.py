@@ -130,6 +130,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     blobs = Blobs(
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
+    blobs.is_at_work = service.engine.has_open_run
     house = House(
         service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set,
         blobs, Uploads(blobs),

@@ -137,6 +137,21 @@ def test_an_owner_is_charged_once_for_each_blob(stand: Stand) -> None:
     run(story())
 
 
+def test_what_somebody_at_work_has_put_stays_as_long_as_they_work(stand: Stand) -> None:
+    """A call may name it inside its arguments, where the server does not look."""
+
+    async def story() -> None:
+        digest = await stand.put(b"shared")
+        stand.blobs.is_at_work = lambda owner: owner == ANN
+        stand.now += 3 * KEEP_UNUSED
+        assert await stand.blobs.sweep() == 0 and stand.blobs.owners(digest) == {ANN}
+        stand.blobs.is_at_work = lambda owner: False
+        await stand.blobs.sweep()
+        assert stand.blobs.owners(digest) == set()
+
+    run(story())
+
+
 def test_what_was_put_and_not_used_goes_after_a_day_and_its_grace(stand: Stand) -> None:
     async def story() -> None:
         kept, unused = await stand.put(b"kept"), await stand.put(b"unused")
