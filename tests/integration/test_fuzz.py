@@ -334,7 +334,7 @@ class World:
 
     def _digest(self, index: int) -> str:
         """The name of some bytes; a wish that names one means those."""
-        self.bytes = b"fuzz %d!" % (index % 5)
+        self.bytes = b"fuzz %d!" % (index % 8 == 7)  # mostly the same, so that somebody has put it before
         return f"sha256:{hashlib.sha256(self.bytes).hexdigest()}"
 
     def harmless(self, wish: Wish) -> Callable[[Any], Any]:

@@ -137,9 +137,10 @@ class Client:
         """Why a run, task or pilot is where it is: `target`, `state`, `reasons`."""
         return self._json("GET", f"/v1/why/{quote(target, safe='')}")
 
-    def cancel(self, targets: Iterable[str]) -> Json:
-        """Cancel runs and tasks: `cancelled`, `already_final`."""
-        return self._json("POST", "/v1/cancel", body={"targets": list(targets)})
+    def cancel(self, targets: Iterable[str], unless_running: bool = False) -> Json:
+        """Cancel runs and tasks, also those that run unless told otherwise: `cancelled`, `already_final`."""
+        body = {"targets": list(targets), **({"unless_running": True} if unless_running else {})}
+        return self._json("POST", "/v1/cancel", body=body)
 
     def retry(self, targets: Iterable[str], where: Mapping[str, Any] | None = None) -> Json:
         """Make failed, cancelled and lost tasks (that fit the filter) ready again: `tasks`, `runs`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 MAX_TARGETS = 10_000  # of one cancellation
 HASTY = 2.0  # seconds that a small question waits for a lost server
-SEEN_FOR = 0.1  # seconds that the list of running tasks is good for, when many calls are cancelled one by one
 
 
 class Side:
@@ -24,7 +22,6 @@ class Side:
     def __init__(self, link: Link) -> None:
         self._line = Line(link)
         self._lock = threading.RLock()
-        self._seen: tuple[float, frozenset[int]] = (-1.0, frozenset())
 
     def ask(self, do: Callable[[Client], T], patience: float | None = None) -> T:
         """What `do` gets from the server."""
@@ -54,30 +51,14 @@ class Side:
     def cancel_one(self, run: str, element: int) -> bool:
         """Cancel a task unless it runs; False also if the server does not answer."""
         try:
-            if element in self._running(run, SEEN_FOR):
-                return False
-            return bool(self.ask(lambda client: client.cancel([f"{run}.{element}"]), HASTY).get("cancelled"))
+            done = self.ask(lambda client: client.cancel([f"{run}.{element}"], unless_running=True), HASTY)
         except (ShoalError, Stopped):
             return False
+        return bool(done.get("cancelled"))
 
     def cancel(self, run: str, elements: Sequence[int]) -> None:
         """Cancel those of the tasks that do not run."""
-        running = self._running(run, 0.0)
-        targets = [f"{run}.{n}" for n in elements if n not in running]
+        targets = [f"{run}.{n}" for n in elements]
         for at in range(0, len(targets), MAX_TARGETS):
-            self.ask(lambda client, some=targets[at : at + MAX_TARGETS]: client.cancel(some))  # type: ignore[misc]
-
-    def _running(self, run: str, good_for: float) -> frozenset[int]:
-        """The elements that run now, or did so up to `good_for` seconds ago."""
-        with self._lock:
-            then, seen = self._seen
-            if then >= 0 and time.monotonic() - then < good_for:
-                return seen
-            found: set[int] = set()
-            after: int | None = 0
-            while after is not None:
-                page = self.ask(lambda client, after=after: client.tasks(run, after, states=["running"]), HASTY)  # type: ignore[misc]
-                found.update(int(row["element"]) for row in page["tasks"])
-                after = page.get("next")
-            self._seen = time.monotonic(), frozenset(found)
-            return self._seen[1]
+            some = targets[at : at + MAX_TARGETS]
+            self.ask(lambda client, some=some: client.cancel(some, unless_running=True))  # type: ignore[misc]  # bound now

@@ -56,10 +56,11 @@ class Heard:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Cancel runs (by number) or single tasks."""
+    """Cancel runs (by number) or single tasks; `unless_running`: those that are known to run are left alone."""
 
     targets: tuple[int | TaskId, ...]
     why: str = "cancelled by the user"
+    unless_running: bool = False
 
 
 @dataclass(frozen=True)

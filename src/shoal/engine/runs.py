@@ -294,9 +294,9 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
         elif isinstance(target, int):
             before = run.settled
             already += before
-            cancelled += cancel_run(state, run, command.why)
+            cancelled += cancel_run(state, run, command.why, command.unless_running)
         else:
-            done = _cancel_task(state, run, target, command.why)
+            done = _cancel_task(state, run, target, command.why, command.unless_running)
             cancelled, already = cancelled + done, already + (not done)
         if run is not None:
             close_if_done(state, run)
@@ -304,21 +304,22 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
     return {"cancelled": cancelled, "already_final": already}
 
 
-def cancel_run(state: State, run: Run, why: str) -> int:
-    """Cancel whatever of a run is not final."""
+def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -> int:
+    """Cancel whatever of a run is not final, or has not even begun."""
     count = 0
     for array in run.arrays:
         count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
         carve_array(state, array)
         for task in list(array.tasks.values()):
-            settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
-            count += 1
+            if not (unless_running and task.state is TaskState.RUNNING):
+                settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+                count += 1
     return count
 
 
-def _cancel_task(state: State, run: Run, target: TaskId, why: str) -> bool:
+def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_running: bool) -> bool:
     array = _array(run, target.element)
-    if target.element in array.done:
+    if target.element in array.done or (unless_running and array.state_of(target.element) is TaskState.RUNNING):
         return False
     chunk = array.chunk_of(target.element)
     task = carve(state, chunk, target.element) if chunk is not None else state.task_at(array, target.element)

@@ -113,8 +113,9 @@ class Runs:
     # --- acting
     async def cancel(self, call: Call) -> web.Response:
         """Cancel runs and tasks."""
-        targets = await self._targets(call, (await call.body(Targets)).targets)
-        return answer(await self.service.command(Cancel(tuple(targets))))
+        asked = await call.body(Targets)
+        targets = await self._targets(call, asked.targets)
+        return answer(await self.service.command(Cancel(tuple(targets), unless_running=asked.unless_running)))
 
     async def signal(self, call: Call) -> web.Response:
         """Send a signal to running tasks."""

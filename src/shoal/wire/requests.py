@@ -18,9 +18,10 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Targets:
-    """Runs and tasks."""
+    """Runs and tasks; `unless_running`: those that run are left alone."""
 
     targets: list[str]
+    unless_running: bool = False
 
 
 @dataclass(frozen=True)

@@ -205,14 +205,14 @@ class FakeClient:
 
         return self._do("close", run, do)  # type: ignore[no-any-return]
 
-    def cancel(self, targets: Iterable[str]) -> Json:
+    def cancel(self, targets: Iterable[str], unless_running: bool = False) -> Json:
         def do() -> Json:
             count = 0
             for target in targets:
                 run, _, element = target.partition(".")
                 found = self._pool.runs[run]
                 for n in [int(element)] if element else list(found.calls):
-                    if n not in found.final:
+                    if n not in found.final and not (unless_running and n in found.running):
                         count += 1
                         self._pool.finish(n, [n, "cancelled", "", "cancelled", "", 1, "", 0, 0], found)
             return {"cancelled": count, "already_final": 0}

@@ -72,7 +72,7 @@ def test_a_server_file_may_be_the_token_file(tmp_path: Path) -> None:
     ("text", "line", "words"),
     [
         ('# mine\nserve = "x"', 2, "did you mean server"),
-        ('server = "x"\n\nzebra = 1', 3, "known: ca, server, token_file"),
+        ('server = "x"\n\nzebra = 1', 3, "known: ca, durability, server, token_file"),
         ("server = 8443", 1, "must be a text"),
         ('[server]\nurl = "x"', 1, "must be a text"),
         ('server = "x"\nserver = "y"', 2, "not TOML"),
