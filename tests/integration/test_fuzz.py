@@ -40,7 +40,7 @@ from tests.integration.wire_fuzz import DAMAGES, Description, Ref, Sent, Wish, W
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PROVE = os.environ.get("SHOAL_PROVE") == "1"
 SEED = int(os.environ.get("SHOAL_FUZZ_SEED", "1"))
-REQUESTS = int(os.environ.get("SHOAL_FUZZ_REQUESTS", "100000" if PROVE else "2000"))
+REQUESTS = int(os.environ.get("SHOAL_FUZZ_REQUESTS", "100000" if PROVE else "3500"))
 ROUND = 500  # requests of one seed; the next round has the next one
 WITHIN = 5.0  # seconds to an answer
 SILENCE = 0.3  # seconds to wait for a word about a request that is no whole one

@@ -81,7 +81,7 @@ class FakeClient(Client):
     def server(self) -> Json:
         return self.facts
 
-    def cancel(self, targets: Iterable[str]) -> Json:
+    def cancel(self, targets: Iterable[str], unless_running: bool = False) -> Json:
         self.cancelled += targets
         return {"cancelled": len(self.cancelled), "already_final": self.already_final}
 
