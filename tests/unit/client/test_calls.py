@@ -40,6 +40,12 @@ def back(text: str) -> Any:
     return payload.load(payload.of_text(text))
 
 
+@pytest.fixture(autouse=True)
+def nothing_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that other tests have registered with cloudpickle are none of ours."""
+    monkeypatch.setattr("cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES", set())
+
+
 def main_function(source: str, name: str) -> Any:
     """A function as a script has it: of `__main__`, with globals of its own."""
     space: dict[str, Any] = {"__name__": "__main__"}
