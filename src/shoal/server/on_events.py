@@ -9,6 +9,8 @@ from shoal.model.limits import MAX_LOOK, MAX_WAIT
 from shoal.server.call import Call, answer
 from shoal.server.house import House
 
+LARGE = 50  # tasks of a run that are not final
+
 
 class Events:
     """One method a call."""
@@ -47,4 +49,11 @@ class Events:
             after = reached
             call.rest()
             patient = True
-            await self.service.news(left, gather=True)
+            await self.service.news(left, gather=self._is_large(run))
+
+    def _is_large(self, run: int | None) -> bool:
+        """Is so much to come that a look for each line is too dear? Who waits for one task is told at once."""
+        if run is None:
+            return True
+        found = self.service.engine.state.runs.get(run)
+        return found is not None and found.total - found.settled > LARGE
