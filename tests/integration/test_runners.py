@@ -34,6 +34,7 @@ from shoal.pilot.channel import Channel
 from shoal.pilot.runners import Runners
 from shoal.wire import chunk, payload
 from shoal.wire.messages import Batch, Lease, Report, Room
+from tests.unit.blobbed import blob_of
 
 pytestmark = pytest.mark.integration
 
@@ -87,7 +88,7 @@ class World:
 
     # --- blobs
     def blob(self, value: Any) -> str:
-        data = payload.joined(payload.container(*payload.dump(value)))
+        data = blob_of(value)
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
         (self.folder / digest[7:]).write_bytes(data)
         return digest

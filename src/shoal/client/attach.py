@@ -72,6 +72,6 @@ def _find(line: Line, name: str | None) -> dict[str, Any]:
     page = line.ask(lambda client: client.runs(name=glob_of(name or ""), limit=MAX_LOOKED))
     for row in page["runs"]:
         if CLIENT in labels_of(row) and row.get("owner", me) == me:
-            return row  # type: ignore[no-any-return]
+            return row  # type: ignore[no-any-return]  # rows are plain JSON
     what = f"run of an executor named {echo(name)!r}" if name else "run of an executor"
     raise NotFound(f"there is no {what}", code="unknown_run", hint="see `shoal ps`")

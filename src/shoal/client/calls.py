@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.model.errors import Unreachable
 from shoal.model.limits import MAX_INLINE
-from shoal.wire.payload import Bytes, Ref, container
+from shoal.wire.payload import Bytes, Ref, container, to_text
 
 PROTOCOL = 5
 MAIN = b"__main__"
@@ -47,7 +47,7 @@ def dump(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
             return data, buffers
     except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle has the last word
         pass
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
     buffers = []
     return cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append), buffers
@@ -74,7 +74,7 @@ def text_of(value: Any, put: Put) -> str:
         data, buffers = dump_whole(value), []
     if buffers or len(data) > MAX_INLINE:
         return put(container(data, buffers))
-    return b2a_base64(data, newline=False).decode("ascii")
+    return to_text(data)
 
 
 def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exception]:

@@ -40,7 +40,7 @@ class Echo:
         data, at = b"", 0
         try:
             while True:
-                part = self._line.ask(lambda client, at=at: client.logs(task, stream, offset=at))  # type: ignore[misc]
+                part = self._line.ask(lambda client, at=at: client.logs(task, stream, offset=at))  # type: ignore[misc]  # bound now
                 data += part.data
                 if not part.data or part.next <= at:
                     break

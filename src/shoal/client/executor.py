@@ -127,7 +127,7 @@ class Executor(StandardExecutor):
         stream = self._begin()
         calls: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
         if chunksize > 1:
-            fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]
+            fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
         batch = Batch(stream)
         try:
             table = self._table(fn)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any
 
 from shoal.model.errors import ShoalError
-from shoal.wire.payload import load
+from shoal.wire.payload import load, of_text
 
 Row = list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout and of stderr
 Closed = Sequence[Any]  # low, high, state, cause, message: elements low .. high - 1 ended without rows of their own
@@ -56,7 +55,7 @@ def closed_row(element: int, state: str, cause: str | None, message: str | None)
 def unpack(result: Any) -> Any:
     """The object behind a result: a text, or the bytes of its blob."""
     if isinstance(result, str):
-        return pickle.loads(a2b_base64(result))
+        return pickle.loads(of_text(result))
     return load(result)  # a bytearray, so that arrays, which point into it, can be written to as one expects
 
 

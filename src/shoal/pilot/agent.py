@@ -366,7 +366,7 @@ class Agent:
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
         assert self.registered is not None
-        fresh, batches, tags, tails = Parcel() if is_asking else self.outbox.pack(self._flights.underway)
+        fresh, batches, tags, tails = Parcel([], [], {}, []) if is_asking else self.outbox.pack(self._flights.underway)
         held = self._slots.held(now) + [Held(attempt, "done") for attempt in self.reports]
         held += [Held(batch.attempt, "done", batch.count) for batch in self.outbox.batches.values()]
         exchange = Exchange(

@@ -28,10 +28,10 @@ MESSAGE_KEPT = 200  # characters of a stripped report's message
 class Parcel(NamedTuple):
     """What goes into one exchange."""
 
-    reports: list[Report] = []  # noqa: RUF012  # never changed, as the others
-    batches: list[Batch] = []  # noqa: RUF012
-    tags: dict[str, TagValue] = {}  # noqa: RUF012
-    tails: list[Tail] = []  # noqa: RUF012
+    reports: list[Report]
+    batches: list[Batch]
+    tags: dict[str, TagValue]
+    tails: list[Tail]
 
 
 class Outbox:

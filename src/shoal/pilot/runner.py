@@ -98,7 +98,7 @@ class Runner:
         self._line, self._log = line, log
         self._results, self._stored = results, 0
         self._at = LOG_AT
-        self._page: MutableSequence[int] = memoryview(mmap.mmap(log, LOG_AT)).cast("Q")  # type: ignore[assignment]
+        self._page: MutableSequence[int] = memoryview(mmap.mmap(log, LOG_AT)).cast("Q")  # type: ignore[assignment]  # of whole numbers
         self._loads = Loads(self._need)
         self._output = Output(folder, self._page, OUT)
         self._heard = 0  # skip orders

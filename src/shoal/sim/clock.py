@@ -31,7 +31,3 @@ class Clock:
         self.now = time
         do()
         return True
-
-    def next_time(self) -> float | None:
-        """When the next thing is due."""
-        return self._heap[0][0] if self._heap else None

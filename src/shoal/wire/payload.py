@@ -7,10 +7,9 @@ container: pickle and buffers one behind the other, so that whoever reads it can
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
@@ -22,12 +21,12 @@ _COUNT = struct.Struct("<Q")
 
 def to_text(data: bytes) -> str:
     """A small pickle as a payload text."""
-    return b64encode(data).decode("ascii")
+    return b2a_base64(data, newline=False).decode("ascii")
 
 
 def of_text(text: str) -> bytes:
     """The pickle in a payload text that names no blob."""
-    return b64decode(text)
+    return a2b_base64(text)
 
 
 def container(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Bytes]:
@@ -91,17 +90,3 @@ resolver: Optional[Callable[[str], Any]] = None  # set in a runner: the object b
 def resolve(digest: str) -> Any:
     """The object that a Ref stands for; where no runner is, the Ref itself."""
     return resolver(digest) if resolver is not None else Ref(digest)
-
-
-def dump(value: Any, dumps: Callable[..., bytes] = pickle.dumps) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """A pickle and the large buffers left out of it."""
-    buffers: list[pickle.PickleBuffer] = []
-    return dumps(value, protocol=5, buffer_callback=buffers.append), buffers
-
-
-def joined(parts: Sequence[Bytes]) -> bytes:
-    """The parts of a blob as one."""
-    whole = io.BytesIO()
-    for part in parts:
-        whole.write(part)
-    return whole.getvalue()

@@ -18,6 +18,7 @@ from shoal.client.outcome import Row
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Conflict, NotFound, ShoalError, Unreachable
 from shoal.wire import payload
+from tests.unit.blobbed import joined
 
 Json = dict[str, Any]
 
@@ -121,7 +122,7 @@ class Pool:
         return payload.to_text(data) if len(data) <= 64 * 1024 else self.put([data])
 
     def put(self, parts: Sequence[Any]) -> str:
-        data = payload.joined(parts)
+        data = joined(parts)
         name = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.blobs[name] = data
         return name

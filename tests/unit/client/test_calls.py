@@ -18,6 +18,7 @@ from shoal.client.calls import Functions, call_texts, chunked, dump, is_importab
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Unreachable
 from shoal.wire import payload
+from tests.unit.blobbed import joined
 
 
 class Blobs:
@@ -92,7 +93,7 @@ def test_a_large_object_becomes_a_blob_whose_buffers_are_not_copied(blobs: Blobs
     text = text_of(((array,), {}), blobs.put)
     assert is_digest(text)
     assert any(isinstance(part, memoryview) and len(part) == array.nbytes for part in blobs.parts[0])
-    (got,), _ = payload.load(bytearray(payload.joined(blobs.parts[0])))
+    (got,), _ = payload.load(bytearray(joined(blobs.parts[0])))
     assert (got == array).all()
     got[0] = 5  # results can be written to
 
@@ -104,7 +105,7 @@ def test_a_small_array_stays_in_the_message(blobs: Blobs) -> None:
 
 def test_large_bytes_without_buffers_become_a_plain_blob(blobs: Blobs) -> None:
     assert is_digest(text_of("x" * 70_000, blobs.put))
-    assert payload.load(payload.joined(blobs.parts[0])) == "x" * 70_000
+    assert payload.load(joined(blobs.parts[0])) == "x" * 70_000
 
 
 def test_a_call_that_cannot_be_pickled_does_not_harm_its_neighbours(blobs: Blobs) -> None:

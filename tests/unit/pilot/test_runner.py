@@ -17,6 +17,7 @@ from shoal.pilot import runner, runner_load
 from shoal.pilot.runner_failure import clean, in_one_line, pack_error, trace_of
 from shoal.pilot.runner_load import HostLacks, Loads, Missing, NotPicklable, pack
 from shoal.wire import chunk, payload
+from tests.unit.blobbed import blob_of, joined
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def loads(tmp_path: Path) -> Any:
 
 
 def put(folder: Path, name: str, value: object) -> str:
-    (folder / name).write_bytes(payload.joined(payload.container(*payload.dump(value))))
+    (folder / name).write_bytes(blob_of(value))
     return f"sha256:{name}"
 
 
@@ -54,7 +55,7 @@ def test_small_results_are_plain_pickles(value: Any) -> None:
 def test_large_results_are_the_parts_of_a_blob(value: Any) -> None:
     parts = pack(value)
     assert isinstance(parts, list)
-    found = payload.load(payload.joined(parts))
+    found = payload.load(joined(parts))
     assert pickle.dumps(found) == pickle.dumps(value)
 
 

@@ -11,22 +11,23 @@ from hypothesis import strategies as st
 
 from shoal.model.blobs import is_digest
 from shoal.wire import payload
+from tests.unit.blobbed import dump, joined
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.integers())
 def test_a_container_gives_back_what_was_put_in(buffers: list[bytes], value: int) -> None:
     obj = (value, [pickle.PickleBuffer(bytearray(data)) for data in buffers])
-    pickled, kept = payload.dump(obj)
-    found = payload.load(payload.joined(payload.container(pickled, kept)))
+    pickled, kept = dump(obj)
+    found = payload.load(joined(payload.container(pickled, kept)))
     assert found[0] == value and [bytes(view) for view in found[1]] == buffers
 
 
 def test_an_array_is_a_view_of_the_blob_it_came_in() -> None:
     array = numpy.arange(100_000.0)
-    pickled, buffers = payload.dump({"a": array})
+    pickled, buffers = dump({"a": array})
     parts = payload.container(pickled, buffers)
     assert len(pickled) < 1000 and any(isinstance(part, memoryview) and part.nbytes == array.nbytes for part in parts)
-    found = payload.load(payload.joined(parts))["a"]
+    found = payload.load(joined(parts))["a"]
     assert not found.flags.owndata and (found == array).all()
     assert found.ctypes.data % 8 == 0
 
