@@ -234,13 +234,15 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 # --- calls
-def test_calls_of_a_piece_come_back_in_order_as_one_batch(world: World) -> None:
+def test_calls_of_a_piece_come_back_in_order_as_batches(world: World) -> None:
     lease = world.lease(lambda x, y=0: (x, y), [(1,), to_text(((2,), {"y": 5})), (3,)])
     before = time.time()
     world.runners.start(lease)
     reports = world.finish(lease)
     assert [world.value(report) for report in reports] == [(1, 0), (2, 5), (3, 0)]
-    assert len(world.told[lease.attempt]) == 1
+    # On a busy machine there may be more words: after 50 ms a runner tells what it has so far.
+    told = world.told[lease.attempt]
+    assert sum(batch.count for batch, _, _ in told if batch is not None) == 3 and not any(said for _, said, _ in told)
     for report in reports:
         assert before < report.started < time.time()  # type: ignore[operator]
         assert 0 < report.duration < 5 and 0 < report.cpu < 5 and report.max_rss > 1 << 20
