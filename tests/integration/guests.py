@@ -94,7 +94,7 @@ class Pilot:
         self.seq += 1
         held = [{"attempt": attempt, "stage": stage} for attempt, stage in self.held.items()]
         said: Json = {
-            "protocol": 2, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.seq - 1,
+            "protocol": 4, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.seq - 1,
             "free": {"cores": 0}, "held": held, "nonce": f"n{self.seq}",
         }  # fmt: skip
         return {**said, **more}
@@ -350,7 +350,7 @@ class Guests:
     def register(self, word: str, **more: Any) -> Json:
         """What a pilot says when it comes."""
         said: Json = {
-            "protocol": 2, "version": "0", "host": f"{word}-host", "identity": f"{word}-identity",
+            "protocol": 4, "version": "0", "host": f"{word}-host", "identity": f"{word}-identity",
             "room": {"cores": 2, "memory": 2**30, "disk": 2**30}, "tags": {f"{word}-tag": f"{word}-tagged"},
             "nonce": f"nonce-{next(self._nonces)}",
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pilots of another version [contract 8]: the released pilot of protocol 2 works with this server, and one whose zip is
+"""Pilots of another version [contract 8]: the released pilot of protocol 3 works with this server, and one whose zip is
 another than the server's becomes the server's own when it is idle.
 
 The old pilot is kept in tests/fixtures as it was released; no code of today is in it.
@@ -19,18 +19,18 @@ import pytest
 from tests.integration.cluster import Cluster, children, comm, is_dead
 
 pytestmark = pytest.mark.integration
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "pilot-protocol-2.pyz.gz"
-SHA256 = "fcc5b711fbc8ce66ea7fe41a83ad7006a34d6cf1ae946c703e76aa585289652b"
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "pilot-protocol-3.pyz.gz"
+SHA256 = "e65cfa6c07d8f7e469548eaf1e0c869b7bb06da0172bec156be41876554e92e3"
 
 
 @pytest.fixture
 def old_zip(tmp_path: Path) -> Path:
-    """The released pilot of protocol 2, and proof that it is the very one."""
+    """The released pilot of protocol 3, and proof that it is the very one."""
     data = gzip.decompress(FIXTURE.read_bytes())
     assert hashlib.sha256(data).hexdigest() == SHA256
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        assert b"\nPROTOCOL = 2\n" in archive.read("shoal/wire/messages.py")
-    path = tmp_path / "pilot-protocol-2.pyz"
+        assert b"\nPROTOCOL = 3\n" in archive.read("shoal/wire/messages.py")
+    path = tmp_path / "pilot-protocol-3.pyz"
     path.write_bytes(data)
     return path
 
@@ -46,7 +46,7 @@ def old(tmp_path: Path, old_zip: Path) -> Iterator[Cluster]:
 
 
 # --- the protocol before this one
-def test_the_released_pilot_of_protocol_2_runs_50_tasks_across_a_crash_of_the_server(old: Cluster) -> None:
+def test_the_released_pilot_of_protocol_3_runs_50_tasks_across_a_crash_of_the_server(old: Cluster) -> None:
     """It joins, works, comes back to the next server, and nothing runs twice."""
     old.start_server()
     pilot = old.start_pilot(2)
@@ -65,8 +65,8 @@ def test_the_released_pilot_of_protocol_2_runs_50_tasks_across_a_crash_of_the_se
     old.stop_server()
 
 
-def test_the_released_pilot_of_protocol_2_is_followed_signalled_cancelled_and_renewed(old: Cluster) -> None:
-    """It gets its leases one by one, and what it does not know it is not sent; idle, it becomes the server's own."""
+def test_the_released_pilot_of_protocol_3_is_followed_signalled_cancelled_and_renewed(old: Cluster) -> None:
+    """What it does not know it is not sent; idle, it becomes the server's own."""
     old.start_server()
     pilot = old.start_pilot(1)
     words = "trap 'echo caught' USR1; echo begun; while :; do sleep 0.1; done"

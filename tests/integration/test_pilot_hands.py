@@ -53,6 +53,8 @@ class Server:
         self.arrivals: list[int] = []  # every seq that came in, repeats too
         self.lose_reply_with: Callable[[Exchange], bool] = lambda exchange: False
         self.disown = False
+        self.blobs: dict[str, bytes] = {}
+        self.asked: list[str] = []  # blobs that were put or got, with the run they were put for
         self.token = TOKEN
         self.http: ThreadingHTTPServer | None = None
 
@@ -72,6 +74,21 @@ class Server:
                     self.answer(200, codec.encode(outer.register(codec.decode(Register, body))))
                 else:
                     self.exchange(codec.decode(Exchange, body))
+
+            def do_PUT(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                name = self.path.rpartition("/")[2]
+                outer.asked.append(f"PUT {name}")
+                outer.blobs[name.partition("?")[0]] = body
+                self.answer(200, {})
+
+            def do_GET(self) -> None:
+                name = self.path.rpartition("/")[2]
+                outer.asked.append(f"GET {name}")
+                if name in outer.blobs:
+                    self.answer(200, outer.blobs[name])
+                else:
+                    self.answer(404, {"error": {"code": "unknown_blob", "message": "there is no such blob"}})
 
             def exchange(self, exchange: Exchange) -> None:
                 reply = outer.exchange(exchange)

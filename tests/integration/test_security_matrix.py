@@ -73,6 +73,7 @@ HEAD /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- 
 GET  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
 GET  /v1/pilots               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 GET  /v1/hosts                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+GET  /v1/acct                 !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/pilots/drain         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/pilots               !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX YXXX !!!! !!!! !!!!
 POST /v1/pilots/{pilot}/exchange !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX XXXX Y!!! !!Y! ~~~~
@@ -310,6 +311,9 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("PUT", "/v1/blobs/{digest}"): _put_nothing,
     ("HEAD", "/v1/blobs/{digest}"): _blob,
     ("GET", "/v1/blobs/{digest}"): _blob,
+    ("GET", "/v1/acct"): lambda world, role, whose: [
+        Ask(f"/v1/acct?by={by}") for by in ("owner,run,day", "site,host,pilot")
+    ],
     ("POST", "/v1/pilots/drain"): _drain,
     ("POST", "/v1/pilots"): _enrol,
     ("POST", "/v1/pilots/{pilot}/exchange"): _exchange,

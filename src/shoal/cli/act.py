@@ -13,7 +13,7 @@ from shoal.model.quantities import many
 from shoal.model.signals import parse_signal
 from shoal.model.states import Cause
 from shoal.report.source import latest_run
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 

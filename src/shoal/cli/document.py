@@ -23,6 +23,12 @@ from shoal.wire.submission import parse_submission
 SPEC_OPTIONS = (
     *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority"),
     *("env", "cwd", "stdin", "inputs", "outputs", "shell"),
+    *("require", "rank", "deadline", "order", "setup", "container", "licences", "checkpoint"),
+)
+_SINGULAR = {"inputs": "input", "outputs": "output", "licences": "licence"}  # options by another name than their field
+_PLAIN = (
+    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"),
+    *("require", "rank", "deadline", "order", "container"),
 )
 
 _OF_PARAMS = ("bad_array", "bad_param")
@@ -47,25 +53,27 @@ def draft_command(words: Sequence[str], axes: Sequence[str], options: Mapping[st
     if axes:
         sweep_of(axes)  # says which word is wrong, which the table could not
         task["params"] = dict(word.split("=", 1) for word in axes)
-    for name in ("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"):
+    for name in _PLAIN:
         if options.get(name) is not None:
             task[name] = options[name]
     if options["cwd"] is not None:
         task["cwd"] = options["cwd"] if options["cwd"] == OWN else os.path.abspath(options["cwd"])
     if options["env"]:
         task["env"] = split_pairs("--env", options["env"])
-    for name in ("inputs", "outputs"):
-        if options[name]:
+    for name in ("inputs", "outputs", "setup", "checkpoint"):
+        if options.get(name):
             task[name] = list(options[name])
+    if options.get("licences"):
+        task["licences"] = dict(_licence(word) for word in options["licences"])
     document = _with_run_options({"tasks": [task]}, options)
-    return Draft(document, parse_submission(document))
+    return Draft(document, _parse(document))
 
 
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     """The submission that a task file holds; wrong parts are told with file and line."""
     given = [option for option in SPEC_OPTIONS if options.get(option) not in (None, (), False)]
     if given:
-        option = {"inputs": "input", "outputs": "output"}.get(given[0], given[0])
+        option = _SINGULAR.get(given[0], given[0])
         raise click.UsageError(f"--{option} does not go with a task file (write it in the tables of {echo_path(name)})")
     text = _read(name)
     try:
@@ -76,13 +84,29 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
         raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
     document = _with_run_options(found, options)
     try:
-        submission = parse_submission(document)
+        submission = _parse(document)
     except ShoalError as error:
         line_number = find_line(text, error)
         where = f"{echo_path(name)}:{line_number}" if line_number else echo_path(name)
         line_text = type(error)(error.message, code=error.code, field=error.field).line
         raise type(error)(f"{where}: {line_text}", code=error.code, hint=error.hint) from None
     return Draft(document, submission, name)
+
+
+def _parse(document: Mapping[str, Any]) -> Submission:
+    """The submission, its expressions read too: what the server would refuse is told before anything is sent."""
+    submission = parse_submission(document)
+    for at, spec in enumerate(submission.specs):
+        for field, text in (("require", spec.require), ("rank", spec.rank)):
+            if text:
+                from shoal.sched.expr.parse import parse  # few tasks have any
+
+                try:
+                    parse(text, field)
+                except BadInput as error:
+                    place = f"tasks[{at}]." if len(submission.specs) > 1 else ""
+                    raise BadInput(error.message, code=error.code, field=place + field, hint=error.hint) from None
+    return submission
 
 
 def _read(name: str) -> str:
@@ -132,6 +156,14 @@ def split_pairs(option: str, words: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"{option} {echo(word)!r} is not a pair (write {option} NAME=VALUE)")
         found[name] = value
     return found
+
+
+def _licence(word: str) -> tuple[str, int]:
+    """`matlab`, or `matlab=2` for more than one."""
+    name, equals, count = word.partition("=")
+    if not name or (equals and not (count.isascii() and count.isdigit())):
+        raise click.UsageError(f"--licence {echo(word)!r} is not a licence (write --licence NAME or --licence NAME=2)")
+    return name, int(count[:12]) if equals else 1
 
 
 def find_line(text: str, error: ShoalError) -> int:

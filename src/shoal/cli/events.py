@@ -15,7 +15,7 @@ from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_run
 from shoal.report.source import Json
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 WAIT = 10.0  # seconds that the server holds a question
 END = "run_finished"

@@ -12,6 +12,7 @@ from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
 from shoal.model.people import check_name
 from shoal.model.quantities import many
+from shoal.pilot.tags import parse_tags
 from shoal.wire.join import bootstrap_line
 
 
@@ -26,6 +27,7 @@ from shoal.wire.join import bootstrap_line
 @click.option("--once", is_flag=True, help="For one pilot; then the line is used up.")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
 @json_option
 @server_option
@@ -38,6 +40,7 @@ def join(
     once: bool,
     cores: int | None,
     idle_end: float | None,
+    tags: tuple[str, ...],
     note: str | None,
     as_json: bool,
     server: str | None,
@@ -58,6 +61,7 @@ def join(
     for option, name in (("--owner", owner), ("--group", group), ("--site", site)):
         if name is not None:
             check_name(name, option)
+    parse_tags(tags)
     check_expires(expires, ENROL)
     with Session(server).shared_client() as client:
         answer = client.new_token(
@@ -73,6 +77,7 @@ def join(
     options: list[str] = []
     for word, value in (("--cores", cores), ("--idle-end", idle_end), ("--site", site)):
         options += [word, f"{value:g}" if isinstance(value, float) else str(value)] if value is not None else []
+    options += [word for tag in tags for word in ("--tag", tag)]
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:

@@ -22,7 +22,7 @@ from shoal.model.states import TaskState
 from shoal.report.phrases import counts_text, done_of, live_of
 from shoal.report.results import columns_of, iterate
 from shoal.report.source import HttpSource, Json, Source, latest_run
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 ATTENTION = ("running", "leased", "failed", "lost")  # what `ps RUN` shows unless told otherwise
 TABLE_ROWS = 100

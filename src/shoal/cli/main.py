@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from shoal.model.errors import BadInput, ShoalError, Unreachable
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED, INTERNAL = 0, 1, 2, 3, 4, 130, 70
 
@@ -43,7 +43,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "whoami": ("login", "Who you are to the server."),
     "user": ("people", "Add people to the server, or list them."),
     "group": ("people", "Add groups who share pilots, or list them."),
+    "share": ("share", "What is due to people and groups; change it."),
+    "quota": ("quota", "Limits on cores, hours, tasks and bytes, and what of them is used."),
+    "policy": ("policy", "Show the whole policy, or apply one from a file."),
     "token": ("token", "Make, list and revoke tokens."),
+    "acct": ("acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
     "audit": ("audit", "Who did what with which token."),
 }
 EXAMPLES = {
@@ -51,6 +55,7 @@ EXAMPLES = {
     "TASK": "r12.7",
     "SIGNAL": "USR1 r12.7",
     "NAME": "anna",
+    "NUMBER": "anna 2",
 }  # of arguments, by how their names begin
 WELCOME = """Shoal runs your commands on every machine you can reach. Three commands to begin with:
 

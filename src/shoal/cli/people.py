@@ -69,8 +69,8 @@ def list_users(as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(answer)
         return
-    print_lines(table(("user", "group", "role", "since"), [
-        (row["name"], row["group"] or "-", row["role"], _since(row)) for row in answer["users"]
+    print_lines(table(("user", "group", "role", "share", "since"), [
+        (row["name"], row["group"] or "-", row["role"], row.get("share"), _since(row)) for row in answer["users"]
     ]))  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def list_groups(as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(answer)
     elif answer["groups"]:
-        rows = [(row["name"], row.get("users"), _since(row)) for row in answer["groups"]]
-        print_lines(table(("group", "people", "since"), rows))
+        rows = [(row["name"], row.get("users"), row.get("share"), _since(row)) for row in answer["groups"]]
+        print_lines(table(("group", "people", "share", "since"), rows))
     else:
         click.echo("no groups: add one with `shoal group add NAME`")
 

@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 from shoal.cli.people import holder
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, print_json, print_lines, table
 from shoal.cli.token import join_of
 from shoal.client.embedded import state_dir
@@ -25,8 +25,10 @@ from shoal.model.errors import Refused, ShoalError, Unreachable, echo
 from shoal.model.layout import SERVER_FILE
 from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
+from shoal.report.pilots import choose, parse_columns, parse_where, unknown_notes, value_of
+from shoal.report.source import Json
+from shoal.wire.checks import did_you_mean
 from shoal.wire.join import MAX_ADDRESSES, Join
-from shoal.wire.task import did_you_mean
 
 NO_SERVER = 4  # the pilot's exit code for it
 ENROL_FOR = "7d"  # as long as there may be; it is revoked when the pilot ends
@@ -36,34 +38,52 @@ AT_ONCE = 2  # the pilot, and itself come back before the server has given up th
 @click.command()
 @click.option("--state", help="Only pilots in this state: idle, busy, draining, gone [default: all but gone].")
 @click.option("--all", "show_all", is_flag=True, help="Also those that are gone.")
+@click.option("--where", metavar="EXPR", help="Only pilots for which this expression over their tags holds.")
+@click.option("--columns", metavar="TAG,TAG", help="Show these tags of each pilot instead of the usual columns.")
 @json_option
 @server_option
-def pilots(state: str | None, show_all: bool, as_json: bool, server: str | None) -> None:
+def pilots(
+    state: str | None, show_all: bool, where: str | None, columns: str | None, as_json: bool, server: str | None
+) -> None:
     """List the pilots: where they are, what they offer, what they do.
 
     \b
     Examples:
       shoal pilots
       shoal pilots --state idle --json
+      shoal pilots --where 'cores >= 8 and site in ["a", "b"]'
+      shoal pilots --columns site,cpu,load
     """
     known = [word.value for word in PilotState]
     if state is not None and state not in known:
         raise click.UsageError(f"{clean(echo(state))!r} is not a state of a pilot ({did_you_mean(state, known)})")
+    expr = parse_where(where) if where is not None else None
+    names = parse_columns(columns) if columns is not None else []
     session = Session(server)
     with session.source() as source:
         rows = source.pilots(state or "")["pilots"]
     if state is None and not show_all:
         rows = [row for row in rows if row["state"] != "gone"]
+    there, now = bool(rows), time.time()
+    if expr is not None or names:
+        for note in unknown_notes(rows, expr, names, now):
+            say(note)
+        chosen = choose(rows, expr, now)
+        rows = [row for row, _ in chosen]
+        if names:
+            _print_tags(names, [facts for _, facts in chosen], as_json)
+            return
     if as_json:
         print_json({"pilots": rows})
         return
     if not rows:
-        if session.is_embedded:
+        if there:
+            click.echo(f"of the pilots there are, none fits {clean(echo(where))}")
+        elif session.is_embedded:
             click.echo("no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one")
         else:
             click.echo("no pilots, so nothing runs: start one with `shoal pilot start`")
         return
-    now = time.time()
     print_lines(table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [
         (
             row["pilot"], row["state"], row["host"], row["site"], row["cores"],
@@ -71,6 +91,15 @@ def pilots(state: str | None, show_all: bool, as_json: bool, server: str | None)
             row.get("reason") or "-",
         ) for row in rows
     ]))  # fmt: skip
+
+
+def _print_tags(names: list[str], facts: list[Json], as_json: bool) -> None:
+    """Pilots by the tags that were asked for; one that a pilot has not is null."""
+    rows = [[value_of(found, name) for name in names] for found in facts]
+    if as_json:
+        print_json({"pilots": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        print_lines(table(names, rows))
 
 
 @click.command()
@@ -121,23 +150,32 @@ def pilot() -> None:
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
 @click.option("--site", metavar="NAME", help="The site this machine belongs to [default: the server says].")
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe this host to tasks; may be repeated."
+)
 @server_option
-def start(cores: int | None, site: str | None, idle_end: float | None, server: str | None) -> int:
+def start(
+    cores: int | None, site: str | None, idle_end: float | None, tags: tuple[str, ...], server: str | None
+) -> int:
     """Run a pilot here, in the foreground; Ctrl-C lets it finish what runs and end.
 
     \b
     Examples:
       shoal pilot start
       shoal pilot start --cores 4 --idle-end 600
+      shoal pilot start --tag disk=ssd --tag rack=7
     """
     from shoal.pilot.build import build
+    from shoal.pilot.tags import parse_tags
 
+    parse_tags(tags)
     session = Session(server)
     with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _placed(session, site) as (words, descriptors):
         build(Path(folder) / "pilot.pyz")
         words += ["--cores", str(cores)] if cores is not None else []
         words += ["--site", site] if site is not None else []
         words += ["--idle-end", f"{idle_end:g}"] if idle_end is not None else []
+        words += [word for tag in tags for word in ("--tag", tag)]
         code = _run_here([sys.executable, str(Path(folder) / "pilot.pyz"), *words], descriptors)
     if code == 0:
         return 0

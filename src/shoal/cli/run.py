@@ -118,8 +118,9 @@ def submit(context: click.Context, /, words: tuple[str, ...], **options: Any) ->
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
-    answer, client = send(session, draft, options["resume"])
+    answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
+    _tell_warnings(answer)
     if options["as_json"]:
         print_json(answer)
     else:
@@ -180,7 +181,8 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
     _tell_unused(draft)
-    answer, client = send(session, draft, options["resume"])
+    answer, client = send(session, draft, options["resume"], options["strict"])
+    _tell_warnings(answer)
     if not options["as_json"]:
         _tell_reused(answer)
     from shoal.cli.progress import wait_for
@@ -189,13 +191,15 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
     return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], single)
 
 
-def send(session: Session, draft: Draft, resume: bool) -> tuple[dict[str, Any], Client]:
+def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
     """Submit; once more with the same key if the server went away meanwhile, so that nothing runs twice."""
     client = session.client()
     document = {**draft.document, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
     if resume:
         document["resume"] = newest(draft)
+    if strict:
+        document["strict"] = True
     try:
         return client.submit(document), client
     except Unreachable:
@@ -203,6 +207,12 @@ def send(session: Session, draft: Draft, resume: bool) -> tuple[dict[str, Any], 
             raise
         client = session.client()  # it may just have been ending for want of work
         return client.submit(document), client
+
+
+def _tell_warnings(answer: dict[str, Any]) -> None:
+    """What the server accepted and thinks wrong [E28]."""
+    for warning in answer.get("warnings") or ():
+        say(f"note: {warning}")
 
 
 def _tell_reused(answer: dict[str, Any]) -> None:

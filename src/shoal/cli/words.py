@@ -87,6 +87,7 @@ RUN_OPTIONS = options(
     click.option("--label", multiple=True, metavar="K=V", help="A label for the run (repeat for more)."),
     click.option("--seed", type=int, help="The run's random seed; each task gets its own $SHOAL_SEED from it."),
     click.option("--key", help="Idempotency key: the same key and content never run twice."),
+    click.option("--strict", is_flag=True, help="Refuse tasks that no pilot which is connected could ever run."),
 )
 TASK_OPTIONS = options(
     click.option("--cores", type=int, metavar="N", help="Cores a task uses [default: 1]."),
@@ -102,6 +103,18 @@ TASK_OPTIONS = options(
     click.option("--stdin", metavar="FILE", help="File for the standard input."),
     click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file the task reads (repeat for more)."),
     click.option("--output", "outputs", multiple=True, metavar="FILE", help="A file it writes (repeat for more)."),
+    click.option("--require", metavar="EXPR", help="Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."),
+    click.option("--rank", metavar="EXPR", help="Which of them is best: the highest number, e.g. 'cpu_mhz'."),
+    click.option("--deadline", metavar="TIME", help="When it should be done: 2h from now, or 2026-11-16T08:00."),
+    click.option("--order", metavar="[-]NAME", help="Start the elements by this parameter; with -, the largest first."),
+    click.option("--setup", multiple=True, metavar="LINE", help="A line of shell before the command (repeat for more)."),
+    click.option("--container", metavar="IMAGE", help="Run it in this image, e.g. docker://python:3.12."),
+    click.option(
+        "--licence", "licences", multiple=True, metavar="NAME[=N]", help="A licence it holds (repeat for more)."
+    ),
+    click.option(
+        "--checkpoint", multiple=True, metavar="FILE", help="A file by which it can go on later (repeat for more)."
+    ),
     click.option("--shell", is_flag=True, help="Take the command as one text for the shell: 'sort a | uniq > b'."),
 )
 ARRAY_OPTION = click.option("--array", metavar="RANGE", help="Many elements, as in Slurm: 1-2000%50 (parameter {i}).")

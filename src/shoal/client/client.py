@@ -14,34 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shoal.client.policy_calls import PolicyCalls
 from shoal.client.transport import TOO_MUCH, Answer, Transport
 from shoal.model.blobs import Bytes
-from shoal.model.errors import (
-    BadInput,
-    Conflict,
-    NotFound,
-    Refused,
-    ShoalError,
-    TooLarge,
-    Unreachable,
-    echo,
-)
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, Unreachable, echo
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
 _BY_STATUS: dict[int, type[ShoalError]] = {
-    400: BadInput,
-    404: NotFound,
-    409: Conflict,
-    410: Conflict,
-    411: BadInput,
-    413: TooLarge,
-    415: BadInput,
-    422: BadInput,
-    502: Unreachable,
-    503: Unreachable,
-    504: Unreachable,
-}
+    400: BadInput, 404: NotFound, 409: Conflict, 410: Conflict, 411: BadInput, 413: TooLarge, 415: BadInput, 422: BadInput,
+    502: Unreachable, 503: Unreachable, 504: Unreachable,
+}  # fmt: skip
 
 Json = dict[str, Any]
 
@@ -55,7 +38,7 @@ class LogPart:
     more: bool
 
 
-class Client:
+class Client(PolicyCalls):
     """A server as seen from here.
 
     `ca` says how an https server is known: the PEM text or the SHA-256 of its own CA certificate; empty: the
@@ -155,13 +138,8 @@ class Client:
         self, after: int = 0, run: str = "", limit: int = MAX_PAGE, wait: float = 0.0, kinds: Iterable[str] = ()
     ) -> Json:
         """A page of the journal: `events`, `last`; waits up to `wait` seconds for news."""
-        query = {
-            "after": after,
-            "run": run,
-            "limit": limit,
-            "wait": f"{wait:g}" if wait else "",
-            "kind": ",".join(kinds),
-        }
+        held = f"{wait:g}" if wait else ""
+        query = {"after": after, "run": run, "limit": limit, "wait": held, "kind": ",".join(kinds)}
         return self._json("GET", "/v1/events", query, timeout=self._timeout + wait)
 
     def pages(
@@ -202,10 +180,7 @@ class Client:
             yield page["events"]
 
     def follow(
-        self,
-        run: str = "",
-        after: int = 0,
-        on_lost: Callable[[Unreachable], Client | None] | None = None,
+        self, run: str = "", after: int = 0, on_lost: Callable[[Unreachable], Client | None] | None = None
     ) -> Iterator[Json]:
         """Events one by one as they happen; of a run: until it is finished. Survives a lost server."""
         for events in self.pages(run, after, wait=10.0, on_lost=on_lost):
@@ -279,6 +254,11 @@ class Client:
     def pilots(self, state: str = "") -> Json:
         """The pilots: `pilots`."""
         return self._json("GET", "/v1/pilots", {"state": state})
+
+    def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
+        """Sums of the accounts by words such as `owner,site`: `by`, `since`, `until`, `lines`, `places`."""
+        query = {"by": by, "since": int(since) or "", "until": until if until is None else int(until)}
+        return self._json("GET", "/v1/acct", query)
 
     def drain(self, pilots: Iterable[str] = ()) -> Json:
         """Ask pilots to finish what runs and end; none named: all."""

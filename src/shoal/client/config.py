@@ -20,7 +20,7 @@ from shoal.client.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.layout import SERVER_FILE
 from shoal.model.limits import MAX_ECHO
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 # Key -> what it says. docs/reference prints them from here.
 KEYS: dict[str, str] = {

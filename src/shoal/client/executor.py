@@ -62,6 +62,9 @@ class Executor(StandardExecutor):
         retries: int = 0,
         rerun: Literal["safe", "exclusive", "never"] = "safe",
         priority: float = 0,
+        require: str | None = None,
+        rank: str | None = None,
+        deadline: float | str | None = None,
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
@@ -75,8 +78,9 @@ class Executor(StandardExecutor):
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Link(server)
         self._fields = fields_of(
-            cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority
-        )
+            cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority,
+            require=require, rank=rank, deadline=deadline,
+        )  # fmt: skip
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the server's words, but now

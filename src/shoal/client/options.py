@@ -15,11 +15,19 @@ from shoal.model.limits import MAX_NAME
 
 CHECK_WITHIN = 30.0  # seconds that an interpreter may take to say which it is
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
-_PLAIN = {"cores": 1, "memory": None, "gpus": 0, "time": None, "retries": 0, "rerun": "safe", "priority": 0}
+_PLAIN = {
+    "cores": 1, "memory": None, "gpus": 0, "time": None, "retries": 0, "rerun": "safe", "priority": 0, "require": None,
+    "rank": None, "deadline": None,
+}  # fmt: skip
 
 
 def fields_of(**given: Any) -> dict[str, Any]:
-    """The task fields that differ from what the server takes anyway."""
+    """The task fields that differ from what the server takes anyway; expressions are read here as the server reads them."""
+    for name in ("require", "rank"):
+        if isinstance(given.get(name), str):
+            from shoal.sched.expr.parse import parse  # few programs have any
+
+            parse(given[name], name)
     return {name: value for name, value in given.items() if value != _PLAIN[name]}
 
 

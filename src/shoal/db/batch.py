@@ -10,23 +10,28 @@ from typing import Any
 import msgspec
 
 from shoal.engine.changes import (
+    AcctAdd,
     ArrayRow,
     Change,
     ChunkDrop,
     ChunkRow,
     HostRow,
     PilotRow,
+    PlaceRow,
+    PolicyRow,
     RunRow,
     SpanDrop,
     SpanRow,
     Successes,
     TaskRow,
+    UsageRow,
 )
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
 from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
 
 EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, room left in pages
+KEYS = AcctAdd._fields.index("useful")  # of the fields of a line of the accounts, so many say which line it is
 _encoder = msgspec.json.Encoder()
 
 EventValues = tuple[int, float, str, int | None, int | None, int | None, str | None, str | None, str, str]
@@ -43,6 +48,10 @@ class Batch:
         chunks: dict[tuple[int, int, int, int], ChunkRow] = {}
         self.chunk_drops: list[ChunkDrop] = []
         tokens: dict[str, TokenRow] = {}
+        acct: dict[tuple[Any, ...], AcctAdd] = {}
+        usage: dict[str, UsageRow] = {}
+        places: dict[tuple[str, str], PlaceRow] = {}
+        self.policies: list[PolicyRow] = []
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
@@ -67,6 +76,9 @@ class Batch:
             elif isinstance(change, ChunkDrop):
                 if chunks.pop(change, None) is None:  # it may have come and gone in one batch
                     self.chunk_drops.append(change)
+            elif isinstance(change, AcctAdd):
+                key = change[:KEYS]
+                acct[key] = added(acct[key], change) if key in acct else change
             elif isinstance(change, RunRow):
                 runs[change.run] = change
             elif isinstance(change, PilotRow):
@@ -77,6 +89,12 @@ class Batch:
                 self.spans.append(change)
             elif isinstance(change, HostRow):
                 hosts[change[:4]] = change
+            elif isinstance(change, UsageRow):
+                usage[change.owner] = change
+            elif isinstance(change, PlaceRow):
+                places[change.kind, change.name] = change
+            elif isinstance(change, PolicyRow):
+                self.policies.append(change)
             elif isinstance(change, AuditRow):
                 self.audit.append(change)
             elif isinstance(change, BLOB_CHANGES):
@@ -90,12 +108,31 @@ class Batch:
         self.hosts = list(hosts.values())
         self.chunks = list(chunks.values())
         self.tokens = list(tokens.values())
+        self.acct = sorted(acct.values(), key=lambda line: (line.owner, line))
+        self.spent = _spent(self.acct)
+        self.usage = list(usage.values())
+        self.places = [place for place in places.values() if place.data]
+        self.healed = [place[:2] for place in places.values() if not place.data]
         self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
 
     @property
     def event_bytes(self) -> int:
         """What the events are counted as; those of successes are not among them."""
         return sum(len(event[-2]) + EVENT_BYTES for event in self.events)
+
+
+def added(line: AcctAdd, more: AcctAdd) -> AcctAdd:
+    """Two increments of one line as one."""
+    return AcctAdd(*line[:KEYS], *(a + b for a, b in zip(line[KEYS:], more[KEYS:], strict=True)))  # type: ignore[arg-type,operator]  # behind its key are numbers
+
+
+def _spent(lines: list[AcctAdd]) -> list[tuple[str, str, int, float]]:
+    """Core time by owner, site and hour, whatever it was spent for."""
+    found: dict[tuple[str, str, int], float] = {}
+    for line in lines:
+        key = (line.owner, line.site, line.hour)
+        found[key] = found.get(key, 0.0) + line.useful + line.failed + line.lost + line.duplicated
+    return [(*key, seconds) for key, seconds in found.items() if seconds]
 
 
 def encode(data: dict[str, Any]) -> str:

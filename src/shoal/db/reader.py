@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.db.accounts import Asked
+from shoal.db.accounts import read as read_accounts
 from shoal.db.migrate import newest, version_of
 from shoal.db.named import SQL
 from shoal.db.place import explained
@@ -258,6 +260,15 @@ class Reader:
         """Hosts, the one seen last first."""
         return self._all("list_hosts", limit=_page(limit), holders=_listed(holders))
 
+    def acct(self, asked: Asked, now: float) -> Row:
+        """Sums of the accounts, and how much of what pilots offered was used."""
+        return read_accounts(self._connection, asked, now)
+
+    def last_time(self) -> float:
+        """The time of the newest event that is kept; what a server last knew is not younger."""
+        found = self._first("last_time")
+        return 0.0 if found is None else float(found["time"])
+
     # --- people
     def users(self) -> list[Row]:
         """Everyone."""
@@ -334,7 +345,7 @@ def _decoded(row: Row, **columns: Any) -> Row:
 
 def _task(row: Row) -> Row:
     row.pop("result", None)  # up to 64 KiB that only whoever made the call can read
-    return _decoded(row, live=[], new_files=[])
+    return _decoded(row, live=[], new_files=[], special={})
 
 
 def _pilot(row: Row) -> Row:

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
 from shoal.db.inserting import Inserting
 from shoal.db.migrate import migrate
@@ -25,11 +26,14 @@ from shoal.engine.changes import (
     ChunkRow,
     HostRow,
     PilotRow,
+    PlaceRow,
+    PolicyRow,
     RunRow,
     SpanDrop,
     SpanRow,
     TaskRow,
-)
+    UsageRow,
+)  # fmt: skip
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import SETTLED_KEPT
 from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
@@ -46,20 +50,9 @@ _BUSY = 2.0  # seconds; only a reader that replays the log of a killed server ca
 
 Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
 RowT = TypeVar(
-    "RowT",
-    RunRow,
-    ArrayRow,
-    TaskRow,
-    ChunkRow,
-    SpanRow,
-    PilotRow,
-    HostRow,
-    UserRow,
-    GroupRow,
-    TokenRow,
-    BlobRow,
-    BlobRefRow,
-)
+    "RowT", RunRow, ArrayRow, TaskRow, ChunkRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow, BlobRow,
+    BlobRefRow, UsageRow, PlaceRow, PolicyRow,
+)  # fmt: skip
 
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
@@ -219,6 +212,12 @@ class Database:
             connection.executemany(SQL["drop_chunk"], batch.chunk_drops)
             connection.executemany(SQL["put_pilot"], batch.pilots)
             connection.executemany(SQL["put_host"], batch.hosts)
+            self._rows_in.insert("add_acct", batch.acct)
+            connection.executemany(SQL["add_spent"], batch.spent)
+            connection.executemany(SQL["put_usage"], batch.usage)
+            connection.executemany(SQL["put_place"], batch.places)
+            connection.executemany(SQL["drop_place"], batch.healed)
+            connection.executemany(SQL["add_policy"], batch.policies)
             connection.executemany(SQL["put_token"], batch.tokens)
             connection.executemany(SQL["add_audit"], batch.audit)
             for row in batch.people:
@@ -265,6 +264,10 @@ class Database:
             hosts=self._rows(HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
             groups={user.name: user.grp for user in self._rows(UserRow, "all_users") if user.grp},
             settled=settled[::-1],
+            policy=next(iter(self._rows(PolicyRow, "newest_policy")), None),
+            usage=self._rows(UsageRow, "all_usage"),
+            places=self._rows(PlaceRow, "all_places"),
+            spent=accounts.spent(self.connection, self._meta("started")),
         )
 
     def people(self, now: float) -> tuple[list[UserRow], list[GroupRow], list[TokenRow], int]:
@@ -347,6 +350,7 @@ class Database:
         with self._transaction() as connection:
             connection.execute(SQL["drop_audit"], {"limit": limit, "before": before - KEEP_AUDIT})
             connection.execute(SQL["drop_tokens"], {"before": before - KEEP_AUDIT})
+            accounts.prune(connection, before)
         found = self.connection.execute(SQL["old_runs"], {"after": after_run, "before": before, "limit": limit})
         runs = [run for (run,) in found]
         more = count == limit or len(runs) == limit

@@ -5,7 +5,8 @@ Looked at with each tick, not with each command: it is about tenths of seconds.
 
 from __future__ import annotations
 
-from shoal.engine.leasing import grant_copy, unable
+from shoal.engine.leasing import banned, grant_copy, suits_now
+from shoal.engine.menus import menu_of
 from shoal.engine.parking import give_parked
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.render import lease_of
@@ -17,14 +18,18 @@ from shoal.sched.size import give_up_share, is_straggler
 from shoal.wire.messages import ORDERS, Order
 
 TAKE_BACK = "take_back"
+MOVE = "move"
+MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be moved
 AGAIN = 1.0  # seconds before a pilot is asked again
 
 
 def balance(state: State) -> None:
     """Find work for pilots that wait with room to spare."""
-    if state.queue.has_work() and any(cls.head() is not None for cls in state.queue.classes.values()):
+    if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
-    idle = [p for p in state.parked.values() if p.free.cores > 0 and not p.draining and p.heard]
+    idle = [
+        p for p in state.parked.values() if p.free.cores > 0 and not p.draining and p.heard and banned(state, p) is None
+    ]
     if not idle:
         return
     wanted = sum(pilot.free.cores for pilot in idle)
@@ -33,6 +38,7 @@ def balance(state: State) -> None:
     for pilot in idle:
         if pilot.parked is not None:
             _back_up(state, pilot)
+            _move(state, pilot)
 
 
 def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
@@ -82,6 +88,26 @@ def _back_up(state: State, pilot: Pilot) -> None:
     give_parked(state, pilot, [lease_of(array, attempt, state.state_dir)], bool(array.spec.after))
 
 
+def _move(state: State, idle: Pilot) -> None:
+    """Have the slowest task that can write a checkpoint go on where there is room [G10]: one at a time for each pilot."""
+    slow = []
+    for pilot in state.pilots.values():
+        if pilot.host == idle.host or pilot.protocol < ORDERS[MOVE] or state.now < pilot.asked_move + MOVE_AGAIN:
+            continue
+        for attempt in pilot.live.values():
+            task = state.task_of(attempt.id)
+            if attempt.running and task.array.spec.checkpoint and len(task.live) == 1:
+                since, mean = attempt.started or attempt.leased, state.queue.class_of(task.array).mean
+                if is_straggler(state.now - since, mean) and _fits(state, idle, task):
+                    slow.append((since, task.id, attempt, pilot))
+    if slow:
+        since, name, attempt, pilot = min(slow, key=lambda found: found[:2])
+        pilot.asked_move = state.now
+        why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
+        state.order(pilot, Order(MOVE, str(attempt.id), why))
+        state.emit("task_moved", task=name, attempt=attempt.id.number, pilot=pilot, why=why)
+
+
 def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
     task = state.task_of(attempt.id)
     array = task.array
@@ -89,8 +115,19 @@ def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
         len(task.live) == 1
         and may_copy(array.spec)
         and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)
-        and state.serves(pilot, array.run.owner)
-        and misfit(array.spec.needs, pilot.free) is None
-        and not unable(bool(array.spec.function), pilot)
+        and _fits(state, pilot, task)
     )
     return task if good else None
+
+
+def _fits(state: State, pilot: Pilot, task: Task) -> bool:
+    """Could a pilot run this task now?"""
+    array = task.array
+    cls = state.queue.class_of(array)
+    return (
+        state.serves(pilot, array.run.owner)
+        and misfit(task.needs, pilot.free) is None
+        and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
+        and suits_now(state, pilot, cls)
+        and state.books.may_start(array.run.owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
+    )

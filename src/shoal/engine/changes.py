@@ -75,6 +75,9 @@ class TaskRow(NamedTuple):
     new_files: str
     reused: str  # the earlier task whose result this is
     result: str = ""  # of a function, as a payload text
+    special: str = (
+        ""  # JSON of what makes it differ from its array (records.Special): memory, places to avoid, checkpoint
+    )
 
 
 class ChunkRow(NamedTuple):
@@ -198,6 +201,7 @@ class PilotRow(NamedTuple):
     grp: str = ""  # it serves this group; empty: its owner alone
     token: str = ""  # the enrolment token that let it in
     revoked: int = 0  # 1: expelled, it may not come back
+    ends: float | None = None  # when its allocation ends
 
 
 class HostRow(NamedTuple):
@@ -215,6 +219,48 @@ class HostRow(NamedTuple):
     failed: int
     lost: int
     busy: float  # core seconds of attempts that came to an end
+
+
+class AcctAdd(NamedTuple):
+    """What ended within an hour, to be added to that hour's line of the accounts [G12]; times in core seconds."""
+
+    hour: int  # since 1970
+    owner: str
+    site: str
+    host: str
+    pilot: str
+    run: int
+    useful: float = 0.0
+    failed: float = 0.0
+    lost: float = 0.0
+    duplicated: float = 0.0
+    tasks: int = 0  # attempts that ended
+    queued: float = 0.0  # seconds that tasks stood ready before their lease
+    staging: float = 0.0  # seconds of moving files
+
+
+class UsageRow(NamedTuple):
+    """What an owner used, as the share policy remembers it."""
+
+    owner: str
+    data: str  # JSON, see sched.share
+
+
+class PlaceRow(NamedTuple):
+    """A pilot, host or site that failed lately, see sched.ban; empty data: it is good again."""
+
+    kind: str
+    name: str
+    data: str
+
+
+class PolicyRow(NamedTuple):
+    """One version of the policy; the newest counts."""
+
+    version: int
+    time: float
+    author: str
+    document: str  # JSON
 
 
 class SpanDrop(NamedTuple):
@@ -235,6 +281,10 @@ Change = (
     | SpanRow
     | PilotRow
     | HostRow
+    | AcctAdd
+    | UsageRow
+    | PlaceRow
+    | PolicyRow
     | SpanDrop
     | Event
     | PeopleRow
@@ -268,6 +318,16 @@ class Closed(NamedTuple):
     told: list[Any]  # low, high, state, cause, message
 
 
+class Notice(NamedTuple):
+    """Something that a person may have asked to be told by a command of theirs (policy: ban.hook)."""
+
+    what: str  # banned, lifted
+    kind: str  # of the place
+    name: str
+    reason: str
+    until: float
+
+
 @dataclass
 class Outcome:
     """What one command led to. `finals`: what followers of open runs are told once all this is durable."""
@@ -276,3 +336,4 @@ class Outcome:
     finals: list[Final | Closed] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.engine.classes import has_ready
+from shoal.engine.check_books import check_books
+from shoal.engine.classes import Lot
 from shoal.engine.records import Array
 from shoal.engine.state import State
 from shoal.engine.why import why_task
@@ -27,9 +28,10 @@ def check(state: State) -> list[str]:
         if sum(array.succeeded for array in run.arrays) != run.finals.get("succeeded", 0):
             wrong.append(f"r{run.number}: successes do not add up")
     wrong += _pilots(state)
-    for cls in state.queue.classes.values():
+    for cls in state.queue:
         if cls.head() is not None and cls.listed is None:
             wrong.append(f"class {cls.key} has work but no place in the order")
+    wrong += check_books(state)
     for attempt, task in state.orphans.items():
         if attempt not in task.live or task.live[attempt].orphaned is None:
             wrong.append(f"orphan {attempt} is not live or has no deadline")
@@ -52,7 +54,10 @@ def _array(state: State, array: Array) -> list[str]:
         wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
     if array.live != len(live):
         wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
-    if has_ready(array) and not array.queued:
+    for element in array.apart:
+        if element not in array.todo or element not in array.tasks:
+            wrong.append(f"{name}: element {element} stands apart but is not ready")
+    if Lot(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but stands in no class")
     unmet = {p.first for p in array.run.arrays if p.spec.name in array.spec.after and p.spec.name and not p.complete}
     if array.todo and unmet != array.unmet:
@@ -85,7 +90,7 @@ def _pilots(state: State) -> list[str]:
             if task is None or array is None or task.live.get(attempt) is not live or live.pilot != pilot.name:
                 wrong.append(f"{pilot.name}: holds {attempt}, which its task does not know")
             else:
-                free = take(free, array.spec.needs)
+                free = take(free, task.needs)
         for chunk in pilot.chunks.values():
             free = take(free, chunk.array.spec.needs, len(chunk.left))
             if chunk not in chunk.array.chunks:

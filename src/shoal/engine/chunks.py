@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort_right
 from itertools import repeat
 
+from shoal.engine.blame import praise
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
 from shoal.engine.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
@@ -43,7 +44,8 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
 
 def grant_chunk(state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int) -> Chunk:
     """Give elements low .. high - 1 to a pilot."""
-    chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, RangeSet([(low, high)]))
+    left = RangeSet([(low, high)])
+    chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, left)
     array.todo.remove_range(low, high)
     array.count_live(high - low)
     enter(state, chunk, pilot)
@@ -57,6 +59,8 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
     pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
     pilot.chunked += len(chunk.left)
     pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
+    chunk.reserved = state.queue.class_of(chunk.array).expected
+    state.books.enter(chunk.array.run.owner, pilot.site, chunk.array.spec.needs, len(chunk.left), chunk.reserved)
     state.settle_pilot(pilot)
 
 
@@ -64,6 +68,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     """Take an element out of its chunk: from here on it is a task like any other."""
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
+    attempt.site, attempt.reserved = pilot.site, chunk.reserved
     task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)
@@ -104,9 +109,10 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     array, run, count, now = chunk.array, chunk.array.run, high - low, state.now
     _leave(state, chunk, low, high, pilot)
     pilot.free = give(pilot.free, array.spec.needs, count)
+    state.books.strike(run.owner, pilot.site, array.spec.needs, count, chunk.reserved)
     state.settle_pilot(pilot)
     array.count_live(-count)
-    state.queue.offer(array)  # a throttled array may go on
+    state.offer_more(array)
     state.count_final(array, low, high, TaskState.SUCCEEDED)
     state.finished["succeeded"] = state.finished.get("succeeded", 0) + count
 
@@ -121,7 +127,11 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.next_seq += count
     state.remember_all(run.number, low, high, winner)
     total = sum(batch.duration[at : at + count])
-    tally(state, pilot, "succeeded", total * array.spec.needs.cores, count)
+    took = total * array.spec.needs.cores
+    state.books.tree.end(run.owner, now, 0, now, took)
+    state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
+    tally(state, pilot, "succeeded", took, count)
+    praise(state, pilot, array, count)
     state.learn(array, pilot, total / count, count)
 
 

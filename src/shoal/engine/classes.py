@@ -1,68 +1,168 @@
 """Ready work grouped into classes by everything matching looks at (A6): a pilot's request looks at the best class
-first, never along the queue."""
+first, never along the queue.
+
+A class belongs to one owner, and each owner has a line of classes in order. What stands in a class is lots: an array
+with whatever of it is ready, or a single task that something makes differ from its array.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from shoal.engine.records import Array, ClassKey
+from shoal.model.policy import OrderRule
 from shoal.model.spec import Needs, Spec
+from shoal.model.states import Rerun
+from shoal.sched.expr.parse import parse
+from shoal.sched.expr.tree import Expr
+from shoal.sched.order import place
 
-Place = tuple[float, int, int, ClassKey]
+Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
 FUNCTION = "function "  # begins the kind of a function
+CONTAINER = "container "  # begins the surroundings of what runs in one
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten with what they taught
+# Names whose values change with every lease or moment: what depends on them is looked at anew each time.
+VOLATILE = frozenset(
+    {
+        "free_slots", "free_cores", "free_memory_mb", "free_disk_mb", "free_gpus", "time_left", "state",
+        "data_local_mb", "data_local_fraction",
+    }
+)  # fmt: skip
+RECENT = 64  # durations by which the longest are judged
+REORDER = 1.0  # seconds after which weighted places are laid out anew
 
 
-@dataclass(slots=True)
+class Lot(NamedTuple):
+    """What can be leased: the ready elements of an array, or one of them that stands apart."""
+
+    array: Array
+    element: int  # 0: all but those that stand apart
+
+    def has_ready(self) -> bool:
+        """Could something of it be leased now?"""
+        array = self.array
+        if self.element:
+            return self.element in array.apart and is_open(array)
+        return len(array.todo) > len(array.apart) and is_open(array)
+
+
+def is_open(array: Array) -> bool:
+    """Does nothing but room keep its ready elements from being leased?"""
+    return array.accepted and array.run.accepted and not array.unmet and not array.throttled
+
+
 class TaskClass:
-    """Arrays that matching cannot tell apart, oldest first, with the durations they showed."""
+    """Lots that matching cannot tell apart, in order, with the durations they showed."""
 
-    key: ClassKey
-    heap: list[tuple[int, int, int, Array]] = field(default_factory=list)  # run, first, serial, array
-    mean: float | None = None
-    listed: Place | None = None  # its one valid entry in the queue's order
+    __slots__ = (
+        "_p95",
+        "base",
+        "heap",
+        "is_volatile",
+        "key",
+        "listed",
+        "mean",
+        "names",
+        "rank",
+        "recent",
+        "require",
+        "serial",
+    )
+
+    def __init__(self, key: ClassKey, serial: int, base: TaskClass | None = None) -> None:
+        self.key, self.serial = key, serial
+        self.base = base or self  # where durations are learned: those of a task that stands apart are its array's
+        self.heap: list[tuple[float, int, int, int, Lot]] = []  # deadline, run, first, serial, lot
+        self.mean: float | None = None
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        self._p95: float | None = None
+        self.listed: Place | None = None  # where it stands in its owner's line
+        self.require: Expr | None = parse(key.require) if key.require else None
+        self.rank: Expr | None = parse(key.rank, "rank") if key.rank else None
+        self.names: frozenset[str] = frozenset().union(*(e.tags for e in (self.require, self.rank) if e is not None))
+        self.is_volatile = not self.names.isdisjoint(VOLATILE)
 
     @property
     def needs(self) -> Needs:
         """What each of its tasks takes."""
-        return self.key[1]
+        return self.key.needs
 
-    def learn(self, duration: float, count: int = 1) -> None:
-        """A moving mean of how long its tasks take; `count` of them took so long on average."""
-        kept = 0.9**count
-        self.mean = duration if self.mean is None else kept * self.mean + (1.0 - kept) * duration
+    @property
+    def is_safe(self) -> bool:
+        """May its tasks be fetched ahead, and run again?"""
+        return self.key.rerun == Rerun.SAFE.value
 
     @property
     def is_function(self) -> bool:
         """Are its tasks functions?"""
-        return self.key[4].startswith(FUNCTION)
+        return self.key.kind.startswith(FUNCTION)
 
-    def head(self) -> Array | None:
-        """The oldest array with something ready; spent and throttled ones drop out here."""
+    def learn(self, duration: float, count: int = 1) -> None:
+        """How long its tasks take; `count` of them took so long on average."""
+        kept = 0.9**count
+        self.mean = duration if self.mean is None else kept * self.mean + (1.0 - kept) * duration
+        self.recent.append(duration)
+        self._p95 = None
+
+    @property
+    def p95(self) -> float | None:
+        """A duration that few of its tasks exceed."""
+        if self._p95 is None and self.recent:
+            ordered = sorted(self.recent)
+            self._p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+        return self._p95
+
+    @property
+    def expected(self) -> float:
+        """Core seconds that one of its tasks is expected to take at most; 0 while nothing is known."""
+        return self.key.needs.cores * (self.key.time or self.base.p95 or 0.0)
+
+    def head(self) -> Lot | None:
+        """The first lot with something ready; spent and throttled ones drop out here."""
         while self.heap:
-            array = self.heap[0][3]
-            if has_ready(array):
-                return array
+            lot = self.heap[0][4]
+            if lot.has_ready():
+                return lot
             heapq.heappop(self.heap)
-            array.queued = False
+            if not lot.element:
+                lot.array.queued = False
+            elif lot.element in lot.array.apart:
+                lot.array.apart[lot.element] = False
         return None
-
-    def place(self, array: Array) -> Place:
-        """Where the class stands while this array is its head: by priority, then by age."""
-        return (-self.key[2], array.run.number, array.first, self.key)
 
     def ready(self, most: int) -> int:
         """How many elements are ready, counted no further than `most`."""
         total = 0
-        for _, _, _, array in self.heap:
-            total += len(array.todo)
+        for _, _, _, _, lot in self.heap:
+            total += 1 if lot.element else len(lot.array.todo) - len(lot.array.apart)
             if total >= most:
                 break
         return total
+
+
+class Line:
+    """One owner's classes with ready work, in order."""
+
+    __slots__ = ("classes", "epoch", "log", "order", "owner")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.order: list[Place] = []
+        self.classes: dict[int, TaskClass] = {}  # by serial
+        self.log: list[TaskClass] = []  # as they came: who knows the first ones need only look at the others
+        self.epoch = 0  # raised when the log begins anew
+
+    def forget(self) -> None:
+        """Classes without work go."""
+        self.classes = {serial: cls for serial, cls in self.classes.items() if cls.heap}
+        self.log = list(self.classes.values())
+        self.epoch += 1
 
 
 def kind_of(spec: Spec) -> str:
@@ -72,71 +172,131 @@ def kind_of(spec: Spec) -> str:
     return spec.command[0] if spec.command else "sh"
 
 
-def has_ready(array: Array) -> bool:
-    """Could an element of this array be leased now?"""
-    return bool(array.todo) and array.accepted and array.run.accepted and not array.unmet and not array.throttled
+def trait_of(spec: Spec, owner: str) -> str:
+    """By what a failure is compared with what became of others: the same words of the same person."""
+    words = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
+    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def surroundings_of(spec: Spec) -> str:
+    """What a pilot must know to do besides running a command."""
+    if not (spec.setup or spec.container or spec.checkpoint):
+        return ""
+    words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
+    kind = CONTAINER if spec.container else ""
+    return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
-    """All classes with ready work."""
+    """All owners' lines."""
 
-    def __init__(self) -> None:
-        self.classes: dict[ClassKey, TaskClass] = {}
-        self._order: list[Place] = []
-        self._serials = itertools.count()
+    def __init__(self, rule: OrderRule | None = None) -> None:
+        self.lines: dict[str, Line] = {}
+        self.rule = rule or OrderRule()
+        self.names: set[str] = set()  # tags that expressions of classes look at
+        self._classes: dict[ClassKey, TaskClass] = {}
+        self._serials = itertools.count(1)
+        self._ordered = 0.0  # when weighted places were laid out
+        self._stirred: set[str] = set()  # owners who got their first work, or lost their last
 
-    def class_of(self, array: Array) -> TaskClass:
-        """The class of an array, made when first needed."""
-        spec = array.spec
-        key = (array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind)
-        found = self.classes.get(key)
+    def __iter__(self) -> Iterator[TaskClass]:
+        return iter(self._classes.values())
+
+    def class_of(self, array: Array, element: int = 0) -> TaskClass:
+        """The class of an array, or of one of its elements that stands apart; made when first needed."""
+        found = array.cls
+        if found is None or self._classes.get(found.key) is not found:
+            spec = array.spec
+            key = ClassKey(
+                array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind, spec.require, spec.rank,
+                spec.time, surroundings_of(spec),
+            )  # fmt: skip
+            found = array.cls = self._made(key)
+        if element:
+            task = array.tasks[element]
+            avoid = tuple(sorted(task.special.avoid)) if task.special is not None else ()
+            found = self._made(found.key._replace(needs=task.needs, avoid=avoid), found)
+        return found
+
+    def _made(self, key: ClassKey, base: TaskClass | None = None) -> TaskClass:
+        found = self._classes.get(key)
         if found is None:
-            if len(self.classes) > KEPT_CLASSES:
-                self.classes = {k: c for k, c in self.classes.items() if c.heap}
-            found = self.classes[key] = TaskClass(key)
+            if len(self._classes) > KEPT_CLASSES:
+                self._classes = {k: c for k, c in self._classes.items() if c.heap}
+                for known in self.lines.values():
+                    known.forget()
+            found = self._classes[key] = TaskClass(key, next(self._serials), base)
+            line = self.lines.setdefault(key.owner, Line(key.owner))
+            self.names |= found.names
+            line.classes[found.serial] = found
+            line.log.append(found)
         return found
 
     def has_work(self) -> bool:
         """May there be a class with ready work? (No means no.)"""
-        return bool(self._order)
+        return any(line.order for line in self.lines.values())
 
-    def offer(self, array: Array) -> None:
+    # --- places
+    def offer(self, array: Array, now: float = 0.0) -> None:
         """The array has ready elements, or may have again: put it in its place."""
-        if array.queued or not has_ready(array):
+        lot = Lot(array, 0)
+        if array.queued or not lot.has_ready():
             return
-        cls = self.class_of(array)
         array.queued = True
-        # The serial parts an array from its own earlier self, which a retried run may have left in here.
-        heapq.heappush(cls.heap, (array.run.number, array.first, next(self._serials), array))
-        place = cls.place(array)
-        if cls.listed is None or place < cls.listed:
-            cls.listed = place
-            heapq.heappush(self._order, place)
+        self._put(self.class_of(array), lot, now)
 
-    def in_order(
-        self, fits: Callable[[TaskClass], bool], enough: Callable[[], bool] = lambda: False
-    ) -> Iterator[TaskClass]:
-        """Classes with ready work that fit, best first. A class comes again until it is spent or `fits` says no; there
-        are no more when it is `enough`."""
-        aside: list[Place] = []
-        try:
-            while self._order and not enough():
-                place = self._order[0]
-                cls = self.classes.get(place[3])
-                if cls is None or cls.listed != place:
-                    heapq.heappop(self._order)  # an older entry of a class that moved
-                    continue
-                head = cls.head()
-                if head is None:
-                    heapq.heappop(self._order)
-                    cls.listed = None
-                elif cls.place(head) != place:
-                    cls.listed = cls.place(head)
-                    heapq.heapreplace(self._order, cls.listed)
-                elif fits(cls):
-                    yield cls
-                else:
-                    aside.append(heapq.heappop(self._order))
-        finally:
-            for place in aside:
-                heapq.heappush(self._order, place)
+    def offer_apart(self, array: Array, element: int, now: float) -> None:
+        """One element is ready that stands apart from its array."""
+        if not array.apart.get(element):
+            array.apart[element] = True
+            self._put(self.class_of(array, element), Lot(array, element), now)
+
+    def _put(self, cls: TaskClass, lot: Lot, now: float) -> None:
+        array = lot.array
+        # The serial parts an array from its own earlier self, which a retried run may have left in here.
+        first = lot.element or array.first
+        heapq.heappush(cls.heap, (array.due, array.run.number, first, next(self._serials), lot))
+        self._list(cls, now)
+
+    def _list(self, cls: TaskClass, now: float) -> None:
+        """Put a class where its head belongs, or out of the line if it has none."""
+        line = self.lines[cls.key.owner]
+        head = cls.head()
+        where = self._place(cls, head, now) if head is not None else None
+        if where == cls.listed:
+            return
+        had_work = bool(line.order)
+        if cls.listed is not None:
+            del line.order[bisect_left(line.order, cls.listed)]
+        if where is not None:
+            insort(line.order, where)
+        cls.listed = where
+        if bool(line.order) is not had_work:
+            self._stirred.add(line.owner)
+
+    def take_stirred(self) -> set[str]:
+        """Owners who got their first work, or lost their last, since this was asked."""
+        stirred, self._stirred = self._stirred, set()
+        return stirred
+
+    def _place(self, cls: TaskClass, head: Lot, now: float) -> Place:
+        array = head.array
+        value, due = place(self.rule, cls.key.priority, array.since, array.due, now)
+        return value, due, array.run.number, head.element or array.first, cls.serial
+
+    def relist(self, cls: TaskClass, now: float) -> None:
+        """Something of a class was leased, or proved not to be there."""
+        if self.rule.policy == "strict" or cls.head() is None:
+            self._list(cls, now)
+
+    def relist_all(self, now: float) -> None:
+        """Places are reckoned in another way from now on."""
+        for line in self.lines.values():
+            for cls in [line.classes[entry[4]] for entry in line.order]:
+                self._list(cls, now)
+
+    def reorder(self, now: float) -> None:
+        """Lay weighted places out anew, for they change with time."""
+        if self.rule.policy != "strict" and now >= self._ordered + REORDER:
+            self._ordered = now
+            self.relist_all(now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shoal.engine.changes import TaskRow
 from shoal.model.ids import TaskId
+from shoal.model.policy import Policy
 from shoal.model.spec import Submission
 from shoal.wire.messages import Exchange, Register
 
@@ -108,6 +109,15 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class SetPolicy:
+    """Another policy from now on."""
+
+    policy: Policy
+    document: str  # the same as JSON
+    author: str
+
+
+@dataclass(frozen=True)
 class Expel:
     """Tokens were revoked: the pilots they let in end at once and may not come back."""
 
@@ -146,5 +156,5 @@ class Tick:
 
 Command = (
     Submit | Accept | Add | Close | Heard | Cancel | Retry | Signal
-    | Enrol | Talk | Watch | Expel | Regroup | Drain | Bury | Tick
+    | Enrol | Talk | Watch | Expel | Regroup | SetPolicy | Drain | Bury | Tick
 )  # fmt: skip

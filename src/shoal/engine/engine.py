@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import balance, losses, orders, parking, pilots, runs
+from shoal.engine import balance, failing, losses, orders, pilots, retrying, rounds, ruling, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
 from shoal.engine.commands import (
@@ -22,6 +22,7 @@ from shoal.engine.commands import (
     Heard,
     Regroup,
     Retry,
+    SetPolicy,
     Signal,
     Submit,
     Talk,
@@ -31,7 +32,9 @@ from shoal.engine.commands import (
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
-from shoal.engine.why import Reason, why
+from shoal.engine.why import why
+from shoal.engine.why_places import why_owner, why_site
+from shoal.engine.why_ready import Reason
 from shoal.model.ids import TaskId
 from shoal.model.timing import Timing
 
@@ -48,13 +51,14 @@ class Engine:
             Close: lambda c: runs.close(self.state, c),
             Heard: lambda c: runs.heard(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
-            Retry: lambda c: runs.retry(self.state, c),
+            Retry: lambda c: retrying.retry(self.state, c),
             Enrol: lambda c: pilots.enrol(self.state, c),
             Talk: lambda c: pilots.talk(self.state, c.exchange),
             Signal: lambda c: orders.signal(self.state, c),
             Watch: lambda c: orders.watch(self.state, c),
             Expel: lambda c: losses.expel(self.state, c),
-            Regroup: lambda c: self.state.groups.update({c.owner: c.group}),
+            Regroup: lambda c: ruling.regroup(self.state, c),
+            SetPolicy: lambda c: ruling.set_policy(self.state, c),
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
             Tick: lambda c: self._tick(),
@@ -63,6 +67,8 @@ class Engine:
     def _tick(self) -> None:
         losses.watch(self.state)
         runs.close_abandoned(self.state)
+        failing.let_back(self.state)
+        rounds.turn(self.state)
         balance.balance(self.state)
 
     def started(self, now: float) -> Outcome:
@@ -76,9 +82,11 @@ class Engine:
         state = self.state
         state.out, state.now = Outcome(), now
         state.out.result = self._rules[type(command)](command)
-        parking.serve_parked(state)
+        rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)
+        state.stir()
+        state.out.changes += state.books.rows()
         return state.out
 
     def deadline(self) -> float | None:
@@ -93,6 +101,9 @@ class Engine:
         times += [run.asked + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unheard:
             times.append(state.quarantine_until)
+        due = rounds.next_turn(state)
+        if due is not None:
+            times.append(due)
         return min(times) if times else None
 
     def _forget(self, now: float) -> None:
@@ -114,6 +125,16 @@ class Engine:
         """State and reasons of a run, task or pilot."""
         self.state.now = now
         return why(self.state, target)
+
+    def why_site(self, site: str, pilots: list[str], now: float) -> list[Reason]:
+        """What a site does with these pilots: those that the asker may see."""
+        self.state.now = now
+        return why_site(self.state, site, [self.state.pilots[name] for name in pilots if name in self.state.pilots])
+
+    def why_owner(self, owner: str, now: float) -> list[Reason]:
+        """How an owner stands."""
+        self.state.now = now
+        return why_owner(self.state, owner)
 
     def check(self) -> list[str]:
         """Everything that does not add up; empty if all is well."""

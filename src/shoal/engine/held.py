@@ -129,6 +129,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     if item.stage != "running" or live.running:
         return False
     live.running, live.started = True, state.now
+    state.count_cores(array, live)
     if task.state is TaskState.LEASED:
         advance(task, TaskState.RUNNING)
     state.write_task(task, pilot=pilot, leased=live.leased)
@@ -163,6 +164,8 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
         return None  # another pilot's
     if task.live and item.stage != "running":
         return None  # a copy that has not begun is worth nothing beside one that is under way
+    if state.books.ledger.blocks(array.run.owner, pilot.site, task.needs.cores, 0.0, state.now) is not None:
+        return None  # a limit holds for copies, too [I14]
     live = Attempt(attempt, pilot.name, state.now)
     former = task.past.pop(attempt, None)
     if former is not None and item.stage == "running":
@@ -171,6 +174,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     task.number = max(task.number, attempt.number)
     if not task.live:
         array.todo.remove(task.element)
+        array.apart.pop(task.element, None)
         array.count_live(1)
         advance(task, TaskState.LEASED)
     attach(state, array, live, pilot)

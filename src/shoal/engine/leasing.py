@@ -1,24 +1,34 @@
-"""Rules of leasing: which ready tasks a pilot gets, each under a new attempt number (A6, A7, A8)."""
+"""Rules of leasing: which ready tasks a pilot gets, each under a new attempt number (A6, A7, A8).
+
+Between owners the share decides, then an owner's own order (`menus.candidates`); what cannot start now is passed over.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
 from typing import Any
 
 from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
-from shoal.engine.classes import TaskClass
+from shoal.engine.classes import Line, Lot, TaskClass
+from shoal.engine.facts import attributes, lookup, time_left
+from shoal.engine.menus import candidates, menu_of, other_hosts
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
+from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
-from shoal.sched.match import how_many, misfit, take
-from shoal.sched.size import ahead
+from shoal.sched.ban import Banned
+from shoal.sched.expr.scalar import holds
+from shoal.sched.match import how_many
+from shoal.sched.order import share_term
+from shoal.sched.size import ahead, turn
 from shoal.wire.messages import Lease
 
 MAX_MISSES = 16  # classes that a full pilot is tried on
-FUNCTIONS_SINCE = 3  # protocol
 
 
 def closed(state: State) -> str:
@@ -29,25 +39,54 @@ def closed(state: State) -> str:
     return ""
 
 
-def unable(cls_is_function: bool, pilot: Pilot) -> bool:
-    """Does this pilot not know what the task is? An older one runs no functions."""
-    return cls_is_function and pilot.protocol < FUNCTIONS_SINCE
+def banned(state: State, pilot: Pilot) -> Banned | None:
+    """Why nothing is sent to a pilot, its host or its site now."""
+    return state.books.places.verdict(pilot.name, pilot.host, pilot.site, state.now)
+
+
+def may_fill(state: State, pilot: Pilot) -> bool:
+    """May this pilot get anything now?"""
+    if pilot.draining or not pilot.heard or not state.queue.has_work() or closed(state):
+        return False
+    return banned(state, pilot) is None
 
 
 def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]:
     """Lease to a pilot what fits into it now; and whether the leases must be durable before they are sent."""
-    if not state.queue.has_work() or pilot.draining or closed(state) or not pilot.heard:
+    if state.books.policy.match.mode != EVENT or not may_fill(state, pilot):
         return [], False
-    filling = _Filling(state, pilot, reply_seq)
-    for cls in state.queue.in_order(filling.fits, filling.is_hopeless):
-        filling.lease_from(cls)
-        if filling.count >= MAX_LEASES:
-            break
+    filling = Filling(state, pilot, reply_seq)
+    filling.fill()
     filling.tell()
     return filling.leases, filling.durable
 
 
-class _Filling:
+def served_lines(state: State, pilot: Pilot) -> list[Line]:
+    """Lines with work of owners whom the pilot serves."""
+    if pilot.owner:
+        line = state.queue.lines.get(pilot.owner)
+        return [line] if line is not None and line.order else []
+    return [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+
+
+class _Cursor:
+    """How far an owner's classes were looked through for one pilot."""
+
+    __slots__ = ("_walk", "cls", "line")
+
+    def __init__(self, state: State, pilot: Pilot, line: Line) -> None:
+        self.line = line
+        is_strict = state.queue.rule.policy == STRICT
+        self._walk: Iterator[TaskClass] = candidates(menu_of(state, pilot, line), line, is_strict)
+        self.cls: TaskClass | None = None
+
+    def step(self) -> TaskClass | None:
+        """The next class; None: there are no more."""
+        self.cls = next(self._walk, None)
+        return self.cls
+
+
+class Filling:
     """One answer being filled with leases."""
 
     def __init__(self, state: State, pilot: Pilot, reply_seq: int) -> None:
@@ -59,60 +98,126 @@ class _Filling:
         self._misses = 0  # classes in a row that do not fit
         self._singles: list[Attempt] = []
         self._chunks: list[Chunk] = []
+        self._probes = state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now)
 
-    def fits(self, cls: TaskClass) -> bool:
-        """May the pilot get something of this class now?"""
-        fits = self._most(cls) > 0
-        self._misses = 0 if fits else self._misses + 1
-        return fits
+    # --- whose turn
+    def fill(self) -> None:
+        """Lease until the pilot is full or nothing more fits."""
+        state = self.state
+        state.queue.reorder(state.now)
+        lines = served_lines(state, self.pilot)
+        if len(lines) == 1:
+            cursor = _Cursor(state, self.pilot, lines[0])
+            while self._next(cursor) is not None:
+                self.lease_from(cursor.cls, MAX_LEASES)  # type: ignore[arg-type]  # _next left a class there
+            return
+        state.stir()
+        # Owners by their turn; each start moves its owner back, the others stay where they are.
+        turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
+        heapq.heapify(turns)
+        while turns:
+            _, at, cursor = turns[0]
+            cls = self._next(cursor)
+            if cls is None:
+                heapq.heappop(turns)
+                continue
+            self.lease_from(cls, turn(cls.base.mean))
+            heapq.heapreplace(turns, (self._turn(cursor), at, cursor))
 
-    def is_hopeless(self) -> bool:
-        """Is the pilot full, and the best classes are not fetched ahead either? Then the others need not be looked at:
-        that is a matter of speed only, and would cost a look at every class each time."""
-        return self._misses >= MAX_MISSES and self.pilot.free.cores <= 0
+    def _cursors(self, lines: list[Line]) -> list[_Cursor]:
+        order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
+        by_owner = {line.owner: line for line in lines}
+        return [_Cursor(self.state, self.pilot, by_owner[owner]) for owner in order]
 
-    def _most(self, cls: TaskClass) -> int:
-        """How many of this class the pilot may get now: into free slots, and ahead of them."""
-        pilot = self.pilot
-        if not self.state.serves(pilot, cls.key[0]) or misfit(cls.needs, pilot.room) is not None:
+    def _turn(self, cursor: _Cursor) -> tuple[Any, ...]:
+        """Where an owner stands: by share alone, or with what its first task weighs."""
+        tree, rule, owner = self.state.books.tree, self.state.queue.rule, cursor.line.owner
+        if rule.policy == STRICT:
+            return tree.key(owner, self.state.now)
+        due, has = tree.standing(owner, self.state.now)
+        first = cursor.line.order[0][0] if cursor.line.order else 0.0
+        return (0 if due > 0 else 1, first - share_term(rule, due, has), owner)
+
+    def _next(self, cursor: _Cursor) -> TaskClass | None:
+        """The owner's best class of which something can start now."""
+        if self.count >= MAX_LEASES:
+            return None
+        cls = cursor.cls
+        if cls is not None and cls.head() is not None and self.most(cls) > 0:
+            return cls
+        while (cls := cursor.step()) is not None:
+            if cls.head() is None:
+                self.state.queue.relist(cls, self.state.now)
+            elif self.most(cls) > 0:
+                self._misses = 0
+                return cls
+            else:
+                self._misses += 1
+                if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
+                    # The pilot is full, and the best classes are not fetched ahead either: the others need not be
+                    # looked at. That is a matter of speed only.
+                    return None
+        return None
+
+    # --- how many
+    def most(self, cls: TaskClass) -> int:
+        """How many of a class that is on its menu the pilot may get now: into free slots, and ahead of them."""
+        pilot, state = self.pilot, self.state
+        room = how_many(cls.needs, pilot.free)
+        if room <= 0 and not self._may_ahead(cls):
             return 0
-        if unable(cls.is_function, pilot):
+        most = room + (self._ahead(cls) if cls.is_safe else 0)
+        if self._probes:
+            most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
+        if most <= 0 or not suits_now(state, pilot, cls):
             return 0
-        now = how_many(cls.needs, pilot.free)
-        if cls.key[3] != Rerun.SAFE.value:
-            return now  # exclusive and never: only into a free slot, the lease is the start
-        if id(cls) not in self._spare:
-            mean = cls.mean * pilot.pace if cls.mean is not None else None
+        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+
+    def _may_ahead(self, cls: TaskClass) -> bool:
+        return cls.is_safe and self.pilot.proven and cls.base.mean is not None
+
+    def _ahead(self, cls: TaskClass) -> int:
+        if not self._may_ahead(cls):
+            return 0  # a pilot on which nothing succeeded yet may be a black hole [I12]
+        if cls.serial not in self._spare:
+            pilot, mean = self.pilot, cls.base.mean
             cores = pilot.room.cores
-            most = ahead(mean, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
-            spare = most - max(0, pilot.held - cores)
+            wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
+            spare = wanted - max(0, pilot.held - cores)
             # Little by little would cost a message and a row each time: only when a good part of it fits.
-            self._spare[id(cls)] = spare if spare >= most // 4 else 0
-        return now + max(0, self._spare[id(cls)])
+            self._spare[cls.serial] = spare if spare >= wanted // 4 else 0
+        return max(0, self._spare[cls.serial])
 
-    def lease_from(self, cls: TaskClass) -> None:
+    # --- leases
+    def lease_from(self, cls: TaskClass, at_most: int) -> None:
         """Lease the head of a class, and what stands next to it."""
-        array = cls.head()
-        assert array is not None  # in_order only gives classes with a head
-        state, pilot, spec = self.state, self.pilot, array.spec
-        most = min(self._most(cls), MAX_LEASES - self.count)
+        lot = cls.head()
+        assert lot is not None
+        state, pilot, array = self.state, self.pilot, lot.array
+        spec = array.spec
+        most = min(self.most(cls), MAX_LEASES - self.count, at_most)
         if spec.throttle is not None:
             most = min(most, spec.throttle - array.live)
         free = how_many(cls.needs, pilot.free)
-        low, high = run_of_new(array, most) if most > 1 and may_chunk(spec) else (0, 0)
+        low, high = (0, 0)
+        if most > 1 and not lot.element and array.sequence is None and may_chunk(spec):
+            low, high = run_of_new(array, most)
         if high - low > 1:
             chunk = grant_chunk(state, array, low, high, pilot, self._seq)
             self._chunks.append(chunk)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir))
         else:
             high, low = 1, 0
-            attempt = grant(state, array, array.todo.first(), pilot, self._seq)
+            attempt = grant(state, lot, pilot, self._seq, is_ahead=free < 1)
             self._singles.append(attempt)
             self.leases.append(lease_of(array, attempt, state.state_dir))
         count = high - low
         self.count += count
-        if count > free and id(cls) in self._spare:
-            self._spare[id(cls)] -= count - free
+        if count > free and cls.serial in self._spare:
+            self._spare[cls.serial] -= count - max(0, free)
+        if self._probes:
+            state.books.places.probe(pilot.name, pilot.host, pilot.site, state.now)
+        state.queue.relist(cls, state.now)
         # A child's start shows its parents' results to the world: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
 
@@ -130,12 +235,46 @@ class _Filling:
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
 
 
-def grant(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int) -> Attempt:
-    """Raise the attempt number and give the element to a pilot."""
+def suits_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Does what depends on the moment let a pilot run a class: time left, and expressions over it; and no doubt?"""
+    if pilot.ends is not None and too_short(state, pilot, cls):
+        return False
+    return holds_now(state, pilot, cls) and may_try(state, pilot, cls)
+
+
+def holds_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Does a requirement over what changes from moment to moment hold? (Of the others the menu knows.)"""
+    if cls.require is None or not cls.is_volatile:
+        return True
+    return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+
+
+def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Would the pilot end before the task does: by the limit it asked for, else by what its like took [B2]?"""
+    lasts = cls.key.time if cls.key.time is not None else cls.base.p95
+    return lasts is not None and lasts > time_left(state, pilot)
+
+
+def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Is there no open question whether this kind of task or this host is at fault?"""
+    head = cls.head()
+    kinds = state.books.kinds
+    if head is None or not kinds.in_row(pilot.host):
+        return True
+    return kinds.may_try(head.array.trait, pilot.host, state.now, len(other_hosts(state, pilot, cls)))
+
+
+def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool = False) -> Attempt:
+    """Raise the attempt number and give an element to a pilot; `is_ahead`: it waits there for a slot."""
+    array = lot.array
+    element = lot.element or array.first_plain()
     task = state.task_at(array, element)
     array.todo.remove(element)
+    array.apart.pop(element, None)
     array.count_live(1)
     attempt = grant_copy(state, array, element, pilot, reply_seq)
+    if not is_ahead:
+        state.count_cores(array, attempt)
     advance(task, TaskState.LEASED)
     state.write_task(task, pilot=pilot, leased=state.now)
     return attempt
@@ -154,10 +293,11 @@ def grant_copy(state: State, array: Array, element: int, pilot: Pilot, reply_seq
 
 def attach(state: State, array: Array, attempt: Attempt, pilot: Pilot) -> None:
     """Enter a live attempt on both sides: its task and its pilot."""
-    array.tasks[attempt.id.element].live[attempt.id] = attempt
+    task = array.tasks[attempt.id.element]
+    task.live[attempt.id] = attempt
     pilot.live[attempt.id] = attempt
-    pilot.free = take(pilot.free, array.spec.needs)
     attempt.pilot = pilot.name
     attempt.orphaned = None
     state.orphans.pop(attempt.id, None)
+    state.hold(array, attempt, task.needs, pilot)
     state.settle_pilot(pilot)

@@ -27,7 +27,7 @@ def drain(state: State, command: Drain) -> dict[str, int]:
 
 def set_draining(state: State, pilot: Pilot, why: str) -> None:
     pilot.draining = pilot.reason = why
-    state.slots -= pilot.room.cores
+    state.count_slots(pilot, -1)
     state.nudged[pilot.name] = pilot
     advance_pilot(pilot, PilotState.DRAINING)
     state.write_pilot(pilot)
@@ -96,6 +96,9 @@ def lose(state: State, pilot: Pilot, why: str) -> None:
 
 
 def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> None:
+    if attempt.running:
+        attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
+        state.account(task.array, pilot, attempt.took, "lost")
     state.drop_attempt(task, attempt.id)
     task.past[attempt.id] = pilot.name
     _count_loss(task, attempt)
@@ -154,7 +157,7 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     unpark(state, pilot)
     state.nudged.pop(pilot.name, None)
     if not pilot.draining:
-        state.slots -= pilot.room.cores
+        state.count_slots(pilot, -1)
     pilot.reason = why
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]

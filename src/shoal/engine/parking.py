@@ -7,7 +7,6 @@ each of a thousand pilots that it does not concern.
 from __future__ import annotations
 
 from shoal.engine.changes import Answer
-from shoal.engine.leasing import closed, fill
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_ORDERS
@@ -57,20 +56,3 @@ def give_parked(state: State, pilot: Pilot, leases: list[Lease], durable: bool) 
     assert seq is not None
     _forget(state, pilot)
     answer(state, pilot, seq, leases, [], durable)
-
-
-def serve_parked(state: State) -> None:
-    """There may be news for pilots that wait: work, orders."""
-    if state.nudged:
-        nudged, state.nudged = state.nudged, {}
-        for pilot in nudged.values():
-            if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
-                give_parked(state, pilot, *fill(state, pilot, pilot.seq))
-    if not state.queue.has_work() or closed(state):
-        return
-    for pilot in list(state.parked.values()):
-        leases, durable = fill(state, pilot, pilot.seq)
-        if leases:
-            give_parked(state, pilot, leases, durable)
-            if not state.queue.has_work():
-                return

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from shoal.engine.changes import Answer
 from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
+from shoal.engine.facts import change_tags, inherit, publish
 from shoal.engine.held import compare, hear
 from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
@@ -33,7 +34,7 @@ from shoal.model.limits import (
     MAX_TAILS,
 )
 from shoal.model.states import PilotState, advance_pilot
-from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Registered, Reply, Verdict
+from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 FORMER_KEPT = 16  # names a pilot may have had
@@ -71,7 +72,7 @@ def enrol(state: State, command: Enrol) -> Registered:
             )  # fmt: skip
     advance_pilot(pilot, PilotState.IDLE)
     state.pilots[pilot.name] = pilot
-    state.slots += pilot.room.cores
+    state.count_slots(pilot, 1)
     state.sessions[pilot.session] = pilot.name
     if said.former is not None:
         pilot.heard = False  # its held list comes first: it may still run what it had
@@ -111,12 +112,14 @@ def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
     name = f"p{state.rng.getrandbits(32):08x}"
     while name in state.pilots or name in state.gone:
         name = f"p{state.rng.getrandbits(32):08x}"
-    tags = {**said.tags, ZIP_TAG: said.digest} if said.digest else dict(said.tags)
+    tags = {name: value for name, value in said.tags.items() if "." not in name and value != ""}
+    if said.digest:
+        tags[ZIP_TAG] = said.digest
     secret = make(SESSION, urlsafe_b64encode(state.rng.getrandbits(256).to_bytes(32, "big")).decode().rstrip("="))
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
         said.version, tags, state.now, state.now, said.room, command.group, command.token,
-        protocol=said.protocol,
+        protocol=said.protocol, ends=state.now + said.ends if said.ends is not None else None,
     )  # fmt: skip
     return pilot, secret
 
@@ -147,6 +150,7 @@ def _inherit(state: State, pilot: Pilot, said: Former) -> None:
         return
     pilot.former = [said.pilot, *former.former][:FORMER_KEPT]
     carve_pilot(state, former)
+    inherit(pilot, former)
     for attempt in list(former.live.values()):
         _move(state, attempt, former, pilot)
     end(state, former, f"enrolled again as {pilot.name}")
@@ -178,8 +182,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
     _check_exchange(exchange, pilot)
-    tags = {**pilot.tags, **exchange.tags}
-    _check_tags(tags)
+    _check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
         # the other, so both lose it; what they run is adopted from whoever enrols first [E59].
@@ -199,11 +202,14 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         unpark(state, pilot)  # what brings reports is answered after their commit, and another may wait beside it
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
-    pilot.tags = tags
+    if exchange.tags:
+        change_tags(state, pilot, exchange.tags)
     pilot.leaving = bool(exchange.leaving)
     _offer_renewal(state, pilot)
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
+    for said in exchange.published:
+        _publish(state, pilot, said)
     verdicts = _judge_all(state, pilot, exchange)
     lacking = compare(state, pilot, exchange)
     hear(state, pilot)
@@ -215,6 +221,14 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
+
+
+def _publish(state: State, pilot: Pilot, said: Published) -> None:
+    """Tags of a task that this pilot runs, or ran a moment ago; those of others are nobody's."""
+    attempt = parse_attempt(said.attempt)
+    run = state.runs.get(attempt.run)
+    if run is not None and (pilot.holds(attempt) or pilot.ended_lately(attempt)):
+        publish(state, pilot, said, run.owner)
 
 
 def _offer_renewal(state: State, pilot: Pilot) -> None:
@@ -278,6 +292,11 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         check(report)
     for batch in exchange.batches:
         check_batch(batch)
+    if len(exchange.published) > MAX_REPORTS:
+        raise BadInput("too many tasks publish at once", code="range", field="published")
+    for said in exchange.published:
+        parse_attempt(said.attempt)
+        _check_tags(said.tags)
     for held in exchange.held:
         parse_attempt(held.attempt)
         if held.count < 1:

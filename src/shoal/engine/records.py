@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
@@ -18,7 +19,44 @@ from shoal.model.spec import Needs, Spec
 from shoal.model.states import PilotState, TaskState
 from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
 
-ClassKey = tuple[str, Needs, float, str, str]  # owner, needs, priority, re-run class, program or function
+if TYPE_CHECKING:
+    from shoal.engine.classes import TaskClass
+    from shoal.engine.menus import Menu
+    from shoal.engine.sequence import Sequence
+
+
+class ClassKey(NamedTuple):
+    """Everything matching looks at (A6): tasks of one key are the same to every pilot."""
+
+    owner: str
+    needs: Needs
+    priority: float
+    rerun: str
+    kind: str  # program or function
+    require: str = ""
+    rank: str = ""
+    time: float | None = None
+    surroundings: str = ""  # set-up, container and checkpoint: older pilots know none of them
+    avoid: tuple[str, ...] = ()  # hosts
+
+
+@dataclass(slots=True)
+class Special:
+    """What makes a task differ from its array since something happened to it."""
+
+    memory: int = 0  # bytes it is given instead of what it asked for: it ran out of that
+    base: int = 0  # bytes that the cap of that is counted from, if it asked for none
+    raises: int = 0  # of memory
+    avoid: list[str] = field(default_factory=list)  # hosts it shall not come back to
+    refunds: int = 0  # failures that cost it no retry
+    stagings: int = 0  # failures to bring its files that cost it none
+    files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
+    part: int = 0  # checkpoints so far
+
+    @property
+    def is_apart(self) -> bool:
+        """Does matching have to tell it from its neighbours?"""
+        return bool(self.memory or self.avoid)
 
 
 @dataclass(slots=True)
@@ -32,6 +70,11 @@ class Attempt:
     reply_seq: int = 0  # the reply that carried it; 0: not known, so send it again if the pilot lacks it
     started: float | None = None
     orphaned: float | None = None  # its pilot is gone, the right to run ends then (exclusive, never)
+    site: str | None = None  # where it is counted as leased; None: nowhere
+    cores: int = 0  # that its owner's share counts as running, since
+    counted: float = 0.0
+    took: float | None = None  # core seconds, once they are reported
+    reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
 
 
 @dataclass(slots=True)
@@ -49,6 +92,20 @@ class Task:
     note: str = ""  # what went wrong last
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
+    special: Special | None = None
+
+    @property
+    def needs(self) -> Needs:
+        """What it takes of a pilot."""
+        needs = self.array.spec.needs
+        return replace(needs, memory=self.special.memory) if self.special is not None and self.special.memory else needs
+
+    @property
+    def differences(self) -> Special:
+        """What makes it differ, to be changed."""
+        if self.special is None:
+            self.special = Special()
+        return self.special
 
     @property
     def id(self) -> TaskId:
@@ -73,6 +130,7 @@ class Chunk:
     leased: float
     reply_seq: int  # as in Attempt
     left: RangeSet  # elements that are still in it
+    reserved: float = 0.0  # as in Attempt, for each element
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt that an element of it is under."""
@@ -98,6 +156,27 @@ class Array:
     accepted: bool = True  # False while it is on its way to the disk
     chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
     kind: str = ""  # what its class is told by: the program or function
+    trait: str = ""  # by what its failures are compared with others'
+    apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own: queued there?
+    sequence: Sequence | None = None  # the order its person gave to its elements [U10]
+    cls: TaskClass | None = None
+    since: float = 0.0  # when its elements became ready
+
+    @property
+    def due(self) -> float:
+        """Its deadline; without one it comes after all that have one."""
+        if self.spec.due_in is not None:
+            return self.run.created + self.spec.due_in
+        return self.spec.due_at if self.spec.due_at is not None else float("inf")
+
+    def first_plain(self) -> int:
+        """The next element to be leased, of those that stand in the array's own class."""
+        if self.sequence is not None:
+            return self.sequence.next(self.todo, self.apart)
+        element = self.todo.first()
+        while element in self.apart:
+            element = self.todo.after(element)
+        return element
 
     def chunk_of(self, element: int) -> Chunk | None:
         """The chunk that an element is in, if it is in one."""
@@ -201,6 +280,7 @@ class Pilot:
     free: Room
     group: str = ""
     token: str = ""
+    ends: float | None = None  # when its allocation ends
     former: list[str] = field(default_factory=list)
     reason: str = ""
     revoked: bool = False
@@ -217,7 +297,13 @@ class Pilot:
     chunked: int = 0  # elements in them
     batches: deque[tuple[int, int, int, int, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
     stopping: dict[str, float] = field(default_factory=dict)  # attempts it was told to stop lately, and when
+    asked_move: float = float("-inf")  # when it was last asked to let a task go on elsewhere
     asked_back: float = 0.0  # when it was last asked to give something back
+    facts: dict[str, TagValue] | None = None  # tags with the server's own facts over them, made when first asked for
+    stamp: int = 0  # raised when something changed that expressions may look at
+    menus: dict[str, Menu] = field(default_factory=dict)  # by owner: classes that it can run
+    published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
+    proven: bool = False  # something succeeded here
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 
 from shoal.engine.records import Array, Attempt, Chunk
 from shoal.model.layout import environment_name
@@ -21,6 +22,10 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str) -> Lease:
     """What the pilot needs to run this attempt."""
     element = attempt.id.element
     lease = _lease(array, str(attempt.id), element, element + 1, state_dir)
+    special = array.tasks[element].special
+    if special is not None:
+        room = replace(lease.room, memory=special.memory) if special.memory else lease.room
+        lease = replace(lease, room=room, restored=special.files, part=special.part)
     return lease if lease.function else single(lease)
 
 
@@ -59,4 +64,7 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str) -> Lea
         calls=list(spec.calls[at : at + high - low]) if spec.function else [],
         initializer=spec.initializer,
         python=spec.python,
+        setup=list(spec.setup),
+        container=spec.container,
+        checkpoint=list(spec.checkpoint),
     )

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.engine.blame import praise
 from shoal.engine.chunks import carve, finish
+from shoal.engine.failing import note, send_elsewhere, weigh
 from shoal.engine.hosts import tally
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.runs import after_final
@@ -20,12 +22,13 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_BYTES, MAX_REPORTS
 from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.sched.retry import Final
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Order, Report, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
-OUTCOMES = ("succeeded", "failed", "cancelled", "returned")
+OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
 _CAUSES = {c.value for c in Cause}
 
 
@@ -141,16 +144,28 @@ def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why:
 
 def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> str:
     """A report of a live attempt."""
-    busy = report.duration * task.array.spec.needs.cores
+    live.took = report.duration * task.array.spec.needs.cores
     if report.outcome in ("succeeded", "failed"):
-        tally(state, pilot, report.outcome, busy)
+        tally(state, pilot, report.outcome, live.took)
     if report.outcome == "succeeded":
+        _account(state, pilot, task, live, report, "useful")
         _succeed(state, pilot, task, live.id, report, live.leased)
     elif report.outcome == "failed":
+        _account(state, pilot, task, live, report, "failed")
         _fail(state, pilot, task, live, report)
+    elif report.outcome == "checkpointed":
+        _account(state, pilot, task, live, report, "useful")
+        _go_on_later(state, pilot, task, live, report)
     else:
+        if live.took:
+            _account(state, pilot, task, live, report, "lost")
         _return(state, pilot, task, live, report)
     return "recorded"
+
+
+def _account(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report, fate: str) -> None:
+    queued = max(0.0, live.leased - task.array.since) if live.id.number == 1 else 0.0
+    state.account(task.array, pilot, live.took or 0.0, fate, 1, queued, report.staging)
 
 
 def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: Report) -> str:
@@ -190,7 +205,13 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
         holder = state.pilots.get(other.pilot)
         if other.id != winner and holder is not None:
             state.order(holder, Order("cancel", str(other.id), f"{winner.text} succeeded first"))
+    for other in task.live.values():
+        holder = state.pilots.get(other.pilot)
+        if other.id != winner and holder is not None and other.running:
+            other.took = (state.now - (other.started or other.leased)) * array.spec.needs.cores
+            state.account(array, holder, other.took, "duplicated")
     task.cause = task.note = ""
+    praise(state, pilot, array)
     state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
@@ -220,27 +241,55 @@ def _close(
 
 
 def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
-    cause = report.cause or Cause.TASK_ERROR.value
     if len(task.live) > 1:
         # Another copy lives on and decides; this failure is statistics.
         state.drop_attempt(task, live.id)
         state.write_task(task)
         state.emit(
-            "report_refused", task=task.id, attempt=live.id.number, pilot=pilot, why="another copy runs", cause=cause
+            "report_refused",
+            task=task.id,
+            attempt=live.id.number,
+            pilot=pilot,
+            why="another copy runs",
+            cause=report.cause,
         )
         return
-    task.cause, task.note = cause, report.message
-    may_rerun = task.array.spec.rerun is not Rerun.NEVER
-    if may_rerun and task.retries < task.array.spec.retries:
-        task.retries += 1
-        state.drop_attempt(task, live.id)
-        state.back_to_ready(task)
-        state.emit(
-            "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=cause, message=report.message,
-            exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.array.spec.retries - task.retries,
-        )  # fmt: skip
+    found, step, past = weigh(state, pilot, task, report)
+    task.cause, task.note = found.value, report.message
+    if isinstance(step, Final):
+        if step.cause is not found:
+            task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
+        _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
-    _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
+    state.drop_attempt(task, live.id)
+    note(task, past)  # after the drop: what it held was by its former needs
+    send_elsewhere(state, pilot, task, step)
+    state.back_to_ready(task)
+    state.emit(
+        "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=found.value, message=report.message,
+        exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.array.spec.retries - task.retries,
+        burnt=step.burn, why=step.why,
+    )  # fmt: skip
+
+
+def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
+    """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
+    if not task.array.spec.checkpoint or set(report.files) - set(task.array.spec.checkpoint):
+        state.drop_attempt(task, live.id)  # no such thing was declared: as if it had been given back
+        state.back_to_ready(task)
+        return
+    special = task.differences
+    special.files, special.part = dict(report.files), special.part + 1
+    task.note = report.message
+    state.drop_attempt(task, live.id)
+    if task.live:
+        state.write_task(task)
+    else:
+        state.back_to_ready(task)
+    state.emit(
+        "task_checkpointed", task=task.id, attempt=live.id.number, pilot=pilot, part=special.part,
+        files=len(special.files), seconds=report.duration, why=report.message,
+    )  # fmt: skip
 
 
 def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:

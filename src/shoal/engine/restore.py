@@ -10,12 +10,12 @@ import json
 from collections.abc import Sequence
 from random import Random
 
+from shoal.engine.books import Books
 from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.chunks import enter
-from shoal.engine.classes import kind_of
 from shoal.engine.leasing import attach
-from shoal.engine.records import Array, Attempt, Chunk, Gone, Pilot, Run, Task
-from shoal.engine.runs import add_array, link, meet
+from shoal.engine.records import Attempt, Chunk, Gone, Pilot, Run, Special, Task
+from shoal.engine.runs import add_array, link, make_array, meet
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, TaskId
@@ -23,6 +23,7 @@ from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
 from shoal.model.timing import Timing
 from shoal.wire.messages import Room
+from shoal.wire.policy import parse_policy
 from shoal.wire.task import parse_spec
 
 
@@ -31,7 +32,6 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
     for row in snapshot.pilots:
         pilot = state.pilots[row.pilot] = _pilot(row, now)
-        state.slots += 0 if pilot.draining else pilot.room.cores
         state.sessions[row.session] = row.pilot
     for row in snapshot.gone:
         state.gone[row.pilot] = Gone(
@@ -44,7 +44,15 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
             bool(row.revoked),
         )
     state.hosts = {(row.identity, row.owner, row.grp, row.site): row for row in snapshot.hosts}
-    state.groups = dict(snapshot.groups)
+    state.groups.update(snapshot.groups)
+    if snapshot.policy is not None:
+        state.policy_version = snapshot.policy.version
+        state.books = Books(parse_policy(json.loads(snapshot.policy.document)), state.groups)
+        state.queue.rule = state.books.policy.order
+    state.books.load(snapshot.usage, snapshot.places, snapshot.spent)
+    for pilot in state.pilots.values():
+        if not pilot.draining:
+            state.count_slots(pilot, 1)
     state.unheard = set(state.pilots)
     state.quarantine_until = now + timing.quarantine
     for run, element, winner in snapshot.settled:
@@ -72,9 +80,11 @@ def load(
             state.keys[(row.owner, row.key)] = run
     for table in sorted(arrays, key=lambda a: (a.run, a.first)):
         spec = parse_spec(json.loads(table.task))
-        todo = RangeSet([(table.first, table.first + table.size)])
         run = state.runs[table.run]
-        add_array(run, Array(run, table.first, table.size, spec, todo, kind=kind_of(spec)))
+        array = make_array(state, run, table.first, spec)
+        array.since = run.created
+        add_array(run, array)
+        state.books.ledger.queued(run.owner, array.count)
     for number, low, high, final in done:
         _finish(state, state.runs[number], low, high, TaskState(final))
     for row in runs:
@@ -87,7 +97,10 @@ def load(
         _chunk(state, item)
     for row in runs:
         for array in state.runs[row.run].arrays:
-            state.queue.offer(array)
+            for task in array.tasks.values():
+                if task.element in array.todo and task.special is not None and task.special.is_apart:
+                    state.offer_back(task)
+            state.queue.offer(array, state.now)
 
 
 def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:
@@ -105,8 +118,13 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     room = Room(row.cores, row.memory, row.disk, row.gpus)
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
-        json.loads(row.tags), row.joined, now, room, row.grp, row.token, json.loads(row.former), row.reason, heard=False,
+        json.loads(row.tags), row.joined, now, room, row.grp, row.token, former=json.loads(row.former),
+        reason=row.reason, heard=False, ends=row.ends,
     )  # fmt: skip
+    for key in pilot.tags:
+        if "." in key:
+            owner = key.partition(".")[0]
+            pilot.published[owner] = pilot.published.get(owner, 0) + 1
     if pilot.state is PilotState.DRAINING:
         pilot.draining = row.reason or "draining"
     elif pilot.state is PilotState.BUSY:
@@ -141,6 +159,10 @@ def _task(state: State, row: TaskRow) -> None:
     task = array.tasks[row.element] = Task(
         array, row.element, TaskState.READY, row.attempt, row.retries, row.losses, note=row.message, cause=row.cause
     )
+    if row.special:
+        task.special = Special(**json.loads(row.special))
+        if task.special.avoid:
+            state.avoiding[task.id] = task
     if array.waiting:
         task.state = TaskState.WAITING
     for number, incarnation, name, stage, leased in json.loads(row.live) if row.live else []:
@@ -151,6 +173,8 @@ def _task(state: State, row: TaskRow) -> None:
         pilot = state.pilots.get(name)
         if pilot is not None:
             attach(state, array, attempt, pilot)
+            if attempt.running:
+                state.count_cores(array, attempt, attempt.leased)
         elif array.spec.rerun is Rerun.SAFE:
             task.past[attempt.id] = name
             continue

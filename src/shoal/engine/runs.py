@@ -6,17 +6,19 @@ import json
 from bisect import bisect_left
 from typing import Any
 
-from shoal.engine.changes import Closed, SpanDrop, SpanRow
+from shoal.engine.changes import Closed, SpanRow
 from shoal.engine.chunks import carve, carve_array
-from shoal.engine.classes import kind_of
-from shoal.engine.commands import Accept, Add, Cancel, Close, Heard, Retry, Submit
+from shoal.engine.classes import kind_of, trait_of
+from shoal.engine.commands import Accept, Add, Cancel, Close, Heard, Submit
 from shoal.engine.records import Array, Run, Task
+from shoal.engine.ruling import check_queue
+from shoal.engine.sequence import Sequence
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
-from shoal.model.spec import Submission
+from shoal.model.spec import Spec, Submission
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order
 
@@ -28,6 +30,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     submission, key = command.submission, (command.owner, command.submission.key)
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
+    check_queue(state, command.owner, submission.count - len(command.reused))
     run = Run(
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
@@ -54,8 +57,9 @@ def _lay_out(state: State, run: Run, submission: Submission) -> None:
     """Lay the specs of a submission behind what the run has."""
     for spec, table in zip(submission.specs, submission.tables, strict=True):
         first = run.total + 1
-        array = Array(run, first, spec.count, spec, RangeSet([(first, first + spec.count)]), kind=kind_of(spec))
+        array = make_array(state, run, first, spec)
         add_array(run, array)
+        state.books.ledger.queued(run.owner, spec.count)
         state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
 
 
@@ -86,6 +90,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
     if first != run.total + 1:
         hint = f"the next element is {run.total + 1}"
         raise Conflict(f"element {first} cannot be next", code="wrong_place", field="first", hint=hint)
+    check_queue(state, run.owner, submission.count)
     _lay_out(state, run, submission)
     for array in run.arrays[bisect_left(run.firsts, first) :]:
         array.accepted = False
@@ -136,6 +141,14 @@ def close_abandoned(state: State) -> None:
             state.write_run(run)
 
 
+def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
+    """One spec of a run in memory, nothing of it begun."""
+    return Array(
+        run, first, spec.count, spec, RangeSet([(first, first + spec.count)]), kind=kind_of(spec),
+        trait=trait_of(spec, run.owner), sequence=Sequence(spec, first) if spec.order else None, since=state.now,
+    )  # fmt: skip
+
+
 def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
     """The answer to a key that was used: the same run for the same body, a refusal for another [I4]."""
     if before != digest:
@@ -165,10 +178,10 @@ def link(run: Run) -> None:
 
 def meet(array: Array) -> None:
     """Strike the parents that are complete off the list of a waiting array."""
-    array.unmet = {first for first in array.unmet if not _array(array.run, first).complete}
+    array.unmet = {first for first in array.unmet if not array_at(array.run, first).complete}
 
 
-def _array(run: Run, first: int) -> Array:
+def array_at(run: Run, first: int) -> Array:
     found = run.array_of(first)
     assert found is not None
     return found
@@ -177,7 +190,7 @@ def _array(run: Run, first: int) -> Array:
 def _take_over(state: State, run: Run, command: Submit) -> None:
     """Enter results of earlier runs as this run's own: what `--resume` skips [B10]."""
     for element, row in command.reused:
-        array = _array(run, element)
+        array = array_at(run, element)
         array.todo.remove(element)
         state.count_final(array, element, element + 1, TaskState.SUCCEEDED)
         source = row.reused or str(TaskId(row.run, row.element))
@@ -212,7 +225,8 @@ def _release_children(state: State, parent: Array) -> None:
                         advance(task, TaskState.READY)
                 ranges = [[low, high - 1] for low, high in child.todo.ranges()]
                 state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
-                state.queue.offer(child)
+                child.since = state.now
+                state.queue.offer(child, state.now)
 
 
 def _fail_children(state: State, parent: Array) -> None:
@@ -240,6 +254,7 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
             told = [low, high, to.value, cause.value, why]
             state.out.finals.append(Closed(array.run.number, state.next_seq, told))
     array.todo.clear()
+    array.apart.clear()
     if count:
         shown = [[low, high - 1] for low, high in ranges[:100]]
         state.emit(
@@ -318,7 +333,7 @@ def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -
 
 
 def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_running: bool) -> bool:
-    array = _array(run, target.element)
+    array = array_at(run, target.element)
     if target.element in array.done or (unless_running and array.state_of(target.element) is TaskState.RUNNING):
         return False
     chunk = array.chunk_of(target.element)
@@ -326,70 +341,3 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_runnin
     settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
     _fail_children(state, array)
     return True
-
-
-def retry(state: State, command: Retry) -> dict[str, int]:
-    """Make final tasks ready again. Attempt numbers go on, so an old copy cannot be taken for a new try."""
-    run = state.runs[command.run]
-    reopened = run.finished is not None
-    rows = [row for row in command.rows if row.element in _array(run, row.element).done]
-    for row in rows:
-        wait = (row.ended or state.now) + state.timing.hold + state.timing.margin - state.now
-        if row.live and wait > 0:
-            raise Conflict(
-                f"{TaskId(row.run, row.element)} is still being stopped on its pilot", code="still_stopping",
-                hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
-            )  # fmt: skip
-    spans = [span for span in command.spans if span[0] in _array(run, span[0]).done]
-    _check_parents(run, [row.element for row in rows], spans)
-    for row in rows:
-        _reopen(run, row.element, row.element + 1, row.state)
-    for low, high, before in spans:
-        _reopen(run, low, high, before)
-        state.change(SpanDrop(run.number, low, high))
-    by_name = {array.spec.name: array.first for array in run.arrays if array.spec.name}
-    for array in run.arrays:
-        array.unmet = {by_name[name] for name in array.spec.after}
-        meet(array)
-    for row in rows:
-        array = _array(run, row.element)
-        task = array.tasks[row.element] = Task(array, row.element, TaskState(row.state), number=row.attempt)
-        if array.waiting:
-            task.state = TaskState.WAITING  # it had never been leased: its parents are to run again first
-        else:
-            advance(task, TaskState.READY)
-        state.settled.pop(task.id, None)
-        for attempt in [a for a in state.dying if a.task == task.id]:
-            del state.dying[attempt]  # its hold has ended: it counts as dead
-        state.write_task(task)
-    count = len(rows) + sum(high - low for low, high, _ in spans)
-    if count:
-        for array in run.arrays:
-            state.queue.offer(array)
-        run.finished = None
-        state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
-        state.write_run(run)
-    return {"tasks": count}
-
-
-def _check_parents(run: Run, elements: list[int], spans: list[tuple[int, int, str]]) -> None:
-    """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
-    reopened: dict[int, int] = {}  # array's first -> elements that come back
-    for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:
-        first = _array(run, low).first
-        reopened[first] = reopened.get(first, 0) + high - low
-    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
-    for first in reopened:
-        for parent in (by_name[name] for name in _array(run, first).spec.after):
-            if len(parent.done) - parent.succeeded > reopened.get(parent.first, 0):
-                raise Conflict(
-                    f"{parent.spec.name}, which it waits for, did not succeed", code="parent_failed",
-                    hint=f"retry the whole run: `shoal retry {run_text(run.number)}`",
-                )  # fmt: skip
-
-
-def _reopen(run: Run, low: int, high: int, before: str) -> None:
-    array = _array(run, low)
-    array.done.remove_range(low, high)
-    array.todo.add_range(low, high)
-    run.finals[before] -= high - low

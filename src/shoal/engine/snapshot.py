@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, PlaceRow, PolicyRow, RunRow, TaskRow, UsageRow
 
 
 @dataclass(frozen=True)
@@ -24,3 +24,7 @@ class Snapshot:
     hosts: list[HostRow] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     settled: list[tuple[int, int, str]] = field(default_factory=list)  # run, element, winner: the latest finals
+    policy: PolicyRow | None = None  # the newest
+    usage: list[UsageRow] = field(default_factory=list)
+    places: list[PlaceRow] = field(default_factory=list)
+    spent: list[tuple[str, str, int, float]] = field(default_factory=list)  # owner, site, hour, core seconds

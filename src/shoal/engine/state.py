@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from random import Random
 from typing import Any
 
+from shoal.engine.books import Books
 from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
 from shoal.engine.classes import Queue
 from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.policy import Policy
+from shoal.model.spec import Needs
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.timing import Timing
-from shoal.sched.match import give
+from shoal.sched.match import give, take
 from shoal.wire.messages import Order, Registered, Report
 
 SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
@@ -48,6 +51,7 @@ class State:
     nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
+    avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host
     dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
     quarantine_until: float = 0.0
@@ -57,6 +61,12 @@ class State:
     finished: dict[str, int] = field(default_factory=dict)  # tasks by final state since this start
     out: Outcome = field(default_factory=Outcome)
     now: float = 0.0
+    policy_version: int = 0
+    last_round: float = 0.0  # of matching by interval
+    books: Books = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.books = Books(Policy(), self.groups)
 
     # --- what becomes durable
     def change(self, row: Change) -> None:
@@ -127,6 +137,7 @@ class State:
             last_line=report.last_line if report else "",
             new_files=json.dumps(report.new_files) if report and report.new_files else "", reused=more.pop("reused", ""),
             result=report.result if report else "",
+            special=json.dumps(asdict(task.special)) if task.special is not None and not final else "",
         )  # fmt: skip
         self.change(row)
 
@@ -147,7 +158,7 @@ class State:
                 pilot.name, pilot.state.value, pilot.reason, pilot.owner, pilot.site, pilot.host, pilot.identity,
                 pilot.session, json.dumps(pilot.former), room.cores, room.memory, room.disk, room.gpus, pilot.version,
                 json.dumps(pilot.tags), pilot.joined, self.now if pilot.state is PilotState.GONE else None,
-                pilot.group, pilot.token, int(pilot.revoked),
+                pilot.group, pilot.token, int(pilot.revoked), pilot.ends,
             )
         )  # fmt: skip
 
@@ -166,14 +177,61 @@ class State:
         assert array is not None
         return array.tasks[attempt.element]
 
+    def hold(self, array: Array, attempt: Attempt, needs: Needs, pilot: Pilot) -> None:
+        """An attempt takes its room of a pilot and of what its owner may have."""
+        owner = array.run.owner
+        pilot.free = take(pilot.free, needs)
+        if attempt.site is not None:  # it moved with its pilot, which came back under a new name
+            self.books.strike(owner, attempt.site, needs, 1, attempt.reserved)
+        attempt.site, attempt.reserved = pilot.site, self.queue.class_of(array).expected
+        self.books.enter(owner, pilot.site, needs, 1, attempt.reserved)
+
+    def count_cores(self, array: Array, attempt: Attempt, began: float | None = None) -> None:
+        """Its cores count as running for its owner's share."""
+        if not attempt.cores:
+            attempt.cores, attempt.counted = array.spec.needs.cores, self.now if began is None else began
+            self.books.tree.start(array.run.owner, self.now, attempt.cores, began)
+
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
-        """An attempt is no longer live: its pilot's room is free again."""
+        """An attempt is no longer live: its pilot's room is free again, and its owner's."""
         gone = task.live.pop(attempt)
         self.orphans.pop(attempt, None)
+        owner, needs = task.array.run.owner, task.needs
+        if gone.site is not None:
+            self.books.strike(owner, gone.site, needs, 1, gone.reserved)
+        if gone.cores:
+            self.books.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
+        elif gone.took:
+            self.books.tree.end(owner, self.now, 0, self.now, gone.took)
         pilot = self.pilots.get(gone.pilot)
         if pilot is not None and pilot.live.pop(attempt, None) is not None:
-            pilot.free = give(pilot.free, task.array.spec.needs)
+            pilot.free = give(pilot.free, needs)
             self.settle_pilot(pilot)
+
+    def account(
+        self,
+        array: Array,
+        pilot: Pilot,
+        took: float,
+        fate: str,
+        tasks: int = 1,
+        queued: float = 0.0,
+        staging: float = 0.0,
+    ) -> None:
+        """Put what ended into the accounts."""
+        run = array.run
+        line = self.books.account(
+            run.owner, pilot.site, pilot.host, pilot.name, run.number, self.now, took, fate, tasks, queued, staging
+        )
+        self.change(line)
+
+    def stir(self) -> None:
+        """Tell the share who has work now, and who has none any more."""
+        for owner in self.queue.take_stirred():
+            if self.queue.lines[owner].order:
+                self.books.tree.wake(owner, self.now)
+            else:
+                self.books.tree.rest(owner, self.now)
 
     def back_to_ready(self, task: Task) -> None:
         """The task has no live attempt and shall run again."""
@@ -181,8 +239,17 @@ class State:
         advance(task, TaskState.READY)
         array.count_live(-1)
         array.todo.add(task.element)
-        self.queue.offer(array)
+        self.offer_back(task)
         self.write_task(task)
+
+    def offer_back(self, task: Task) -> None:
+        """A task with a history is ready: among its neighbours, or apart where matching has to tell it from them."""
+        array = task.array
+        if task.special is not None and task.special.is_apart:
+            self.queue.offer_apart(array, task.element, self.now)
+        elif array.sequence is not None:
+            array.sequence.back(task.element)
+        self.queue.offer(array, self.now)  # if it was throttled, it may go on
 
     def make_final(self, task: Task, to: TaskState) -> None:
         """Move a task to its final state and out of memory; rows and events are the caller's."""
@@ -191,12 +258,20 @@ class State:
             self.drop_attempt(task, attempt)
         if element in array.todo:
             array.todo.remove(element)
+            array.apart.pop(element, None)
         else:
             array.count_live(-1)
-            self.queue.offer(array)  # a throttled array may go on
+            self.offer_more(array)
         advance(task, to)
         del array.tasks[element]
         self.count_final(array, element, element + 1, to)
+
+    def offer_more(self, array: Array) -> None:
+        """Something of an array ended: if it was throttled, it may go on."""
+        if array.spec.throttle is not None:
+            for element in array.apart:
+                self.queue.offer_apart(array, element, self.now)
+        self.queue.offer(array, self.now)
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""
@@ -205,6 +280,7 @@ class State:
             array.succeeded += high - low
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
+        self.books.ledger.queued(array.run.owner, low - high)
 
     def remember(self, task: TaskId, winner: str) -> None:
         """Keep which attempt settled a task, for a while."""
@@ -233,6 +309,11 @@ class State:
         cls.learn(duration, count)
 
     # --- pilots
+    def count_slots(self, pilot: Pilot, sign: int) -> None:
+        """A pilot takes tasks from now on, or no longer."""
+        self.slots += sign * pilot.room.cores
+        self.books.ledger.capacity(pilot.site, sign * pilot.room.cores)
+
     def settle_pilot(self, pilot: Pilot) -> None:
         """Idle or busy, by what it holds."""
         want = PilotState.BUSY if pilot.live or pilot.chunked else PilotState.IDLE
@@ -246,7 +327,10 @@ class State:
 
     def serves(self, pilot: Pilot, owner: str) -> bool:
         """May this pilot run a person's tasks? It is bound to one owner or one group [S6]."""
-        return pilot.owner == owner if pilot.owner else self.groups.get(owner) == pilot.group
+        if pilot.owner:
+            return pilot.owner == owner
+        group = self.groups.get(owner, "")
+        return group == pilot.group or group.startswith(pilot.group + ".")  # groups nest by dots
 
     def by_owner(self, attempts: list[str]) -> dict[str, list[str]]:
         """Attempts by whose they are: a group's pilot holds those of several people, and each sees only their own."""

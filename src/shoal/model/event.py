@@ -13,7 +13,9 @@ KINDS: dict[str, str] = {
     "tasks_leased": "attempts were handed to a pilot; data: attempts, chunks ([first attempt, how many])",
     "tasks_started": "a pilot began attempts; data: attempts",
     "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
-    "task_retried": "an attempt failed and the task is ready again; data: cause, retries left",
+    "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why",
+    "task_checkpointed": "a task wrote a checkpoint and goes on later; data: part, files, seconds, why",
+    "task_moved": "a pilot was asked to have a slow task go on elsewhere; data: why",
     "task_backed_up": "a second copy of a slow task was handed to another pilot; data: why",
     "task_returned": "a pilot gave an attempt back; nothing is burnt; data: why, started",
     "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next",
@@ -29,6 +31,10 @@ KINDS: dict[str, str] = {
     "pilot_draining": "a pilot takes no new tasks; data: why",
     "pilot_suspect": "a pilot is silent; data: since",
     "pilot_gone": "a pilot ended or was given up; data: reason",
+    "tags_published": "a task left tags on its pilot; data: tags, refused",
+    "place_banned": "a pilot, host or site gets nothing for a while; data: place, name, reason, until",
+    "place_lifted": "a ban is over; data: place, name, why",
+    "policy_changed": "shares, quotas or other rules changed; data: version, author",
 }
 
 

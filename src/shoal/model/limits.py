@@ -57,8 +57,18 @@ MAX_RESULTS = 10_000  # of one results call
 MAX_RECENT = 100_000  # finals of an open run kept in memory for who follows it
 MAX_RECENT_BYTES = 64 * 1024 * 1024
 MAX_CALLS = 100_000  # calls of one function in one table
+MAX_SETUP = 100  # lines
+MAX_CHECKPOINT = 16  # files
+MAX_PARTS_OF_TASK = 10_000  # checkpoints of one task
+MAX_LICENCES = 16  # of one task
+MAX_ORDERED = 1_000_000  # elements of an array with an order of its own
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0
+
+# --- expressions [promises E30]
+MAX_EXPR_BYTES = 4_096
+MAX_EXPR_TERMS = 500  # vertices of the tree
+MAX_EXPR_DEPTH = 32
 
 # --- conversation between pilot and server [contract 5]
 MAX_LEASES = 100  # tasks per reply
@@ -68,6 +78,8 @@ MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2
 MAX_TAGS = 256
 MAX_TAG_BYTES = 4_096
+MAX_TASK_TAGS = 64  # that one owner's tasks may leave on a pilot
+MAX_TASK_TAG = 256  # bytes of one
 MAX_TAIL = 64 * 1024  # log bytes of one piece
 MAX_TAILS = 64  # pieces per exchange
 MAX_STDERR_TAIL = 4_096  # carried in the report of a failure

@@ -10,7 +10,7 @@ from shoal.model.errors import BadInput, echo
 USER, MANAGER, ADMIN = "user", "manager", "admin"
 ROLES = (USER, MANAGER, ADMIN)
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
-_RESERVED = ("root", "admin", "local", "all", "none")
+_RESERVED = ("root", "admin", "local", "all", "none", "my", "task")  # the last two begin names in expressions
 
 
 class UserRow(NamedTuple):

@@ -48,6 +48,13 @@ class RangeSet:
         """The least member; the set must not be empty."""
         return self._lows[0]
 
+    def after(self, value: int) -> int:
+        """The least member above a value; there must be one."""
+        at = bisect_right(self._lows, value)
+        if at and value + 1 < self._highs[at - 1]:
+            return value + 1
+        return self._lows[at]
+
     def reach(self, value: int) -> int:
         """The end of the range that a value is in; the value itself if it is in none."""
         at = bisect_right(self._lows, value) - 1

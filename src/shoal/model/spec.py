@@ -20,6 +20,7 @@ class Needs:
     memory: int = 0  # bytes; 0: not stated, not limited
     disk: int = 0
     gpus: int = 0
+    licences: tuple[tuple[str, int], ...] = ()  # by name; counted over the whole server
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class Spec:
     calls: tuple[str, ...] = ()  # a payload text for each element: (args, kwargs)
     initializer: str = ""
     python: str = ""  # the interpreter of functions
+    require: str = ""  # an expression over tags: what a pilot must be [G5]
+    rank: str = ""  # an expression over tags: which pilot is best
+    due_in: Optional[float] = None  # deadline: seconds from the submission on, or
+    due_at: Optional[float] = None  # a time
+    order: str = ""  # a parameter: elements go by its value, smallest first; with - before it, largest first [U10]
+    setup: tuple[str, ...] = ()  # lines of shell before the command
+    container: str = ""  # image
+    checkpoint: tuple[str, ...] = ()  # files by which it can go on later [G10]
 
     @property
     def count(self) -> int:

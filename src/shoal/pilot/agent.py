@@ -18,9 +18,9 @@ from shoal.pilot.flights import Flights
 from shoal.pilot.joining import Joining, back_off, nonce, patience
 from shoal.pilot.moves import (
     Action,
+    Announced,
     Answered,
     Called,
-    Complain,
     Contact,
     Disowned,
     Ended,
@@ -43,14 +43,14 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
-from shoal.pilot.outbox import Outbox, Parcel
+from shoal.pilot.outbox import NOTHING, Outbox
 from shoal.pilot.outcome import stopped
 from shoal.pilot.renewal import Renewal
 from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
-from shoal.pilot.urges import FEW, Urges
+from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
 
 
 class Agent:
@@ -90,7 +90,8 @@ class Agent:
             Wrote: self._on_wrote,
             Leave: self._on_leave,
             Fetched: lambda event, now, actions: self._renewal.take(event, now),
-            Noticed: self._on_noticed,
+            Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
+            Announced: self._on_announced,
             Tick: lambda event, now, actions: None,
         }
 
@@ -164,8 +165,9 @@ class Agent:
         said = flight.exchange
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
-        few = 0 < sum(lease.count for lease in reply.leases) <= FEW and all(lease.function for lease in reply.leases)
-        self._urges.asked_late(now, few)
+        if self.outbox.has_announced:
+            self._urges.tell(now)
+        self._urges.answered(now, reply.leases)
         for lease in reply.leases:
             self._take(lease, now - flight.sent_at)
         for order in reply.orders:
@@ -191,12 +193,9 @@ class Agent:
         if flight is None:
             return
         said = flight.exchange
-        if said.reports or said.batches or said.tails or said.tags:
-            lost = self.outbox.reject(said)
+        if said.reports or said.batches or said.tails or said.tags or said.published:
+            actions += self.outbox.reject(said)
             self._urges.urgent = True
-            if lost is not None:
-                words = f"the server takes no report on this attempt, it is given up: outcome={lost.outcome}"
-                actions += [Complain(f"attempt={lost.attempt} {words}"), Settle(lost.attempt, False)]
         else:  # there is nothing to leave out
             self._failures += 1
             self._quiet_until = now + back_off(self.rng, self._failures)
@@ -215,9 +214,11 @@ class Agent:
             run.started = True
             self._urges.soon(now)
 
-    def _on_noticed(self, event: Noticed, now: float, actions: list[Action]) -> None:
-        self.outbox.tags.update(event.tags)
-        self._urges.soon(now)
+    def _on_announced(self, event: Announced, now: float, actions: list[Action]) -> None:
+        run = self.running.get(event.attempt)
+        if run is not None:
+            self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
+            self._urges.tell(now)
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -231,7 +232,7 @@ class Agent:
         if not self.leaving and self._slots.took_back(run, event.report):
             actions.append(Settle(run.lease.attempt, False))
             return
-        report = stopped(event.report, run.stopping, self._stop_all)
+        report = stopped(event.report, run.stopping, self._stop_all or run.is_moving)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
         self._urges.report(now, bool(self.waiting and not self.leaving))
@@ -272,13 +273,7 @@ class Agent:
         self._give_back_all(event.why)
         if event.now:
             self._stop_all = True
-            for attempt, run in self.running.items():
-                if run.lease.function:
-                    self._ending.update(dict.fromkeys(run.left, event.why))
-                    actions += [Stop(call, event.why) for call in run.left]
-                elif not run.stopping:
-                    run.stopping = event.why
-                    actions.append(Stop(attempt, event.why))
+            actions += self._slots.stop_all(event.why, self._ending, keep=not self._mute)
 
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
@@ -304,14 +299,11 @@ class Agent:
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
             self._on_leave(Leave(order.why or "told to drain"), now, actions)
+        elif order.kind == "move":
+            actions += self._slots.move(order.attempt, order.why)
+            self._give_back(self._slots.take_out(parse_attempt(order.attempt)), order.why)
         elif order.kind == "cancel":
-            run = self.running.get(order.attempt)
-            if run is not None and not run.stopping:
-                run.stopping = order.why or "cancelled"
-                actions.append(Stop(order.attempt, run.stopping))
-            elif run is None and self._slots.piece_of(parse_attempt(order.attempt)) is not None:
-                self._ending[order.attempt] = order.why or "cancelled"
-                actions.append(Stop(order.attempt, self._ending[order.attempt]))
+            actions += self._slots.cancel(order.attempt, order.why or "cancelled", self._ending)
             for attempt in self._slots.take_out(parse_attempt(order.attempt)):
                 self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
                 self._urges.urgent = True
@@ -366,12 +358,11 @@ class Agent:
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
         assert self.registered is not None
-        fresh, batches, tags, tails = Parcel([], [], {}, []) if is_asking else self.outbox.pack(self._flights.underway)
-        held = self._slots.held(now) + [Held(attempt, "done") for attempt in self.reports]
-        held += [Held(batch.attempt, "done", batch.count) for batch in self.outbox.batches.values()]
+        parcel = NOTHING if is_asking else self.outbox.pack(self._flights.underway)
+        held = self._slots.held(now) + self.outbox.held()
         exchange = Exchange(
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
-            held, fresh, tags, tails, self.leaving, nonce(self.rng), batches,
+            held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:

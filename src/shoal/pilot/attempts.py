@@ -18,8 +18,10 @@ from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot import outcome, probe, streams, tree
+from shoal.pilot.blobs import Blobs
 from shoal.pilot.carry import StageError
 from shoal.pilot.channel import Channel
+from shoal.pilot.endings import End
 from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.porter import Porter
 from shoal.pilot.spawn import BASES_KEPT, STREAM_ROOM
@@ -49,6 +51,8 @@ class _Here:
     started: Optional[float] = None
     guarded: bool = False  # the guard has it
     stop: str = ""
+    keep: bool = False  # it is stopped to go on later
+    staged: float = 0.0  # seconds that staging in took
     cut: tuple[str, ...] = ()  # streams that lost their middle
     wrote: Collection[str] = STREAMS  # streams that may hold something
     reported: bool = False
@@ -82,19 +86,20 @@ class Attempts:
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
         self._log_dir = ""
-        self._grace = 10.0
+        self.grace = 10.0
         self._kill_after = float("inf")
         self._contact = 0.0
         self._told_contact = -CONTACT_EVERY
         self._doubt: Optional[float] = None
         self._unfit_starts = 0
+        self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
         self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
         self._fit_until = 0.0
         self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
 
     def on_joined(self, told: Registered) -> None:
         """Take what the server says on logs and times."""
-        self._grace, self._kill_after = told.grace, told.kill_after
+        self.grace, self._kill_after = told.grace, told.kill_after
         mark = os.path.join(told.log_dir, told.log_mark)
         self._log_dir = told.log_dir if told.log_mark and os.access(mark, os.R_OK) else ""
 
@@ -128,9 +133,9 @@ class Attempts:
         """End an attempt, wherever it stands."""
         here = self._here.get(action.attempt)
         if here is not None:
-            here.stop = action.why
+            here.stop, here.keep = action.why, action.keep
             log.info("stop attempt=%s why=%s", action.attempt, action.why)
-            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self._grace})
+            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
 
     def signal(self, action: Signal) -> None:
         """Send a signal to an attempt; the guard knows whether it runs."""
@@ -162,12 +167,16 @@ class Attempts:
 
     # --- from lease to guard
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
+        began = time.monotonic()
         try:
-            return self._stage.prepare(here.lease, gpus)
+            made = self._stage.prepare(here.lease, gpus, self.blobs() if here.lease.restored else None)
         except (StageError, OSError) as error:
             return error
         except ValueError as error:  # a name that no file can have
             return StageError("stage_in", str(error))
+        if made.own_dir or here.lease.restored:
+            here.staged = time.monotonic() - began
+        return made
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
         lease = here.lease
@@ -200,14 +209,16 @@ class Attempts:
             "stderr": here.err,
             "time": lease.time,
             "memory": lease.room.memory,
-            "cpu": lease.room.cores * lease.time + self._grace if lease.time is not None else None,
+            "cpu": lease.room.cores * lease.time + self.grace if lease.time is not None else None,
             "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
             "exclusive": lease.attempt in self._exclusive,
-            "grace": self._grace,
+            "grace": self.grace,
             "umask": self._umask,
         }
         if here.after:
             order["after"] = here.after
+        if made.gate is not None and made.gate.image:
+            order["gate"], order["container"] = made.gate.mark, made.gate.name
         if made.base.number not in self._told:
             self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
             order["base_env"] = made.base.values
@@ -250,23 +261,12 @@ class Attempts:
         self._end(here, report)
 
     def _on_ended(self, here: _Here, report: Report) -> None:
-        if here.slow:
-            self._porter.do(lambda: self._post(partial(self._end, here, self._collect(here, report))))
-        else:
-            self._end(here, self._collect(here, report))
-
-    def _collect(self, here: _Here, report: Report) -> Report:
         assert here.made is not None
-        if here.made.own_dir:
-            report = replace(report, new_files=self._stage.new_files(here.made))
-        try:
-            if report.outcome == "succeeded":
-                self._stage.collect(here.made)
-        except StageError as error:
-            report = replace(report, outcome="failed", cause=error.cause, message=str(error))
-        except ValueError as error:
-            report = replace(report, outcome="failed", cause="stage_out", message=str(error))
-        return report
+        end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
+        if end.is_slow:
+            self._porter.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
+        else:
+            self._end(here, end.finish(self._stage, None))
 
     def _give_back(self, here: _Here, why: str) -> None:
         """The host, not the task, is at fault; it takes no more."""

@@ -94,6 +94,7 @@ class Blobs:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # least recently used first
         self._change = threading.Condition()
         self._end = threading.Event()
+        self.moved: Callable[[int, float], None] = lambda size, seconds: None  # hears of transfers
 
     def joined(self, session: str, blob_dir: str = "") -> None:
         """The server took us in; `blob_dir` is its own directory of blobs, if it can be read from here."""
@@ -188,7 +189,8 @@ class Blobs:
         if response.status == 200:
             file.seek(0)
             file.truncate()
-        buffer = memoryview(bytearray(min(PIECE, max(1, response.length or 0))))
+        size, began = response.length or 0, time.monotonic()
+        buffer = memoryview(bytearray(min(PIECE, max(1, size))))
         while response.length:
             try:
                 came = response.readinto(buffer[: response.length])
@@ -203,6 +205,7 @@ class Blobs:
             while left:
                 left = left[file.write(left) :]
         response.read()  # nothing, but it ends the answer
+        self.moved(size, time.monotonic() - began)
         return ""
 
     def _read_refusal(self, get: Get, line: BlobLine, response: http.client.HTTPResponse) -> str:
@@ -215,27 +218,31 @@ class Blobs:
     def store(self, data: Union[str, os.PathLike[str], Bytes, Sequence[Bytes]], run: str = "") -> str:
         """Put a file (by its path) or bytes on the server; returns their digest. `run` says for whose, if several may be."""
         if isinstance(data, (str, os.PathLike)):
-            return self._store_file(os.fspath(data), run)
+            return self._store_path(os.fspath(data), run)
         parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else list(data)
         total = sum(memoryview(part).nbytes for part in parts)
         return self._upload(Put(digest_of(parts), total), lambda offset: pieces(parts, offset), run)
 
-    def _store_file(self, path: str, run: str) -> str:
+    def _store_path(self, path: str, run: str) -> str:
         try:
             fd = os.open(path, _READ)
         except OSError as error:
             raise NoBlob(f"{path} cannot be read: {error.strerror}") from None
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise NoBlob(f"{path} is not a plain file")
-            put = Put(digest_of(_read(fd, 0, found.st_size)), found.st_size)
-            return self._upload(put, lambda offset: _read(fd, offset, found.st_size), run)
+            return self.store_file(fd, run)
         finally:
             os.close(fd)
 
-    def _upload(self, put: Put, rest: Pieces, run: str) -> str:
-        tries, most = _Tries(self._patience), 0
+    def store_file(self, fd: int, run: str = "", patience: Optional[float] = None) -> str:
+        """Put an open plain file on the server; returns its digest."""
+        size = os.fstat(fd).st_size
+        put = Put(digest_of(_read(fd, 0, size)), size)
+        return self._upload(put, lambda offset: _read(fd, offset, size), run, patience)
+
+    def _upload(self, put: Put, rest: Pieces, run: str, patience: Optional[float] = None) -> str:
+        tries, most = _Tries(self._patience if patience is None else patience), 0
         target = f"{put.path}?run={run}" if run else put.path
         while True:
             body = None if put.offset is None else rest(put.offset)

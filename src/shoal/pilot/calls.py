@@ -49,7 +49,7 @@ class Calls:
         self._gpus: dict[str, tuple[int, ...]] = {}
         self._log_dir = os.path.join(stage.facts.work, "logs")
         self._porter = Porter()
-        self._blobs: Optional[Blobs] = None  # set before the first lease
+        self.blobs: Optional[Blobs] = None  # set before the first lease
         self._fetched: deque[tuple[float, str]] = deque()
         self.runners = Runners(
             send_guard=send_guard,
@@ -66,15 +66,15 @@ class Calls:
 
     def connect(self, blobs: Blobs) -> None:
         """Where blobs come from."""
-        self._blobs = blobs
+        self.blobs = blobs
 
     def on_joined(self, told: Registered) -> None:
         """Take what the server says on logs and times."""
         near = self._is_near = bool(told.log_mark) and os.access(os.path.join(told.log_dir, told.log_mark), os.R_OK)
         self._log_dir = told.log_dir if near else os.path.join(self._stage.facts.work, "logs")
         self.runners.grace = told.grace
-        if self._blobs is not None:
-            self._blobs.joined(told.session, told.blob_dir if near else "")
+        if self.blobs is not None:
+            self.blobs.joined(told.session, told.blob_dir if near else "")
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -119,11 +119,11 @@ class Calls:
 
     def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
         """On a thread of the porter: move bytes, and tell the loop."""
-        assert self._blobs is not None
+        assert self.blobs is not None
         found: Optional[str] = None
         error = ""
         try:
-            found = work(self._blobs)
+            found = work(self.blobs)
         except (NoBlob, OSError) as failure:
             error = str(failure)
 
@@ -146,13 +146,13 @@ class Calls:
         self.runners.tick(now)
         while self._fetched and self._fetched[0][0] <= now:
             _, digest = self._fetched.popleft()
-            if self._blobs is not None:
-                self._blobs.free(digest)
+            if self.blobs is not None:
+                self.blobs.free(digest)
 
     def close(self) -> None:
         """End the runners and whoever waits for bytes."""
-        if self._blobs is not None:
-            self._blobs.close()
+        if self.blobs is not None:
+            self.blobs.close()
         self.runners.close()
         self._porter.finish(5.0)
 

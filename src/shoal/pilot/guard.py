@@ -28,12 +28,14 @@ from typing import Any, Optional
 from shoal.pilot import spawn, tree
 from shoal.pilot.channel import Channel
 from shoal.pilot.followers import Followers
+from shoal.pilot.killings import Killings
 from shoal.pilot.strays import Claim, Owner, Strays
 from shoal.pilot.streams import Blanks, Bound
 from shoal.pilot.ward import NEVER, Ward
 
 MEMORY_LOOK = 0.25
 STREAM_LOOK, STREAM_LOOK_FAST = 0.5, 0.05
+OOM_LOOK = 0.5
 SWEEP_LOOK = 0.02
 SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds its slot no longer than this
 NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
@@ -56,7 +58,8 @@ class Guard:
         self._contact: Optional[tuple[float, float]] = None
         self._work = ""
         self._quit = False
-        self._memory_at = self._stream_at = 0.0
+        self._memory_at = self._stream_at = self._oom_at = 0.0
+        self._killings, self._host_killings = Killings(), Killings(host=True)
         self._due = NEVER  # no task is over a limit before
         self._tell_at = NEVER  # the news so far are sent then
         self._orders = {
@@ -99,6 +102,11 @@ class Guard:
         for task in self._tasks.values():
             tree.signal_group(task.pid, signal.SIGKILL)
         tree.kill_children(SWEEP_GIVE_UP)
+        for task in (*self._tasks.values(), *self._closing.values()):
+            # What a service of the host runs for us is no child of ours.
+            if task.gate is not None and task.order is not None:
+                with contextlib.suppress(spawn.SpawnFailed, KeyError):  # an environment that we no longer have
+                    task.gate.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
         if self._work and not self._quit:
             shutil.rmtree(self._work, ignore_errors=True)
 
@@ -125,6 +133,10 @@ class Guard:
             looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
             fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
             self._stream_at = tree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
+        if now >= self._oom_at:
+            self._oom_at = now + OOM_LOOK
+            self._killings.look(now)
+            self._host_killings.look(now)
         if self._closing:
             self._sweep(now)
 
@@ -157,6 +169,8 @@ class Guard:
             order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else NEVER,
             order["file_size"] is not None, now + NAME_AFTER,
         )  # fmt: skip
+        if "container" in order:
+            task.order = order
         if not self._tasks or task.is_file_bound:
             self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
         if task.memory:
@@ -227,8 +241,12 @@ class Guard:
         self._blanks.name(task.err)
 
     def _check_memory(self, task: Ward, now: float) -> None:
-        pids = tree.descend(task.pid)
-        for pid in self._strays.of(task.attempt):
+        if task.container:
+            self._find_strays()
+        strays = self._strays.of(task.attempt)
+        # The runtime of a container that is beside it, not above it, is no part of what was asked for.
+        pids = [] if task.container and strays else tree.descend(task.pid)
+        for pid in strays:
             pids += tree.descend(pid)
         held = tree.resident(pids)
         if held > task.memory and len(pids) > 1:
@@ -290,6 +308,10 @@ class Guard:
             task.cpu = usage.ru_utime + usage.ru_stime
             task.peak = max(task.peak, usage.ru_maxrss * 1024)
             task.ended_at = now
+            if task.is_killed:
+                counter = self._killings if task.order is None else self._host_killings
+                counter.look(now)
+                task.is_oom = counter.is_recent(now)
             task.give_up_at = (task.kill_at if lingers else now) + SWEEP_GIVE_UP
             self._closing[task.attempt] = self._tasks.pop(task.attempt)
 
@@ -299,7 +321,7 @@ class Guard:
     def _claims(self) -> Iterator[Claim]:
         for tasks in (self._tasks, self._closing):
             for task in tasks.values():
-                yield Claim(task.attempt, task.pid, task.mark)
+                yield Claim(task.attempt, task.pid, task.mark, task.container)
 
     def _sweep(self, now: float) -> None:
         """End what ended tasks left behind; tell of those of which nothing is left."""

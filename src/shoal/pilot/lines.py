@@ -40,7 +40,9 @@ class Lines:
     @staticmethod
     def may_line_up(lease: Lease) -> bool:
         """May a command stand in line? What moves files, or must not start twice, may not."""
-        return lease.rerun == "safe" and not lease.function and not lease.own and bool(lease.cwd)
+        return lease.rerun == "safe" and not (
+            lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
+        )
 
     @staticmethod
     def step_out(run: Run, before: Optional[Run], behind: Optional[Run], now: float) -> None:

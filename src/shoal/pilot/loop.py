@@ -17,14 +17,18 @@ from typing import Any, Optional, Protocol
 
 from shoal.pilot import memory, outcome, probe, tree
 from shoal.pilot.agent import Agent
+from shoal.pilot.allocation import Allocation
 from shoal.pilot.attempts import GUARD_GONE, Attempts
 from shoal.pilot.calls import Calls
 from shoal.pilot.channel import Channel
 from shoal.pilot.moves import (
+    Announced,
     Answered,
     Begin,
+    Called,
     Complain,
     Contact,
+    Ended,
     Event,
     Fetch,
     Fetched,
@@ -32,6 +36,7 @@ from shoal.pilot.moves import (
     Join,
     Joined,
     Leave,
+    Noticed,
     Send,
     Settle,
     Signal,
@@ -40,7 +45,10 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
+from shoal.pilot.network import Network
+from shoal.pilot.published import Pipes
 from shoal.pilot.stage import Stage
+from shoal.pilot.vitals import Vitals
 from shoal.wire.messages import Exchange, Register
 
 log = logging.getLogger(__name__)
@@ -58,6 +66,7 @@ class Link(Protocol):
     def register(self, message: Register) -> None: ...
     def exchange(self, message: Exchange) -> None: ...
     def fetch(self, digest: str, session: str) -> None: ...
+    def measure(self, session: str) -> None: ...
 
 
 class Loop:
@@ -73,20 +82,27 @@ class Loop:
         say: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
+        vitals: Optional[Vitals] = None,
+        network: Optional[Network] = None,
     ) -> None:
         self.agent = agent
+        self.pipes = Pipes(os.path.join(stage.facts.work, "tags"))
+        stage.pipes = self.pipes.paths
+        self._vitals, self._network = vitals, network
         self.attempts = Attempts(
             channel,
             guard_pid,
             stage,
             umask,
-            self._feed,
+            self._hear_of,
             self.post,
             self._become_unfit,
             lambda: agent.outbox.tail_room,
         )
-        self.calls = Calls(stage, umask, agent.room.cores, channel.send, self._feed, self.post, self.attempts.tails)
+        self.calls = Calls(stage, umask, agent.room.cores, channel.send, self._hear_of, self.post, self.attempts.tails)
         self.attempts.others = self.calls.runners.hear_guard
+        self.attempts.blobs = lambda: self.calls.blobs
+        self._allocation = Allocation(probe.seconds_left(), tree.now())
         self.uplink: Optional[Link] = None  # set before `run`
         self.why = ""
         self.successor: Optional[int] = None  # set: an open file, the zip of the pilot to become
@@ -98,7 +114,7 @@ class Loop:
         self._performing = False
         self._code: Optional[int] = None  # set: the loop is over
         self._least_code = 0  # the agent ends cleanly, but something was wrong
-        self._joined_once = False
+        self._joined_once = self._is_over = False
         self._signals = 0
         self.is_interrupted = False
         self._idle_since = tree.now()
@@ -144,6 +160,7 @@ class Loop:
             selector.register(self._wake_read, selectors.EVENT_READ)
             selector.register(guard, selectors.EVENT_READ)
             selector.register(self.calls.runners, selectors.EVENT_READ)
+            selector.register(self.pipes, selectors.EVENT_READ)
             fruitless = False
             while self._code is None:
                 due = self._deadline()
@@ -158,6 +175,9 @@ class Loop:
                     self.attempts.hear_guard()
                 if self.calls.runners in ready:
                     self.calls.runners.receive()
+                if self.pipes in ready:
+                    for attempt, tags in self.pipes.receive(tree.now()):
+                        self._feed(Announced(attempt, tags))
                 for _ in range(len(self._inbox)):  # what these bring waits a turn, so the guard is heard too
                     self._inbox.popleft()()
                 if due is not None and tree.now() >= due:
@@ -166,6 +186,7 @@ class Loop:
                 self._watch_guard(selector)
         self.calls.close()
         self.attempts.close()
+        self.pipes.close()
         return max(self._code, self._least_code)
 
     def _watch_guard(self, selector: selectors.BaseSelector) -> None:
@@ -182,9 +203,13 @@ class Loop:
         own = self.attempts
         times = (
             self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
+            self.pipes.deadline(), self._leave_at(),
         )  # fmt: skip
         known = [at for at in times if at is not None]
         return min(known) if known else None
+
+    def _leave_at(self) -> Optional[float]:
+        return None if self._is_over else self._allocation.leave_at(self.attempts.grace)
 
     def _idle_deadline(self) -> Optional[float]:
         if self._idle_end is None or self.agent.leaving:
@@ -198,8 +223,13 @@ class Loop:
         idle, now = self._idle_deadline(), tree.now()
         if idle is not None and now >= idle:
             self._feed(Leave(f"idle for {self._idle_end:g} s"))
+        leave = self._leave_at()
+        if leave is not None and now >= leave:
+            self._is_over = True
+            self._feed(Leave(self._allocation.why(now), now=True))
         self.attempts.watch(now)
         self.calls.tick(now)
+        self.pipes.tick(now)
         self._feed(Tick())
 
     def _say_streams(self) -> None:
@@ -221,8 +251,22 @@ class Loop:
         finally:
             self._performing = False
 
+    def _hear_of(self, event: Event) -> None:
+        """What becomes of attempts; what they published comes before the word of their end."""
+        if type(event) is Ended:
+            attempt, tags = event.report.attempt, self.pipes.end(event.report.attempt)
+        elif type(event) is Called:
+            attempt = event.piece
+            tags = self.pipes.end(attempt) if event.over else self.pipes.drain(attempt)
+        else:
+            attempt, tags = "", {}
+        if tags:
+            self._feed(Announced(attempt, tags))
+        self._feed(event)
+
     # --- commands and functions
     def _begin(self, action: Begin) -> None:
+        self.pipes.open(action.lease.attempt)
         if action.lease.function:
             self.calls.begin(action)
         else:
@@ -270,11 +314,23 @@ class Loop:
             unfit = probe.lost_fitness(self._work)
             if unfit:
                 self._become_unfit(unfit)
+            self._notice()
         elif isinstance(event, Leave):
             self._least_code = NO_SERVER
         elif isinstance(event, Fetched) and event.fits:
             event = self._keep_zip(event)
         self._feed(event)
+
+    def _notice(self) -> None:
+        """Look at the host and the network, now that an exchange is about to go out anyway."""
+        news = self._vitals.changed() if self._vitals is not None else {}
+        if news:
+            self._feed(Noticed(news))
+        agent, now = self.agent, tree.now()
+        is_idle = not (agent.running or agent.waiting or agent.leaving)
+        if is_idle and agent.registered is not None and self._network is not None and self._network.wants_probe(now):
+            assert self.uplink is not None
+            self.uplink.measure(agent.registered.session)
 
     def _keep_zip(self, event: Fetched) -> Fetched:
         try:

@@ -16,6 +16,7 @@ from shoal.pilot.channel import Channel
 
 if TYPE_CHECKING:
     from shoal.pilot.loop import Loop
+    from shoal.pilot.moves import Join
     from shoal.pilot.place import Place
 
 # What the guard does not need is imported after it was forked (`_live`), so that it stays small.
@@ -47,6 +48,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
     parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
     parser.add_argument("--idle-end", type=float, metavar="S", help="end after S seconds without a task")
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="NAME=VALUE", help="describe this host to tasks; may be repeated"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
     chosen = parser.parse_args(words)
@@ -59,7 +63,20 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error("--join-fd is at least 0")
     if chosen.cores is not None and chosen.cores < 1:
         parser.error("--cores is at least 1")
+    if chosen.tag:
+        _check_tags(chosen.tag)
     return chosen
+
+
+def _check_tags(words: list[str]) -> None:
+    from shoal.model.errors import BadInput
+    from shoal.pilot.tags import parse_tags
+
+    try:
+        parse_tags(words)
+    except BadInput as error:
+        print(f"pilot.pyz: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def main() -> int:
@@ -133,9 +150,13 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     from shoal.pilot import loop, probe, successor, uplink
     from shoal.pilot.agent import Agent
     from shoal.pilot.blobs import Blobs
+    from shoal.pilot.network import Network
     from shoal.pilot.place import NoPlace
     from shoal.pilot.stage import Facts, Stage
+    from shoal.pilot.tags import parse_tags
+    from shoal.pilot.vitals import Vitals
     from shoal.pilot.voice import say
+    from shoal.wire.messages import Register
 
     try:
         place.read()
@@ -144,19 +165,31 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     room = probe.measure(work)
     if chosen.cores is not None:
         room = replace(room, cores=chosen.cores)
-    digest = successor.own_digest()
+    digest, rng = successor.own_digest(), random.Random(secrets.randbits(64))
+    network = Network(rng)
+    vitals = Vitals(work, guard_pid, network, probe.memory_left)
+    fixed = {**probe.tags(work), **parse_tags(chosen.tag)}
+
+    def register(join: Join) -> Register:
+        facts = {**fixed, **vitals.all()}
+        return probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
+
     life = loop.Loop(
-        Agent(room, random.Random(secrets.randbits(64))),
+        Agent(room, rng),
         channel,
         guard_pid,
         Stage(Facts(work, dict(os.environ), probe.devices(), umask)),
-        lambda join: probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest),
+        register,
         say,
         umask,
         chosen.idle_end,
+        vitals,
+        network,
     )
-    up = life.uplink = uplink.Uplink(place, life.deliver, say)
-    life.calls.connect(Blobs(place, os.path.join(work, "blobs")))
+    up = life.uplink = uplink.Uplink(place, life.deliver, say, network)
+    blobs = Blobs(place, os.path.join(work, "blobs"))
+    blobs.moved = network.moved
+    life.calls.connect(blobs)
     signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, life.interrupt)

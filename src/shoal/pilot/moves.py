@@ -113,12 +113,21 @@ class Noticed:
 
 
 @dataclass(frozen=True)
+class Announced:
+    """A running attempt, or a call of this piece, published tags [G4]."""
+
+    attempt: str
+    tags: dict[str, TagValue]
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
 
 Event = Union[
-    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Called, Wrote, Leave, Fetched, Noticed, Tick
+    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Called, Wrote, Leave, Fetched, Noticed,
+    Announced, Tick,
 ]  # fmt: skip
 
 
@@ -153,6 +162,7 @@ class Stop:
 
     attempt: str
     why: str
+    keep: bool = False  # it may go on later from the checkpoint that it wrote
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,29 @@
 
 Rules: (1) a report, and the pieces of one stream, ride on one exchange at a time, so nothing overtakes itself;
 (2) what an exchange carried in vain goes back to the front; (3) a report that the server may have rejected rides
-alone, then stripped, then it is given up: one bad report must not stop the others. Plain successes of neighbours
-travel as one batch (A8).
+alone, then stripped, then it is given up: one bad report must not stop the others; (4) of what tasks published the
+last word counts, so it too rides on one exchange at a time. Plain successes of neighbours travel as one batch (A8).
 """
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.ids import parse_attempt
-from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS
+from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
+from shoal.pilot.moves import Action, Complain, Settle
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Exchange, Report, TagValue, Tail, Verdict
+from shoal.wire.messages import Batch, Exchange, Held, Published, Report, TagValue, Tail, Verdict
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
+MAX_ANNOUNCED = 256  # published tags per exchange; the rest ride on the next one
+ANNOUNCED_KEPT = 4096  # of all tasks, while the server is away
 MESSAGE_KEPT = 200  # characters of a stripped report's message
 
 
@@ -32,6 +35,10 @@ class Parcel(NamedTuple):
     batches: list[Batch]
     tags: dict[str, TagValue]
     tails: list[Tail]
+    published: list[Published]
+
+
+NOTHING = Parcel([], [], {}, [], [])
 
 
 class Outbox:
@@ -41,6 +48,9 @@ class Outbox:
         self.reports = reports  # until a reply acknowledges them
         self.batches: OrderedDict[str, Batch] = OrderedDict()  # of calls; likewise
         self.tags: dict[str, TagValue] = {}
+        # By run and name, in the order of writing: the run tells whose it is, and the last word counts.
+        self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
+        self._counts: Counter[str] = Counter()  # of them, by run
         self.more = False  # the hands have more tails than there was room for
         self._tails: deque[tuple[Tail, int]] = deque()
         self._suspects: OrderedDict[str, bool] = OrderedDict()  # attempt -> is its report stripped?
@@ -69,6 +79,26 @@ class Outbox:
         """Pieces of streams, in order."""
         self._tails.extend((tail, _weigh(tail)) for tail in tails)
         self.more = more
+
+    def announce(self, attempt: str, tags: Mapping[str, TagValue]) -> None:
+        """A task published these tags."""
+        run = attempt.partition(".")[0]
+        for name, value in tags.items():
+            if self._published.pop((run, name), None) is None:
+                if self._counts[run] >= MAX_TASK_TAGS or len(self._published) >= ANNOUNCED_KEPT:
+                    continue
+                self._counts[run] += 1
+            self._published[run, name] = attempt, value
+
+    @property
+    def has_announced(self) -> bool:
+        """Did tasks publish what rides on no exchange yet?"""
+        return bool(self._published)
+
+    def held(self) -> list[Held]:
+        """What is done and not acknowledged."""
+        held = [Held(attempt, "done") for attempt in self.reports]
+        return held + [Held(batch.attempt, "done", batch.count) for batch in self.batches.values()]
 
     def settle(self, attempt: str) -> bool:
         """A report was acknowledged; did we still hold it?"""
@@ -106,10 +136,22 @@ class Outbox:
                 riding.update([batch.attempt] if batch.attempt in self.batches else _names(batch))
         for attempt in self._suspects:
             if attempt not in riding:
-                return Parcel([self.reports[attempt]], [], {}, [])
+                return NOTHING._replace(reports=[self.reports[attempt]])
         tags, self.tags = self.tags, {}
         reports, batches = self._pack_reports(riding)
-        return Parcel(reports, batches, tags, self._pack_tails(_streams(underway)))
+        published = [] if any(exchange.published for exchange in underway) else self._pack_published()
+        return Parcel(reports, batches, tags, self._pack_tails(_streams(underway)), published)
+
+    def _pack_published(self) -> list[Published]:
+        packed: list[Published] = []
+        for _ in range(min(MAX_ANNOUNCED, len(self._published))):
+            (run, name), (attempt, value) = self._published.popitem(last=False)
+            self._counts[run] -= 1
+            if not packed or packed[-1].attempt != attempt:
+                packed.append(Published(attempt, {}))
+            packed[-1].tags[name] = value
+        self._counts += Counter()  # forget those of which nothing is left
+        return packed
 
     def _pack_reports(self, riding: set[str]) -> tuple[list[Report], list[Batch]]:
         packed: list[Report] = []
@@ -152,15 +194,31 @@ class Outbox:
         for exchange in reversed(exchanges):
             self._tails.extendleft((tail, _weigh(tail)) for tail in reversed(exchange.tails))
             self.tags = {**exchange.tags, **self.tags}
+            self._put_back_published(exchange.published)
 
-    def reject(self, said: Exchange) -> Optional[Report]:
-        """The server will never take this exchange. Returns the report that is given up for it, if one is."""
+    def _put_back_published(self, said: Sequence[Published]) -> None:
+        newer, self._published = self._published, OrderedDict()
+        self._counts.clear()
+        for one in said:
+            self.announce(one.attempt, one.tags)
+        for (_, name), (attempt, value) in newer.items():
+            self.announce(attempt, {name: value})
+
+    def reject(self, said: Exchange) -> list[Action]:
+        """The server will never take this exchange: what to do if a report has to be given up for it."""
+        lost = self._reject(said)
+        if lost is None:
+            return []
+        words = f"the server takes no report on this attempt, it is given up: outcome={lost.outcome}"
+        return [Complain(f"attempt={lost.attempt} {words}"), Settle(lost.attempt, False)]
+
+    def _reject(self, said: Exchange) -> Optional[Report]:
         for batch in said.batches:
             if self.batches.pop(batch.attempt, None) is not None:
                 self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(_names(batch)))
             for attempt in _names(batch):
                 self._suspects.setdefault(attempt, False)
-        if len(said.reports) != 1 or said.batches or said.tails or said.tags:
+        if len(said.reports) != 1 or said.batches or said.tails or said.tags or said.published:
             for report in said.reports:
                 self._suspects.setdefault(report.attempt, False)
             return None

@@ -26,6 +26,10 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         message = "killed because the pilot had no contact with the server for too long (rerun=exclusive)"
     elif why == "stopped":
         cause, message = "cancelled", "stopped"
+    elif news.get("oom"):
+        cause, message = "out_of_memory", "killed by the system, which ran out of memory"
+        if lease.room.memory == 0:
+            message += "; state how much it needs"
     elif number == signal.SIGXCPU and lease.time is not None:
         cause, message = "over_time", f"used more than {lease.time:g} s on each of its {lease.room.cores} cores"
     elif number is not None:
@@ -47,6 +51,7 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         duration=news["duration"],
         cpu=news["cpu"],
         max_rss=news["max_rss"],
+        evidence="oom_kill" if cause == "out_of_memory" and not why else "",
     )
 
 

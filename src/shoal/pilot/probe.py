@@ -20,11 +20,15 @@ from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from shoal import __version__
+from shoal.pilot.tags import value_of
 from shoal.wire.messages import PROTOCOL, Former, Register, Room, TagValue
 
 MIN_FREE = 64 * 1024 * 1024  # to begin with
 LEAST_FREE = 8 * 1024 * 1024  # to take one more task
+RUNTIMES = ("apptainer", "podman", "docker")
 _MEBI = 1024 * 1024
+_TEXT = 1024  # characters of one tag
+_NO_LIMIT = 1 << 60  # so the old cgroups say that there is none
 
 
 # --- fit or not
@@ -202,6 +206,31 @@ def _bytes_v1(folder: str) -> Optional[float]:
     return _bytes_v2(os.path.join(folder, "memory.limit_in_bytes"))
 
 
+def memory_left(root: str = "/") -> Optional[float]:
+    """Bytes that our cgroup, or one above it, still lets us have; None where none is limited."""
+    left = _cgroup_values(root, "memory", "memory.max", _left_v2, _left_v1)
+    known = [value for value in left if value is not None]
+    return max(0.0, min(known)) if known else None
+
+
+def _left_v2(path: str) -> Optional[float]:
+    return _left(os.path.dirname(path), _bytes_v2(path), "memory.current", "inactive_file ")
+
+
+def _left_v1(folder: str) -> Optional[float]:
+    return _left(folder, _bytes_v1(folder), "memory.usage_in_bytes", "total_inactive_file ")
+
+
+def _left(folder: str, limit: Optional[float], used_file: str, spare: str) -> Optional[float]:
+    used = _bytes_v2(os.path.join(folder, used_file))
+    if limit is None or used is None or limit >= _NO_LIMIT:
+        return None
+    for line in _read(os.path.join(folder, "memory.stat")).splitlines():
+        if line.startswith(spare):
+            used -= int(line.split()[1])  # the kernel takes it back when it needs to
+    return limit - used
+
+
 def _least(values: list[Optional[float]]) -> Optional[float]:
     known = [value for value in values if value is not None and math.isfinite(value) and value > 0]
     return min(known) if known else None
@@ -227,6 +256,7 @@ def describe(
     unfit: Sequence[str] = (),
     nonce: str = "",
     digest: str = "",
+    facts: Optional[Mapping[str, TagValue]] = None,
 ) -> Register:
     """How this host presents itself to the server."""
     return Register(
@@ -236,7 +266,7 @@ def describe(
         identity(),
         room or Room(),
         site,
-        tags(),
+        tags() if facts is None else dict(facts),
         former,
         list(unfit),
         seconds_left(),
@@ -251,32 +281,75 @@ def identity() -> str:
     return hashlib.sha256(f"{machine or socket.gethostname()}:{os.getuid()}".encode()).hexdigest()[:32]
 
 
-def tags() -> dict[str, TagValue]:
-    """What does not change while the pilot lives."""
+def tags(
+    work_dir: str = "", env: Optional[Mapping[str, str]] = None, root: str = "/", search: Optional[str] = None
+) -> dict[str, TagValue]:
+    """What does not change while the pilot lives [GWP table 2]; what is not known here is left out."""
+    name, version = _os(root)
     facts: dict[str, TagValue] = {
         "arch": platform.machine(),
-        "os": _os_name(),
+        "os": name,
+        "os_version": version,
+        "kernel": platform.release(),
         "python": platform.python_version(),
         "hostname": socket.gethostname(),
-        "cpu": _cpu_model(),
-        "pid": os.getpid(),
         "user": _user(),
+        "pid": os.getpid(),
+        "cpu": _cpu(root, "model name"),
+        "cpu_mhz": _cpu_mhz(root),
+        "gpu": _gpu(os.environ if env is None else env, root),
+        "containers": " ".join(runtime for runtime in RUNTIMES if _can_use(runtime, root, search)),
+        "scratch": work_dir,
     }
-    return {name: value for name, value in facts.items() if value != ""}
+    return {name: value[:_TEXT] if isinstance(value, str) else value for name, value in facts.items() if value}
 
 
-def _os_name() -> str:
-    for line in _read("/etc/os-release").splitlines():
-        if line.startswith("PRETTY_NAME="):
-            return line.partition("=")[2].strip("\"'")
-    return platform.system()
+def _os(root: str) -> tuple[str, TagValue]:
+    """The short name of the system and its version, as they call themselves: debian, 12."""
+    said = {}
+    for line in _read(os.path.join(root, "etc/os-release")).splitlines():
+        name, _, value = line.partition("=")
+        said[name] = value.strip("\"'")
+    return said.get("ID") or platform.system().lower(), value_of(said.get("VERSION_ID", ""))
 
 
-def _cpu_model() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
-        if line.lower().startswith("model name"):
+def _cpu(root: str, what: str) -> str:
+    for line in _read(os.path.join(root, "proc/cpuinfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip().lower() == what:
+            return value.strip()
+    return ""
+
+
+def _cpu_mhz(root: str) -> int:
+    """As fast as it can be; where only that is told, as fast as it is now."""
+    most = _positive(_read(os.path.join(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")).strip())
+    if most:
+        return most[0] // 1000
+    now = value_of(_cpu(root, "cpu mhz"))
+    return round(now) if isinstance(now, (int, float)) else 0
+
+
+def _gpu(env: Mapping[str, str], root: str) -> str:
+    """The model of the first graphics device that we may use."""
+    folder = os.path.join(root, "proc/driver/nvidia/gpus")
+    ours = devices(env, root)
+    try:
+        names = sorted(os.listdir(folder)) if ours else []
+    except OSError:
+        return ""
+    at = int(ours[0]) if ours and ours[0].isdigit() else 0
+    for line in _read(os.path.join(folder, names[at], "information")).splitlines() if at < len(names) else ():
+        if line.startswith("Model:"):
             return line.partition(":")[2].strip()
     return ""
+
+
+def _can_use(runtime: str, root: str, search: Optional[str]) -> bool:
+    """Is this container runtime here? Docker's command alone is of no use to those who may not speak to its daemon."""
+    if shutil.which(runtime, path=search) is None:
+        return False
+    return runtime != "docker" or os.access(os.path.join(root, "var/run/docker.sock"), os.W_OK)
 
 
 def _user() -> str:

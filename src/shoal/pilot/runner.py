@@ -183,6 +183,8 @@ class Runner:
         with contextlib.suppress(OSError):
             os.chdir(piece["cwd"])  # a function may have gone elsewhere
         os.environ["SHOAL_RUN"] = f"r{piece['run']}"
+        os.environ.pop("SHOAL_TAGS", None)
+        os.environ.update(piece["tags"])
         broken = self._initialize(piece["initializer"])
         function: Any = None
         if broken is None:

@@ -45,7 +45,7 @@ begin()
 # Of one task, or for us: neither is what makes runners differ.
 _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
-    "SHOAL_PYTHON_VERSION",
+    "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
 )  # fmt: skip
 
 
@@ -208,6 +208,7 @@ class Interpreter:
                 "initializer": "" if self._is_initialized else lease.initializer,
                 "calls": " ".join(lease.calls),  # quicker than a list, and no payload text has a blank
                 "cwd": self.kind.cwd,
+                "tags": {"SHOAL_TAGS": piece.pipe} if piece.pipe else {},
                 "env": {name: value for name, value in lease.env.items() if name in ("SHOAL_SEED", "SHOAL_INDEX")},
                 "seed": lease.seed,
                 "indices": [one["i"] for one in params] if params and "i" in params[0] else [],

@@ -12,7 +12,7 @@ from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.lines import AHEAD, LONG, Lines
-from shoal.pilot.moves import Begin
+from shoal.pilot.moves import Begin, Stop
 from shoal.sched.size import piece
 from shoal.wire.chunk import follows, joined, names, part, shift, single
 from shoal.wire.messages import Held, Lease, Report, Room
@@ -29,6 +29,7 @@ class Run:
     gpus: tuple[int, ...]
     started: bool = False
     stopping: str = ""
+    is_moving: bool = False  # it is stopped to go on elsewhere
     done: int = 0  # calls of the piece that ended
     since: float = 0.0  # when it began, or its last call ended
     after: str = ""  # it stands in line behind this attempt, and takes no room yet
@@ -192,6 +193,39 @@ class Slots:
             if run.lease.function and run.done < run.lease.count:
                 self.waiting.appendleft(part(run.lease, run.done, run.lease.count))
         return run
+
+    # --- before their time
+    def stop_all(self, why: str, ending: dict[str, str], keep: bool) -> list[Stop]:
+        """The pilot leaves at once: what runs ends, and may go on elsewhere from what it wrote if there is somebody to
+        `keep` it [B2, G10]. `ending` has the calls that are being stopped, and why."""
+        stops: list[Stop] = []
+        for attempt, run in self.running.items():
+            if run.lease.function:
+                ending.update(dict.fromkeys(run.left, why))
+                stops += [Stop(call, why) for call in run.left]
+            elif not run.stopping:
+                run.stopping = why
+                stops.append(Stop(attempt, why, keep))
+        return stops
+
+    def cancel(self, attempt: str, why: str, ending: dict[str, str]) -> list[Stop]:
+        """Nobody wants this attempt, or call, any more."""
+        run = self.running.get(attempt)
+        if run is not None and not run.stopping:
+            run.stopping = why
+        elif run is None and self.piece_of(parse_attempt(attempt)) is not None:
+            ending[attempt] = why
+        else:
+            return []
+        return [Stop(attempt, why)]
+
+    def move(self, attempt: str, why: str) -> list[Stop]:
+        """This attempt shall go on elsewhere; one that can keep nothing would only lose what it did."""
+        run = self.running.get(attempt)
+        if run is None or run.stopping or not run.lease.checkpoint:
+            return []
+        run.stopping, run.is_moving = why or "moved", True
+        return [Stop(attempt, run.stopping, keep=True)]
 
     def took_back(self, run: Run, report: Report) -> bool:
         """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""

@@ -69,7 +69,7 @@ class Spawner:
                     stdin = os.open(order["stdin"], os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
                     raise _judge(error, f"cannot read stdin {order['stdin']}: {error.strerror}", "stage_in") from None
-            env = self._environment(order)
+            env = self.environment(order)
             return _spawn_quickly(order, env, (stdin, out, err)) or _popen(order, env, (stdin, out, err))
         except SpawnFailed as failure:
             with contextlib.suppress(OSError):
@@ -79,7 +79,8 @@ class Spawner:
             if stdin != self._null:
                 os.close(stdin)
 
-    def _environment(self, order: dict[str, Any]) -> _Env:
+    def environment(self, order: dict[str, Any]) -> _Env:
+        """The whole environment of a command."""
         base = self._bases[order["base"]] if "base" in order else {}
         try:
             if isinstance(base, str):

@@ -21,7 +21,10 @@ from typing import NamedTuple, Optional
 
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
-from shoal.pilot.carry import StageError, bring, carry, remove_tree
+from shoal.pilot import checkpoint, container, setup
+from shoal.pilot.blobs import Blobs
+from shoal.pilot.carry import StageError, bring, carry, check_names, remove_tree
+from shoal.pilot.gate import Gate
 from shoal.wire.messages import Lease
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
@@ -61,8 +64,11 @@ class Prepared:
     stdin: Optional[str] = None
     own_dir: str = ""
     script: str = ""
+    surround: str = ""  # the script that comes before the command
     brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
     parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
+    gate: Optional[Gate] = None  # what comes before the command
+    before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
 
     @property
     def env(self) -> dict[str, str]:
@@ -80,13 +86,14 @@ class Stage:
         allowed = {k: v for k, v in facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
         self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
         self._seen: dict[str, _Version] = {}  # environment files that were looked at
+        self.pipes: Mapping[str, str] = {}  # by which attempts publish tags, see `published`
 
     def is_slow(self, lease: Lease) -> bool:
         """Are there perhaps large files to move, so that the loop should not do it itself?"""
-        return lease.own or not lease.cwd or self._see(lease.env_file) is None
+        return lease.own or not lease.cwd or bool(lease.restored) or self._see(lease.env_file) is None
 
     # --- before
-    def prepare(self, lease: Lease, gpus: Sequence[int] = ()) -> Prepared:
+    def prepare(self, lease: Lease, gpus: Sequence[int] = (), blobs: Optional[Blobs] = None) -> Prepared:
         """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
         seen = self._see(lease.env_file)
         if seen is None and (lease.inputs or lease.outputs):
@@ -94,7 +101,7 @@ class Stage:
                 "stage_in",
                 "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
             )
-        _check_outputs(lease.outputs)
+        check_names(lease.outputs, "output", "stage_out")
         own = lease.own or seen is None or not lease.cwd
         name = _file_name(lease.attempt)
         made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor)
@@ -113,10 +120,50 @@ class Stage:
                     made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
             if lease.stdin is not None:
                 made.stdin = _find_stdin(lease, made.own_dir)
+            if lease.checkpoint or lease.restored:
+                self._restore(made, blobs)
+            if lease.setup or lease.container:
+                self._surround(made, name)
         except BaseException:
             self._remove(made)
             raise
         return made
+
+    def _restore(self, made: Prepared, blobs: Optional[Blobs]) -> None:
+        """Bring back what the last part of a task left, so that this one goes on from there [G10]."""
+        lease = made.lease
+        checkpoint.check([*lease.checkpoint, *lease.restored])
+        if lease.restored:
+            if blobs is None:
+                raise StageError("stage_in", "this pilot has no way to the checkpoint of the task")
+            checkpoint.restore(made.cwd, lease.restored, blobs, self.facts.umask)
+        made.before = checkpoint.look(made.cwd, lease.checkpoint)
+        made.own["SHOAL_PART"] = str(lease.part)
+
+    def _surround(self, made: Prepared, name: str) -> None:
+        """Put a script before the command: set-up lines, then perhaps a container."""
+        lease, folder = made.lease, os.path.join(self.facts.work, "scripts")
+        which = hashlib.sha256(self.facts.work.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        made.gate = gate = Gate(
+            os.path.join(folder, name + ".at"), tuple(lease.setup), lease.container, f"shoal-{name}-{which}"
+        )
+        if lease.container:
+            seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
+            pipes = [made.own[tell] for tell in ("SHOAL_TAGS", "SHOAL_EMIT") if os.path.exists(made.own.get(tell, ""))]
+            wish = container.Wish(
+                made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
+                [*pipes, *([made.script] if made.script else [])], lease.env, lease.room.gpus, lease.room.memory,
+                made.stdin is not None,
+            )  # fmt: skip
+            then = container.become(gate, wish)
+        else:
+            then = setup.run_command(gate.mark, made.argv)
+        made.surround = os.path.join(folder, name + ".run")
+        declared = sorted(lease.env) if made.base is self._poor else None
+        _write_script(made.surround, setup.script(gate, then, declared))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(gate.mark)
+        made.argv = [setup.shell() if lease.setup else "/bin/sh", made.surround]
 
     def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
         """Environment and directory of the interpreter that makes calls; what is one task's own is not in it."""
@@ -135,6 +182,8 @@ class Stage:
         env["SHOAL_RUN"] = run_text(which.run)
         env["SHOAL_TASK"] = str(which.task)
         env["SHOAL_ATTEMPT"] = which.text
+        if lease.attempt in self.pipes:
+            env["SHOAL_TAGS"] = self.pipes[lease.attempt]
         if gpus:
             names = self.facts.devices
             env["CUDA_VISIBLE_DEVICES"] = ",".join(names[at] if at < len(names) else str(at) for at in gpus)
@@ -236,9 +285,10 @@ class Stage:
         made.parts = []
 
     def _remove(self, made: Prepared) -> None:
-        if made.script:
-            with contextlib.suppress(OSError):
-                os.unlink(made.script)
+        for path in (made.script, made.surround, made.gate.mark if made.gate is not None else ""):
+            if path:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
         if made.own_dir:
             remove_tree(made.own_dir)
 
@@ -247,13 +297,6 @@ def _version(path: str) -> _Version:
     """A file as it is now: another where it was written or replaced since."""
     found = os.stat(path)
     return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-
-def _check_outputs(names: Sequence[str]) -> None:
-    """Outputs stay below their directory. The server looked at them before parameters were filled in [S11, E46]."""
-    for name in names:
-        if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
-            raise StageError("stage_out", f"output_refused: {name} is no path below the task's directory")
 
 
 def _file_name(attempt: str) -> str:

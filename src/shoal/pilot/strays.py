@@ -18,6 +18,7 @@ class Claim(NamedTuple):
     attempt: str
     pid: int
     mark: str
+    container: str = ""
 
 
 class Strays:
@@ -60,5 +61,8 @@ class Strays:
         session, mark = tree.session(pid), tree.mark(pid)
         for claim in everyone:
             if session == claim.pid or (mark and mark == claim.mark):
+                return claim.attempt
+            # Podman's own process beside a container has an environment of its own, but names the container.
+            if claim.container and claim.container in tree.words(pid):
                 return claim.attempt
         return frozenset(claim.attempt for claim in everyone)

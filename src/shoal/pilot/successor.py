@@ -41,6 +41,8 @@ def words_again(chosen: argparse.Namespace) -> list[str]:
         value = getattr(chosen, name)
         if value is not None and value != "":
             words += [f"--{name.replace('_', '-')}", str(value)]
+    for tag in chosen.tag:
+        words += ["--tag", tag]
     return [*words, "--verbose"] if chosen.verbose else words
 
 

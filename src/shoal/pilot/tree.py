@@ -168,6 +168,13 @@ def mark(pid: int) -> str:
     return ""
 
 
+def words(pid: int) -> list[str]:
+    """The command line of a process, or nothing."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")]
+    return []
+
+
 def session(pid: int) -> int:
     """The session of a process, 0 if it is gone."""
     try:

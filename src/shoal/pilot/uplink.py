@@ -13,6 +13,7 @@ import json
 import logging
 import select
 import threading
+import time
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from ssl import SSLError
@@ -24,6 +25,7 @@ from shoal.model.errors import ShoalError, echo
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BULK_BODY, MAX_IN_FLIGHT
 from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
+from shoal.pilot.network import Network
 from shoal.pilot.place import Connected, NoPlace, Place
 from shoal.pilot.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
@@ -86,6 +88,7 @@ class Line:
         self._connected: Optional[Connected] = None
         self._token = ""
         self.url = ""
+        self.took = 0.0  # seconds from the last request to its answer
 
     def enrol(self, body: bytes, timeout: float, connect_timeout: float = CONNECT_TIMEOUT) -> Answer:
         """Register with the enrolment token, on a connection of its own; raises as `ask` does."""
@@ -110,6 +113,7 @@ class Line:
             "Content-Type": "application/json",
             "User-Agent": f"shoal-pilot/{__version__}",
         }
+        began = time.monotonic()
         try:
             answer = self._talk(connected, request(method, connected.base + path, headers, body), method)
         except BaseException as error:
@@ -119,6 +123,7 @@ class Line:
             if connected.generation and isinstance(error, (SSLError, ConnectionError)):
                 raise Unwelcome(error) from None
             raise
+        self.took = time.monotonic() - began
         if not answer.is_kept:
             self.drop()
         return Answer(answer.status, answer.body, read_after(answer.headers.get("retry-after")))
@@ -154,11 +159,18 @@ class Line:
 class Uplink:
     """Takes messages at once, performs them on its lanes, delivers what came of them."""
 
-    def __init__(self, place: Place, deliver: Deliver, say: Callable[[str], None] = log.warning) -> None:
+    def __init__(
+        self,
+        place: Place,
+        deliver: Deliver,
+        say: Callable[[str], None] = log.warning,
+        network: Optional[Network] = None,
+    ) -> None:
         self._place = place
         self._deliver = deliver
         self._say = say
         self._said = ""
+        self._network = network
         self._jobs: SimpleQueue[Union[_Job, _Errand, None]] = SimpleQueue()
         self._sent = 0  # highest number so far; the agent counts on from session to session
         self._refusals = self._broken = 0
@@ -186,6 +198,22 @@ class Uplink:
     def fetch(self, digest: str, session: str) -> None:
         """Get the zip of the pilot that the server has now."""
         self._jobs.put(_Errand(digest, session))
+
+    def measure(self, session: str) -> None:
+        """See how fast the server sends; beside the lanes, which must be free for exchanges."""
+        threading.Thread(target=self._measure, args=(session,), name="uplink-measure", daemon=True).start()
+
+    def _measure(self, session: str) -> None:
+        line = Line(self._place)
+        try:
+            answer = line.ask("GET", "/v1/pilot.pyz", b"", session, FETCH_TIMEOUT)
+        except (OSError, http.client.HTTPException, NoPlace, WrongServer) as error:
+            log.info("speed not measured error=%s", explain(error))
+            return
+        finally:
+            line.drop()
+        if answer.status == 200 and self._network is not None:
+            self._network.moved(len(answer.body), line.took)
 
     def close(self) -> None:
         """Let idle lanes end; one that waits for an answer ends with the process."""
@@ -218,6 +246,8 @@ class Uplink:
             log.info("no answer seq=%d place=%s error=%s", job.seq, self._place, explain(error))
             return [Disowned(job.seq) if self._needs_certificate(error) else NoAnswer(job.seq)]
         self.url, self._broken = line.url, 0
+        if self._network is not None and (job.message.reports or job.message.batches):
+            self._network.answered(line.took)  # others wait at the server for news
         return [read_answer(answer, job.seq)]
 
     def _needs_certificate(self, error: Exception) -> bool:
@@ -237,6 +267,8 @@ class Uplink:
         event = read_answer(answer, 0)
         if isinstance(event, Joined):
             told = event.registered
+            if self._network is not None:
+                self._network.answered(line.took)
             if told.certificate and told.key:
                 self._place.trust.identify(told.certificate, told.key)
         elif answer.status == 429:

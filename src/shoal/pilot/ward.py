@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from shoal.pilot.gate import Gate
 from shoal.pilot.streams import Bound
 
 NEVER = float("inf")
@@ -35,6 +37,26 @@ class Ward:
     give_up_at: float = 0.0
     status: int = 0
     cpu: float = 0.0
+    is_oom: bool = False  # the kernel ended it for want of memory
+    order: Optional[dict[str, Any]] = None  # of a container: how it was started
+
+    @property
+    def container(self) -> str:
+        """The name of its container, if it has one."""
+        return str(self.order["container"]) if self.order is not None else ""
+
+    @property
+    def gate(self) -> Optional[Gate]:
+        """Of a container: where to see which runtime has it."""
+        return Gate(self.order["gate"], name=self.container) if self.order is not None else None
+
+    @property
+    def is_killed(self) -> bool:
+        """Did SIGKILL end it, or its last command as a shell says it, and was it not ours?"""
+        status = self.status
+        if os.WIFSIGNALED(status):
+            return not self.why and os.WTERMSIG(status) == signal.SIGKILL
+        return not self.why and os.WEXITSTATUS(status) == 128 + signal.SIGKILL
 
     def deadline(self, contact: Optional[tuple[float, float]]) -> float:
         """When something is due for it."""
@@ -48,7 +70,7 @@ class Ward:
     def news(self, wrote: list[str]) -> dict[str, Any]:
         """How it ended."""
         status = self.status
-        return {
+        told = {
             "was": "ended",
             "attempt": self.attempt,
             "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
@@ -60,3 +82,4 @@ class Ward:
             "cpu": self.cpu,
             "max_rss": self.peak,
         }
+        return {**told, "oom": True} if self.is_oom else told

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from shoal.db.accounts import Asked
 from shoal.db.endings import ending_of
 from shoal.db.place import explained
 from shoal.db.reader import Gone, Reader
@@ -143,6 +145,12 @@ class FileSource:
         with self._explained():
             found = self._reader.pilots(state=state or None)
         return {"pilots": [{k: v for k, v in row.items() if k not in _SECRETS} for row in found]}
+
+    def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
+        """Sums of the accounts, as far as the journal goes: no one knows what pilots did after its last line."""
+        asked = Asked(by or "owner", since, math.inf if until is None else until)
+        with self._explained():
+            return self._reader.acct(asked, self._reader.last_time() or time.time())
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is where it is; what is final needs no engine to tell."""

@@ -37,6 +37,7 @@ class Source(Protocol):
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes: ...
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]: ...
     def pilots(self, state: str = "") -> Json: ...
+    def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json: ...
     def why(self, target: str) -> Json: ...
 
 
@@ -47,6 +48,7 @@ class HttpSource:
         self.client = client
         self.task = client.task
         self.pilots = client.pilots
+        self.acct = client.acct
         self.why = client.why
 
     def __enter__(self) -> HttpSource:
@@ -141,6 +143,12 @@ class EmptySource:
     def pilots(self, state: str = "") -> Json:
         """None."""
         return {"pilots": []}
+
+    def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
+        """No lines."""
+        from shoal.db.accounts import words_of  # SQL is loaded only where it is read
+
+        return {"by": words_of(by or "owner"), "since": since, "until": until or since, "lines": [], "places": None}
 
     def why(self, target: str) -> Json:
         """Not there."""

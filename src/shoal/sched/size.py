@@ -10,6 +10,7 @@ MOST_AHEAD = 1_000  # tasks, however short they are: what an answer brings in a 
 PIECE = 0.02  # seconds of calls that a runner gets at once: what has begun cannot be taken back
 LEAST_PIECE = 0.002  # seconds of calls that are not worth being shared between slots
 FIRST_PIECE = 4  # calls, while it is not known how long they take
+TURN = 0.1  # seconds of short tasks that an owner gets before it is the next one's turn
 SLOW = 3.0  # times the mean that a task runs before it gets a second copy, and
 SLOW_LEAST = 2.0  # seconds
 
@@ -25,6 +26,11 @@ def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
     by_time = int(slots * AHEAD / max(mean, 1e-6))
     by_share = ready * slots // (2 * all_slots) if all_slots > slots else ready
     return max(0, min(by_time, by_share, MOST_AHEAD))
+
+
+def turn(mean: Optional[float]) -> int:
+    """How many tasks an owner gets at once where several wait: one, or as many short ones as pass in a moment."""
+    return max(1, min(25, int(TURN / max(mean, 1e-6)))) if mean is not None else 1
 
 
 def piece(mean: Optional[float], calls: int, slots: int) -> int:

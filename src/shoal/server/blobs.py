@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from shoal.engine.changes import Change
 from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
-from shoal.model.errors import NotFound, echo
+from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.layout import blob_name
 from shoal.server import blob_files
 from shoal.server.blob_files import Part
@@ -25,6 +25,8 @@ from shoal.server.blob_files import Part
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Keep = Callable[[Sequence[Change], Callable[[], None] | None], None]
+Tell = Callable[[str, int], None]  # an owner keeps so many bytes more
+Refuse = Callable[[str, int], str]  # why an owner may not keep so many more; empty: it may
 QUOTA = 20 << 30  # bytes of one owner
 UNUSED = 0  # the run of what was put and not used yet
 KEEP_UNUSED = 86_400.0  # seconds
@@ -70,12 +72,27 @@ class Blobs:
         self._swept = False
         # An owner with an open run may name in a call what no table of the run names: an object that was put once.
         self.is_at_work: Callable[[str], bool] = lambda owner: False
+        self._tell: Tell = lambda owner, delta: None
+        self._refuse: Refuse = lambda owner, size: ""
         for row in held[0]:
             # What is bare at a start was so long before: nobody reads by a path of the server before.
             self._sizes[row.digest], self._bare[row.digest] = row.size, row.created
         for ref in held[1]:
             if ref.digest in self._sizes:
                 self._add(ref)
+
+    # --- what the policy says of it
+    def rule(self, tell: Tell, refuse: Refuse) -> None:
+        """Have somebody count what owners keep, from what there is now on, and say when it is too much [S4]."""
+        self._tell, self._refuse = tell, refuse
+        for owner, used in self._used.items():
+            tell(owner, used)
+
+    def check_rule(self, owner: str, digest: str, size: int) -> None:
+        """Refuse a blob that a quota of the policy has no room for; what the owner holds is counted already."""
+        text = "" if self.holds(owner, digest) else self._refuse(owner, size)
+        if text:
+            raise Refused(text, code="quota", hint="`shoal prune --older-than 7d` lets go of those of old runs")
 
     # --- looking
     def size(self, digest: str) -> int | None:
@@ -149,6 +166,8 @@ class Blobs:
         digest, size = part.name, part.size
         while (going := self._going.get(digest)) is not None:
             await asyncio.shield(going)
+        self.check_rule(owner, digest, size)
+        self._tell(owner, size)  # counted before it is held: of two that come at once only one may have the last room
         self._naming[digest] = self._naming.get(digest, 0) + 1
         try:
             try:
@@ -162,6 +181,7 @@ class Blobs:
             self._sizes[digest] = size
             self._add(ref)
         finally:
+            self._tell(owner, -size)
             self._naming[digest] -= 1
             if not self._naming[digest]:
                 del self._naming[digest]
@@ -179,6 +199,7 @@ class Blobs:
         mine[row.digest] = mine.get(row.digest, 0) + 1
         if mine[row.digest] == 1:
             self._used[row.owner] = self._used.get(row.owner, 0) + self._sizes[row.digest]
+            self._tell(row.owner, self._sizes[row.digest])
 
     def _drop(self, drop: BlobRefDrop) -> None:
         digest, owner, run = drop
@@ -194,6 +215,7 @@ class Blobs:
         if not mine[digest]:
             del mine[digest]
             self._used[owner] -= self._sizes[digest]
+            self._tell(owner, -self._sizes[digest])
             if not mine:
                 del self._owned[owner], self._used[owner]
 

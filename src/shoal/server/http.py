@@ -22,12 +22,14 @@ from shoal.server.call import Call, answer, refusal
 from shoal.server.door import peer_name
 from shoal.server.gate import Gate
 from shoal.server.house import House
+from shoal.server.on_acct import Acct
 from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
 from shoal.server.on_logs import Logs
 from shoal.server.on_open import OpenRuns
 from shoal.server.on_people import People
 from shoal.server.on_pilots import Pilots
+from shoal.server.on_policy import OnPolicy
 from shoal.server.on_runs import Runs
 from shoal.server.on_server import OnServer
 from shoal.server.routes import ROUTES, Route
@@ -44,7 +46,8 @@ def make_app(house: House) -> web.Application:
     """The application with all routes."""
     parts = {
         "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
-        "server": OnServer(house), "open": OpenRuns(house), "blobs": OnBlobs(house),
+        "server": OnServer(house), "open": OpenRuns(house), "blobs": OnBlobs(house), "acct": Acct(house),
+        "policy": OnPolicy(house),
     }  # fmt: skip
     edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
 

@@ -33,6 +33,7 @@ from shoal.server.access import COUNT_FOR, Access
 from shoal.server.blobs import QUOTA, Blobs
 from shoal.server.door import Bounds, Door, raise_file_limit, room_for
 from shoal.server.gate import Gate
+from shoal.server.hooks import Hooks
 from shoal.server.house import House
 from shoal.server.http import make_app
 from shoal.server.listen import PORT, bind, names_of, parse_address, reached_by
@@ -131,6 +132,12 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
     blobs.is_at_work = service.engine.has_open_run
+    blobs.rule(
+        lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
+        lambda owner, size: _too_much(service, owner, size),
+    )
+    hooks = Hooks(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
+    service.on_notices = hooks.tell
     house = House(
         service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set,
         blobs, Uploads(blobs),
@@ -159,8 +166,15 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         door.close()
         house.access.flush(service.clock())
         blobs.close()
+        await hooks.close()
         await service.close()
     return 0
+
+
+def _too_much(service: Service, owner: str, size: int) -> str:
+    """Which quota has no room for so many bytes more of an owner's; empty: all have."""
+    block = service.engine.state.books.ledger.may_keep(owner, size, service.clock())
+    return block.text if block is not None else ""
 
 
 def _make_state(state_dir: Path) -> None:

@@ -52,6 +52,7 @@ class OnBlobs:
         try:
             if await self.blobs.renew(owner, digest):
                 return await self._have_it(call, head, digest)
+            self.blobs.check_rule(owner, digest, head.total)
             if not head.only_asks:
                 return await self._take(call, owner, digest, head)
             if await self.uploads.ask(owner, digest, head.total):

@@ -12,6 +12,7 @@ from shoal.model.errors import NotFound, Refused
 from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_WAIT
 from shoal.server.call import Call, answer
+from shoal.server.expressions import check_expressions
 from shoal.server.house import House
 from shoal.server.results import told
 from shoal.server.submit import blobs_of, check_space
@@ -31,6 +32,7 @@ class OpenRuns:
     async def add(self, call: Call) -> web.Response:
         """Put more tasks into an open run; answered after the commit."""
         first, submission = parse_addition(await call.body(dict))
+        check_expressions(submission.specs)
         self._check_adder(call)
         self.service.last_request = self.service.clock()
         check_space(self.service)

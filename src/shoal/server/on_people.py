@@ -33,16 +33,21 @@ class People:
         """People the caller may see."""
         seen = self.access.seen_by(call.caller)
         rows = [row for row in self.access.users.values() if seen is None or row.name in seen]
-        return answer({"users": [_plain(row._asdict()) for row in sorted(rows)]})
+        shares = self.house.service.engine.state.books.policy.shares
+        return answer({"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]})
 
     async def groups(self, call: Call) -> web.Response:
         """All groups for administrators, their own for others."""
         rows = [g for g in self.access.groups.values() if call.caller.is_admin or g.name == call.caller.group]
-        members = self.access.users.values()
+        members, shares = self.access.users.values(), self.house.service.engine.state.books.policy.shares
         return answer(
             {
                 "groups": [
-                    {**row._asdict(), "users": sum(1 for user in members if user.grp == row.name)}
+                    {
+                        **row._asdict(),
+                        "users": sum(1 for user in members if user.grp == row.name),
+                        "share": shares.get(f"@{row.name}", 1.0),
+                    }
                     for row in sorted(rows)
                 ]
             }

@@ -20,7 +20,7 @@ from shoal.server.call import Call, answer
 from shoal.server.house import House
 from shoal.server.submit import submit
 from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
-from shoal.wire.task import did_you_mean
+from shoal.wire.checks import did_you_mean
 
 
 class Runs:

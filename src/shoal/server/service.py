@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Outcome
+from shoal.engine.changes import Answer, Notice, Outcome
 from shoal.engine.commands import Command, Talk
 from shoal.engine.engine import Engine
 from shoal.model.credentials import digest
@@ -55,7 +55,11 @@ class Service:
         self.clock = ServerClock()
         self.started = self.clock()
         database.raise_incarnation(self.started)
-        self.engine = Engine(database.snapshot(), timing, random.SystemRandom(), self.started, str(state_dir))
+        snapshot = database.snapshot()
+        newest = snapshot.policy
+        # Who changed the policy last, and when.
+        self.ruled: tuple[str, float | None] = (newest.author, newest.time) if newest is not None else ("", None)
+        self.engine = Engine(snapshot, timing, random.SystemRandom(), self.started, str(state_dir))
         self.writer = Writer(database, self.loop)
         self.writer.on_commit = self._spread_news
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
@@ -69,6 +73,7 @@ class Service:
         self.retrying = asyncio.Lock()  # one at a time: each reads rows and then acts on them
         self.results = Results()
         self.commit_wait = 0.0  # seconds that answers waited for the disk
+        self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
         self.writer.start()
         self._perform(self.engine.started(self.started))
 
@@ -126,7 +131,8 @@ class Service:
     def _perform(self, outcome: Outcome, then: Callable[[], None] | None = None) -> None:
         """Changes to the writer first; answers that need not be durable go at once, the others after the commit."""
         durable = [answer for answer in outcome.answers if answer.durable]
-
+        if outcome.notices:
+            self.on_notices(outcome.notices)
         finals, since = outcome.finals, self.loop.time()
 
         def after() -> None:

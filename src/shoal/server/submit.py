@@ -19,6 +19,7 @@ from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.spec import Spec, Submission
+from shoal.server.expressions import check_expressions, check_fits, tag_warnings
 from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import parse_spec
@@ -34,7 +35,9 @@ async def submit(
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
+    strict = _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
+    warnings = look_at(service, owner, submission, strict)
     check_space(service)
     claimed = blobs_of(submission)
     if claimed:
@@ -50,7 +53,7 @@ async def submit(
         found = service.reader.find_key(owner, submission.key)
         if found is not None:
             total = (service.reader.run(found["run"]) or {"total": 0})["total"]
-            return {**again(found["run"], total, found["digest"], digest), "reruns": []}
+            return {**again(found["run"], total, found["digest"], digest), "reruns": [], "warnings": warnings}
     if not submission.key or (owner, submission.key) not in service.engine.state.keys:
         try:
             _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
@@ -65,7 +68,15 @@ async def submit(
         Submit(submission, owner, digest, signature, reused, env_file),
         lambda result: service.tell(Accept(parse_run(result["run"]))),
     )
-    return {**answer, "reruns": reruns}
+    return {**answer, "reruns": reruns, "warnings": warnings}
+
+
+def look_at(service: Service, owner: str, submission: Submission, strict: bool = False) -> list[str]:
+    """Refuse what no pilot could be asked for; returns what looks wrong and is accepted."""
+    check_expressions(submission.specs)
+    state = service.engine.state
+    warnings = tag_warnings(state, owner, submission.specs)
+    return warnings + check_fits(state, owner, submission.specs) if strict else warnings
 
 
 def check_space(service: Service) -> None:
@@ -82,6 +93,12 @@ def blobs_of(submission: Submission) -> list[str]:
             if text.startswith("sha256:"):
                 found[text] = None
     return list(found)
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput("expected true or false", code="wrong_type", field=field)
+    return value
 
 
 def _env_file(value: Any, said: Mapping[str, Any]) -> str:

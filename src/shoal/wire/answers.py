@@ -44,6 +44,7 @@ class Submitted:
     reused: int
     again: bool
     reruns: list[Row]
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,54 @@ class HostsPage:
 
 
 @dataclass(frozen=True)
+class AcctAnswer:
+    """Sums of the accounts. A line has the words of `by` and useful, failed, lost and duplicated core seconds, tasks,
+    seconds queued and of staging. A place has those words and the core seconds that its pilots offered and that were
+    used by anybody; there are none where lines are of owners or runs."""
+
+    by: list[str]
+    since: float
+    until: float
+    lines: list[Row]
+    places: Optional[list[Row]]
+
+
+@dataclass(frozen=True)
 class Drained:
     """How many pilots were asked to end."""
 
     pilots: int
+
+
+@dataclass(frozen=True)
+class PolicyAnswer:
+    """The policy: its version, who changed it last and when, the document, how many lines of it concern only others,
+    and each limit with what of it is used."""
+
+    version: int
+    author: str
+    changed: Optional[float]
+    policy: Row
+    hidden: int
+    quotas: list[Row]
+
+
+@dataclass(frozen=True)
+class PolicyChanged:
+    """What changed (or would), a line each, and what that means for what runs already."""
+
+    version: int
+    changes: list[str]
+    notes: list[str]
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class SharesPage:
+    """Shares of people and groups: what part of the cores is due, what part is used, and usage as it weighs now."""
+
+    shares: list[Row]
+    groups: list[Row]
 
 
 @dataclass(frozen=True)

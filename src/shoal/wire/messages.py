@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-PROTOCOL = 3
+PROTOCOL = 4
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
 SINCE: dict[str, dict[str, int]] = {
-    "Registered": {"blob_dir": 3},
-    "Order": {"count": 3},
-    "Verdict": {"count": 3},
-    "Lease": {"count": 3, "params": 3, "seed": 3, "function": 3, "calls": 3, "initializer": 3, "python": 3},
+    "Lease": {"setup": 4, "container": 4, "checkpoint": 4, "restored": 4, "part": 4},
 }
 ORDERS: dict[str, int] = {
     "cancel": 1,
@@ -20,6 +17,7 @@ ORDERS: dict[str, int] = {
     "tail": 2,
     "renew": 2,
     "take_back": 3,
+    "move": 4,
 }  # kind -> protocol
 TagValue = Union[str, int, float, bool]
 ParamValue = Union[str, int, float, bool]
@@ -97,7 +95,7 @@ class Report:
     """How an attempt ended. Kept by the pilot until a reply acknowledges it."""
 
     attempt: str
-    outcome: str  # succeeded, failed, cancelled, returned
+    outcome: str  # succeeded, failed, cancelled, returned, checkpointed
     cause: str = ""
     message: str = ""  # one plain sentence
     exit_code: Optional[int] = None
@@ -112,6 +110,17 @@ class Report:
     result: str = ""  # of a function: what it returned or raised, as a payload text (see `payload`)
     out: int = 0  # bytes that a function wrote to stdout
     err: int = 0
+    files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
+    staging: float = 0.0  # seconds spent on moving files in and out
+    evidence: str = ""  # "oom_kill": the kernel ended it for want of memory
+
+
+@dataclass(frozen=True)
+class Published:
+    """Tags that a running task wrote to its pipe [G4]; an empty text takes one away."""
+
+    attempt: str
+    tags: dict[str, TagValue]
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,7 @@ class Exchange:
     leaving: str = ""  # not empty: the pilot takes no more tasks, and why
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
     batches: list[Batch] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -185,6 +195,11 @@ class Lease:
     calls: list[str] = field(default_factory=list)  # a payload text for each element: (args, kwargs)
     initializer: str = ""  # a payload text: (callable, args), called once in each runner
     python: str = ""  # the interpreter of functions
+    setup: list[str] = field(default_factory=list)  # lines of shell before the command, in the same shell
+    container: str = ""  # the image that it runs in
+    checkpoint: list[str] = field(default_factory=list)  # files by which it can go on later
+    restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
+    part: int = 0  # how many parts came before
 
 
 @dataclass(frozen=True)
@@ -193,7 +208,8 @@ class Order:
 
     `cancel` an attempt; `drain`: finish, take nothing new, end; `signal` an attempt; `tail`: send what an attempt
     writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`; `take_back`: give
-    back those of `count` attempts from this one on that have not started.
+    back those of `count` attempts from this one on that have not started; `move`: have an attempt that can write a
+    checkpoint end, so that it goes on elsewhere.
     """
 
     kind: str

@@ -1,5 +1,4 @@
-"""Answers for pilots that speak the protocol before this one [contract 8]: what they do not know is left out, and
-leases of many are taken apart."""
+"""Answers for pilots that speak the protocol before this one [contract 8]: what they do not know is left out."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Union
 
-from shoal.wire.chunk import single
 from shoal.wire.messages import ORDERS, PROTOCOL, SINCE, Reply
 
 
@@ -20,9 +18,7 @@ def for_protocol(kind: str, message: Union[Mapping[str, Any], Reply], protocol: 
         said["orders"] = [
             _without("Order", order, protocol) for order in said["orders"] if ORDERS[order["kind"]] <= protocol
         ]
-        singles = [single(lease, at) for lease in message.leases for at in range(lease.count)]
-        said["leases"] = [_without("Lease", asdict(lease), protocol) for lease in singles]
-        said["verdicts"] = [_without("Verdict", verdict, protocol) for verdict in said["verdicts"]]
+        said["leases"] = [_without("Lease", lease, protocol) for lease in said["leases"]]
     return _without(kind, said, protocol)
 
 

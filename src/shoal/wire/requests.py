@@ -110,6 +110,22 @@ class NewGroup:
 
 
 @dataclass(frozen=True)
+class PolicyBody:
+    """A whole policy in place of the version it is based on; `dry_run`: only say what it would change."""
+
+    version: int
+    policy: dict[str, Any]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class SharesBody:
+    """Shares by owner or "@group"; who is not named keeps theirs."""
+
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True)
 class TaskTable:
     """One task or array of a submission; the fields are those of `wire/task.py`, which checks them."""
 
@@ -137,6 +153,14 @@ class TaskTable:
     calls: Optional[list[str]] = None
     initializer: Optional[str] = None
     python: Optional[str] = None
+    require: str = ""
+    rank: str = ""
+    deadline: Optional[Quantity] = None
+    order: str = ""
+    setup: Union[str, list[str], None] = None
+    container: Optional[str] = None
+    licences: Union[dict[str, int], list[str], None] = None
+    checkpoint: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -154,6 +178,7 @@ class SubmissionBody:
     environment: Optional[dict[str, str]] = None
     environment_file: Optional[str] = None
     resume: Optional[dict[str, Any]] = None
+    strict: bool = False  # refuse a task that no pilot which is connected could ever run
 
 
 @dataclass(frozen=True)

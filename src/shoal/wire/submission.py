@@ -9,7 +9,8 @@ from typing import Any
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
 from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
 from shoal.model.spec import Spec, Submission
-from shoal.wire.task import did_you_mean, labels, parse_spec, short_text, whole
+from shoal.wire.checks import did_you_mean, short_text, whole
+from shoal.wire.task import labels, parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed
 _SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "open"}

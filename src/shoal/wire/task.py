@@ -5,7 +5,6 @@ Client and server both call this, so a wrong task is refused with the same words
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
@@ -22,7 +21,6 @@ from shoal.model.limits import (
     MAX_FILES,
     MAX_INLINE,
     MAX_LABELS,
-    MAX_NAME,
     MAX_PARENTS,
     MAX_PRIORITY,
     MAX_RETRIES,
@@ -31,54 +29,15 @@ from shoal.model.quantities import parse_duration, parse_size
 from shoal.model.spec import Needs, Spec
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, holes, parse_array, parse_values
+from shoal.wire.checks import carried, did_you_mean, paths, short_text, texts_of, whole
+from shoal.wire.placing import PLACING, check_placing
 
-# Fields of the contract whose capability is not built yet: refused in words, never silently ignored.
-LATER = ("setup", "require", "rank", "deadline", "container", "licences", "checkpoint")
-MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
 # What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
 FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")
 MAX_TEXT = 4 * ((MAX_INLINE + 2) // 3)  # of a payload inside a message
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """`did you mean cores`, or the list of what is known."""
-    close = difflib.get_close_matches(word[:MAX_NAME], known, 1, 0.6)  # its time grows with the word
-    if close:
-        return f"did you mean {echo(close[0])}"
-    shown: list[str] = []
-    for name in sorted(known):
-        if len(", ".join([*shown, echo(name)])) > MAX_SHOWN:
-            return f"known: {', '.join(shown)} and {len(known) - len(shown)} more"
-        shown.append(echo(name))
-    return f"known: {', '.join(shown)}"
-
-
-def short_text(value: Any, field: str, limit: int = MAX_NAME) -> str:
-    """Text of a bounded length."""
-    if not isinstance(value, str):
-        raise BadInput(f"expected text, found {echo(value)!r}", code="wrong_type", field=field, hint="put it in quotes")
-    if len(value.encode("utf-8", "replace")) > limit:
-        raise BadInput(f"longer than {limit} bytes", code="too_long", field=field, hint="shorten it, or use a file")
-    return _carried(value, field)
-
-
-def _carried(text: str, field: str) -> str:
-    """Text that a process and a message can carry."""
-    if "\0" in text:
-        raise BadInput("holds a NUL character", code="nul_in_argument", field=field, hint="no program can be given one")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"is not UTF-8 at character {error.start}",
-            code="bad_utf8",
-            field=field,
-            hint="rename the file, or pass a pattern",
-        ) from None
-    return text
 
 
 def _argv(value: Any) -> tuple[str, ...]:
@@ -96,7 +55,7 @@ def _argv(value: Any) -> tuple[str, ...]:
             "the command is too long", code="argv_too_long", field="command",
             hint=f"at most {MAX_ARGV_ITEMS} words and {MAX_ARGV_BYTES} bytes; pass large data in a file",
         )  # fmt: skip
-    return tuple(_carried(word, f"command[{at}]") for at, word in enumerate(value))
+    return tuple(carried(word, f"command[{at}]") for at, word in enumerate(value))
 
 
 def _shell(value: Any) -> str:
@@ -122,22 +81,6 @@ def _bad_env(name: str) -> BadInput:
     return BadInput(f"{echo(name)!r} cannot be set", code="bad_env_name", field="env", hint=hint)
 
 
-def whole(low: int, high: int) -> Callable[[Any, str], int]:
-    """A check for whole numbers of a range."""
-
-    def check(value: Any, field: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise BadInput(
-                f"{echo(value)!r} is out of range",
-                code="range",
-                field=field,
-                hint=f"a whole number from {low} to {high}",
-            )
-        return value
-
-    return check
-
-
 def _priority(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) <= MAX_PRIORITY:
         raise BadInput(
@@ -156,29 +99,6 @@ def _rerun(value: Any) -> Rerun:
             hint="safe, exclusive or never",
         )
     return Rerun(value)
-
-
-def _texts(value: Any, field: str, most: int) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > most:
-        raise BadInput(f"expected a list of at most {most} texts", code="wrong_type", field=field)
-    found = tuple(short_text(item, field, 4096) for item in value)
-    if any(not item for item in found):
-        raise BadInput("an empty name", code="wrong_type", field=field)
-    return found
-
-
-def _outputs(value: Any) -> tuple[str, ...]:
-    names = _texts(value, "outputs", MAX_FILES)
-    for name in names:
-        parts = name.split("/")
-        if name[0] in "/-" or ".." in parts or "." in parts or "" in parts:
-            raise BadInput(
-                f"{echo(name)!r} is not an output path", code="bad_path", field="outputs",
-                hint="relative, without .., not ending in /",
-            )  # fmt: skip
-    if len(set(names)) < len(names):
-        raise BadInput("one output is named twice", code="duplicate_output", field="outputs")
-    return names
 
 
 def labels(value: Any) -> dict[str, str]:
@@ -252,8 +172,8 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "cwd": lambda v: short_text(v, "cwd", 4096),
     "env": _env,
     "stdin": lambda v: short_text(v, "stdin", 4096),
-    "inputs": lambda v: _texts(v, "inputs", MAX_FILES),
-    "outputs": _outputs,
+    "inputs": lambda v: texts_of(v, "inputs", MAX_FILES),
+    "outputs": lambda v: paths(v, "outputs", MAX_FILES),
     "cores": lambda v: _CORES(v, "cores"),
     "memory": lambda v: parse_size(v, "memory"),
     "disk": lambda v: parse_size(v, "disk"),
@@ -265,11 +185,12 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "labels": labels,
     "params": _params,
     "array": parse_array,
-    "after": lambda v: _texts(v, "after", MAX_PARENTS),
+    "after": lambda v: texts_of(v, "after", MAX_PARENTS),
     "function": lambda v: payload_text(v, "function"),
     "calls": _calls,
     "initializer": lambda v: payload_text(v, "initializer"),
     "python": lambda v: short_text(v, "python", 4096),
+    **PLACING,
 }
 
 
@@ -279,8 +200,6 @@ def parse_spec(data: Any) -> Spec:
         raise BadInput("expected a table of task fields", code="want_object")
     got: dict[str, Any] = {}
     for field, value in data.items():
-        if field in LATER:
-            raise BadInput("not supported by this version of Shoal yet", code="unsupported_field", field=field)
         if field not in FIELDS:
             raise BadInput(
                 f"unknown field {echo(field)!r}",
@@ -301,15 +220,17 @@ def parse_spec(data: Any) -> Spec:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
     if "params" in got and "array" in got:
         raise BadInput("params and array together", code="bad_array", field="array", hint="give one of them")
-    needs = Needs(**{k: got.pop(k) for k in ("cores", "memory", "disk", "gpus") if k in got})
+    needs = Needs(**{k: got.pop(k) for k in ("cores", "memory", "disk", "gpus", "licences") if k in got})
+    due_in, due_at = got.pop("deadline", (None, None))
     sweep: Optional[Sweep] = got.pop("params", None)
     throttle: Optional[int] = None
     if "array" in got:
         sweep, throttle = got.pop("array")
     if got.get("rerun", Rerun.SAFE) is Rerun.NEVER and got.get("retries"):
         raise BadInput("a task that is never re-run has no retries", code="range", field="retries", hint="leave it out")
-    spec = Spec(needs=needs, sweep=sweep, throttle=throttle, **got)
+    spec = Spec(needs=needs, sweep=sweep, throttle=throttle, due_in=due_in, due_at=due_at, **got)
     _check_holes(spec)
+    check_placing(spec)
     return spec
 
 
@@ -317,7 +238,7 @@ def _check_function(got: Mapping[str, Any]) -> None:
     """A function is called, not swept, and moves no files."""
     if "calls" not in got:
         raise BadInput("the calls are missing", code="required", field="calls", hint="one for each task")
-    for field in ("params", "array", "stdin", "inputs", "outputs"):
+    for field in ("params", "array", "stdin", "inputs", "outputs", "setup", "container", "checkpoint"):
         if field in got:
             raise BadInput(
                 "a function has no such field", code="unknown_field", field=field, hint="give it in its arguments"

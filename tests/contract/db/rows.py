@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanDrop, SpanRow, TaskRow
+from shoal.db.accounts import WINDOW
+from shoal.engine.changes import (
+    AcctAdd,
+    ArrayRow,
+    Change,
+    PilotRow,
+    PlaceRow,
+    PolicyRow,
+    RunRow,
+    SpanDrop,
+    SpanRow,
+    TaskRow,
+    UsageRow,
+)  # fmt: skip
 from shoal.engine.snapshot import Snapshot
 from shoal.model.event import Event
 from shoal.model.states import FINAL
@@ -64,6 +77,11 @@ def pilot_row(pilot: str = "p1a2", state: str = "idle", **more: Any) -> PilotRow
     return row._replace(**more)
 
 
+def acct_add(hour: int = 2, owner: str = "ann", **more: Any) -> AcctAdd:
+    """Something for the accounts."""
+    return AcctAdd(hour, owner, "local", "host", "p1a2", 1)._replace(**more)
+
+
 def event(seq: int, kind: str = "task_finished", **more: Any) -> Event:
     """A line of the journal."""
     return Event(**{"seq": seq, "time": float(seq), "kind": kind, **more})
@@ -79,6 +97,10 @@ class Model:
     pilots: dict[str, PilotRow] = field(default_factory=dict)
     closed: dict[tuple[int, int], str] = field(default_factory=dict)  # run, element of spans -> state
     events: list[Event] = field(default_factory=list)
+    added: list[AcctAdd] = field(default_factory=list)
+    usage: dict[str, UsageRow] = field(default_factory=dict)
+    places: dict[tuple[str, str], PlaceRow] = field(default_factory=dict)
+    policies: list[PolicyRow] = field(default_factory=list)
 
     def apply(self, change: Change) -> None:
         """Take one change in."""
@@ -97,6 +119,14 @@ class Model:
                 self.closed.pop((change.run, element), None)
         elif isinstance(change, Event):
             self.events.append(change)
+        elif isinstance(change, AcctAdd):
+            self.added.append(change)
+        elif isinstance(change, UsageRow):
+            self.usage[change.owner] = change
+        elif isinstance(change, PlaceRow):
+            self.places[change.kind, change.name] = change
+        elif isinstance(change, PolicyRow):
+            self.policies.append(change)
         else:
             raise AssertionError(f"no rule for {type(change).__name__}: see test_people.py")
 
@@ -120,4 +150,18 @@ class Model:
             tasks=[row for key, row in sorted(self.tasks.items()) if row.run in still and row.state not in FINALS],
             pilots=sorted((p for p in self.pilots.values() if p.state != "gone"), key=lambda p: (p.joined, p.pilot)),
             settled=[(t.run, t.element, t.winner) for t in finals][-10_000:],
+            policy=self.policies[-1] if self.policies else None,
+            usage=[row for _, row in sorted(self.usage.items())],
+            places=[row for _, row in sorted(self.places.items()) if row.data],
+            spent=self.spent(),
         )
+
+    def spent(self) -> list[tuple[str, str, int, float]]:
+        """Core seconds by owner, site and hour; what is older than a quota looks back is under the first hour."""
+        times = {add: add.useful + add.failed + add.lost + add.duplicated for add in self.added}
+        oldest = max(0, max((add.hour for add in self.added if times[add]), default=0) - WINDOW)
+        found: dict[tuple[str, str, int], float] = {}
+        for add in self.added:
+            key = (add.owner, add.site, max(add.hour, oldest))
+            found[key] = found.get(key, 0.0) + times[add]
+        return [(*key, seconds) for key, seconds in sorted(found.items()) if seconds]

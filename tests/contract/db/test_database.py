@@ -13,14 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.db.accounts import SUMS, Asked
 from shoal.db.reader import Gone, Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import ArrayRow, Change, ChunkDrop, ChunkRow, SpanDrop, SpanRow, Successes
+from shoal.engine.changes import (
+    ArrayRow,
+    Change,
+    ChunkDrop,
+    ChunkRow,
+    PlaceRow,
+    PolicyRow,
+    SpanDrop,
+    SpanRow,
+    Successes,
+    UsageRow,
+)  # fmt: skip
 from shoal.model.errors import BadInput
 from shoal.wire.messages import Batch
 from tests.contract.db.rows import (
     FINALS,
     Model,
+    acct_add,
     array_row,
     event,
     pilot_row,
@@ -82,8 +95,8 @@ def test_every_row_comes_back_as_it_went_in_after_reopening(backend: Backend) ->
     rows: list[Change] = [
         run_row(1, max_fail=3, key="k", signature="s"),
         array_row(1),
-        task_row(1, 3, "running"),
-        pilot_row(),
+        task_row(1, 3, "running", special='{"avoid": ["h1"]}'),
+        pilot_row(ends=99.5),
     ]
     said = event(1, "tasks_leased", pilot="p1a2", site="local", data={"attempts": ["r1.3#1@1"], "π": [1.5, None, True]})
     with backend.open(place) as database:
@@ -98,13 +111,18 @@ def test_every_row_comes_back_as_it_went_in_after_reopening(backend: Backend) ->
 
 
 def test_readers_get_plain_dicts_with_json_decoded(database: Database, reader: Reader) -> None:
-    run, array, task, pilot = run_row(1, finished=200.5), array_row(1), task_row(1, 3), pilot_row()
+    run, array, task, pilot = (
+        run_row(1, finished=200.5),
+        array_row(1),
+        task_row(1, 3, special='{"memory": 7}'),
+        pilot_row(),
+    )
     database.apply([run, array, task, pilot])
     shown = without(run, "counts", "labels") | {"counts": {"failed": 1}, "labels": {"a": "b"}}
     assert reader.runs() == [shown]
     arrays = [{"first": 1, "count": 10, "name": "step", "task": {"command": ["true"]}}]
     assert reader.run(1) == shown | {"arrays": arrays}
-    shown = without(task, "live", "new_files", "result") | {"live": [], "new_files": ["x"]}
+    shown = without(task, "live", "new_files", "result") | {"live": [], "new_files": ["x"], "special": {"memory": 7}}
     assert reader.task(1, 3) == shown
     assert reader.tasks(1) == [shown]
     shown = without(pilot, "former", "tags") | {"former": ["p0"], "tags": {"os": "linux"}}
@@ -133,23 +151,30 @@ def test_the_last_row_of_a_key_stands_for_all_before_it(database: Database, read
         task_row(1, 9)._replace(host=None),  # type: ignore[arg-type]  # the defect under test
         span_row(1, 5, 9),
         run_row(2, key="k"),
+        PolicyRow(1, 2.0, "bob", "{}"),
+        acct_add(useful=float("nan")),
     ],
-    ids=["event twice", "array twice", "missing value", "spans overlap", "key twice"],
+    ids=["event twice", "array twice", "missing value", "spans overlap", "key twice", "policy twice", "no number"],
 )
 def test_nothing_of_a_batch_is_there_if_any_of_it_fails(database: Database, reader: Reader, bad: Change) -> None:
     database.apply([run_row(1, key="k"), array_row(1, 1), event(1), span_row(1, 1, 6)])
+    database.apply([acct_add(useful=1.0), PlaceRow("host", "h", "[1]"), PolicyRow(1, 1.0, "ann", "{}")])
     before = (database.snapshot(), reader.runs(), reader.tasks(1), reader.server_facts())
     good: list[Change] = [run_row(3), task_row(1, 1), SpanDrop(1, 1, 3), event(2), pilot_row(), array_row(3)]
+    good += [acct_add(useful=2.0), acct_add(lost=2.0), PlaceRow("host", "h", ""), UsageRow("ann", "[1]")]
     with pytest.raises(Exception, match=r"UNIQUE|NOT NULL|overlap"):
         database.apply([*good, bad])
     assert (database.snapshot(), reader.runs(), reader.tasks(1), reader.server_facts()) == before
     database.apply(good)
     assert reader.last_seq() == 2
+    assert database.snapshot().spent == [("ann", "local", 2, 5.0)]
 
 
 def test_text_without_a_utf8_form_stops_nobody(database: Database, reader: Reader) -> None:
     database.apply([task_row(1, 1, last_line="a\ud800b"), task_row(1, 2), event(1, data={"x": "\udcff", "n": 1 << 70})])
     assert [row["last_line"] for row in reader.tasks(1)] == ["a?b", "last"]
+    database.apply([acct_add(host=f"h{bad}", tasks=1) for bad in ("\ud800", "\udcff")])
+    assert [(row["host"], row["tasks"]) for row in reader.acct(Asked("host"), 1e6)["lines"]] == [("h?", 2)]
     assert reader.events(after=0)[0]["data"] == {"x": "?", "n": 1 << 70}
 
 
@@ -237,6 +262,7 @@ def test_snapshot_is_what_the_changes_say(backend: Backend, data: st.DataObject)
             database.apply([draw_change(data, model) for _ in range(size)])
         snapshot = database.snapshot()
         assert replace(snapshot, done=[]) == model.snapshot()
+        check_lines(database, model)
         check_done(snapshot.done, model, {row.run for row in snapshot.runs})
         for run in model.runs:
             loaded = database.load_run(run)
@@ -249,7 +275,22 @@ def test_snapshot_is_what_the_changes_say(backend: Backend, data: st.DataObject)
 
 
 def draw_change(data: st.DataObject, model: Model) -> Change:
-    kind = data.draw(st.sampled_from(["task", "task", "task", "run", "span", "pilot", "array", "event"]))
+    kinds = [
+        "task",
+        "task",
+        "task",
+        "run",
+        "span",
+        "pilot",
+        "array",
+        "event",
+        "acct",
+        "acct",
+        "usage",
+        "place",
+        "policy",
+    ]
+    kind = data.draw(st.sampled_from(kinds))
     run = data.draw(st.integers(1, 3))
     change: Change | None = None
     if kind == "task":
@@ -266,11 +307,39 @@ def draw_change(data: st.DataObject, model: Model) -> Change:
     elif kind == "array":
         first = data.draw(st.integers(1, 20))
         change = None if (run, first) in model.arrays else ArrayRow(run, first, 1, "a", "{}")
+    elif kind in ("acct", "usage", "place", "policy"):
+        change = draw_account(data, model, kind)
     if change is None:
         change = event(len(model.events) + 1, run=run)
     if not isinstance(change, (SpanRow, SpanDrop)):
         model.apply(change)
     return change
+
+
+def check_lines(database: Database, model: Model) -> None:
+    """The lines of the accounts, each by its whole key, are the sums of what was added to them."""
+    with Reader.on(database) as reader:
+        lines = reader.acct(Asked("owner,site,host,pilot,run,day"), 1e9)["lines"]
+    wanted: dict[tuple[str, int, int], list[float]] = {}
+    for add in model.added:
+        sums = wanted.setdefault((add.owner, add.run, add.hour // 24), [0.0] * len(SUMS))
+        sums[:] = [had + getattr(add, name) for had, name in zip(sums, SUMS, strict=True)]
+    days = {(3 // 24): "1970-01-01", (700 // 24): "1970-01-30", (1500 // 24): "1970-03-04"}
+    told = {(line["owner"], line["run"], line["day"]): [line[name] for name in SUMS] for line in lines}
+    assert told == {(owner, run, days[day]): sums for (owner, run, day), sums in wanted.items()}
+    assert len(told) == len(lines)
+
+
+def draw_account(data: st.DataObject, model: Model, kind: str) -> Change:
+    owner, number = data.draw(st.sampled_from(["ann", "bob"])), data.draw(st.integers(0, 3))
+    if kind == "acct":
+        hour, what = data.draw(st.sampled_from([3, 700, 1500, 1501])), data.draw(st.sampled_from(SUMS))
+        return acct_add(hour, owner, run=number, **{what: number})
+    if kind == "usage":
+        return UsageRow(owner, f"[{number}]")
+    if kind == "place":
+        return PlaceRow(data.draw(st.sampled_from(["host", "site"])), owner, f"[{number}]" if number else "")
+    return PolicyRow(len(model.policies) + 1, 5.0, owner, "{}")
 
 
 def check_done(done: list[tuple[int, int, int, str]], model: Model, runs: set[int]) -> None:
@@ -508,7 +577,7 @@ def test_facts_of_the_whole(database: Database, reader: Reader) -> None:
     facts = reader.server_facts()
     assert facts["bytes"] > 0
     assert {name: facts[name] for name in ("incarnation", "started", "schema", "runs", "open_runs", "tasks", "events")} == {
-        "incarnation": 1, "started": 77.5, "schema": 3, "runs": 2, "open_runs": 1, "tasks": 1_000_005, "events": 2,
+        "incarnation": 1, "started": 77.5, "schema": 4, "runs": 2, "open_runs": 1, "tasks": 1_000_005, "events": 2,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from shoal.db import migrate as migration
+from shoal.db.accounts import Asked
 from shoal.db.migrate import Migration, migrations, newest
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
@@ -245,11 +246,11 @@ def test_a_reader_works_after_a_clean_close(path: str) -> None:
 CHILD = """
 import sys
 from shoal.db.sqlite import Database
-from tests.contract.db.rows import event, task_row
+from tests.contract.db.rows import acct_add, event, task_row
 database, n = Database.open(sys.argv[1]), int(sys.argv[2])
 while True:
     rows = [task_row(1, 3 * n + k, host="h" * 300) for k in (1, 2, 3)]
-    database.apply([*rows, event(2 * n + 1), event(2 * n + 2)])
+    database.apply([*rows, event(2 * n + 1), event(2 * n + 2), acct_add(tasks=3, useful=1.5)])
     n += 1
     sys.stdout.write(f"{n}\\n")
     sys.stdout.flush()
@@ -281,5 +282,8 @@ def test_acknowledged_batches_survive_kill_9_whole(path: str) -> None:
             assert elements == list(range(1, 3 * batches + 1))
             assert database.snapshot().next_seq == 2 * batches + 1
             assert len(reader.events(after=2 * batches - 2)) == 2
+            (line,) = reader.acct(Asked(), 1e6)["lines"]
+            assert (line["tasks"], line["useful"]) == (3 * batches, 1.5 * batches), "each batch is added once"
+            assert database.snapshot().spent == [("ann", "local", 2, 1.5 * batches)]
             assert database.check() == []
         acknowledged = batches

@@ -169,11 +169,12 @@ def test_one_line_lets_another_host_work(typed: Typed, server: FakeServer, token
     token["token"] = ENROLMENT
     status, out, err = typed(
         "join", "--site", "box", "--group", "phys", "--max-pilots", "5", "--expires", "1d", "--cores", "4",
-        "--idle-end", "600", "--note", "n",
+        "--idle-end", "600", "--note", "n", "--tag", "disk=ssd", "--tag", "note=a b",
     )  # fmt: skip
     assert status == 0
     string = Join(("box:8443", "10.0.0.5:8443"), FINGERPRINT, ENROLMENT)
-    assert out == bootstrap_line(string, "cd" * 32, ("--cores", "4", "--idle-end", "600", "--site", "box")) + "\n"
+    options = ("--cores", "4", "--idle-end", "600", "--site", "box", "--tag", "disk=ssd", "--tag", "note=a b")
+    assert out == bootstrap_line(string, "cd" * 32, options) + "\n"
     assert out.count("\n") == 1
     assert "Python 3.9" in err
     assert "at most 5 pilots" in err

@@ -12,7 +12,18 @@ import pytest
 import shoal.db
 from shoal.db.named import QUERIES, SQL, parse
 from shoal.db.sqlite import Database
-from shoal.engine.changes import ArrayRow, HostRow, PilotRow, RunRow, SpanRow, TaskRow
+from shoal.engine.changes import (
+    AcctAdd,
+    ArrayRow,
+    HostRow,
+    PilotRow,
+    PlaceRow,
+    PolicyRow,
+    RunRow,
+    SpanRow,
+    TaskRow,
+    UsageRow,
+)  # fmt: skip
 from shoal.model.blobs import BlobRefRow, BlobRow
 from shoal.model.event import Event
 from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
@@ -33,6 +44,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "audit": AuditRow._fields,
     "blobs": BlobRow._fields,
     "blob_refs": BlobRefRow._fields,
+    "acct": AcctAdd._fields,
+    "usage": UsageRow._fields,
+    "places": PlaceRow._fields,
+    "policy": PolicyRow._fields,
 }
 WRITES = {
     "runs": "put_run",
@@ -48,13 +63,19 @@ WRITES = {
     "audit": "add_audit",
     "blobs": "put_blob",
     "blob_refs": "put_blob_ref",
+    "acct": "add_acct",
+    "usage": "put_usage",
+    "places": "put_place",
+    "policy": "add_policy",
 }
 # These read a table from end to end: at a start, for counts, or because the table is small.
 # Small tables, and lists in the order of their keys that are cut after a page.
 WHOLE_TABLE = {
     *("count_all", "living_pilots", "list_pilots", "gone_pilots", "list_hosts", "failed_runs"),
     *("live_tokens", "list_tokens", "drop_tokens", "drop_audit"),
-    *("all_blobs", "all_blob_refs", "all_chunks"),
+    *("all_blobs", "all_blob_refs", "all_chunks", "all_usage", "all_places", "pilots_between"),
+    *("newest_spent", "all_spent", "fold_spent", "drop_spent"),  # folded to some hundred lines an owner and site
+    *("sum_acct", "sum_used", "drop_acct"),  # they group; how they find lines has a test of its own
 }
 
 
@@ -126,10 +147,22 @@ def test_columns_are_the_fields_of_the_row_type(database: Database, table: str) 
     assert tuple(re.findall(r"\w+", written[1])) == ROWS[table]
 
 
-@pytest.mark.parametrize(("table", "keys"), [("runs", 1), ("tasks", 2), ("pilots", 1)])
+@pytest.mark.parametrize(("table", "keys"), [("runs", 1), ("tasks", 2), ("pilots", 1), ("usage", 1), ("places", 2)])
 def test_an_upsert_overwrites_every_column_but_the_key(table: str, keys: int) -> None:
     changed = re.findall(r"(\w+) = excluded\.(\w+)", SQL[WRITES[table]])
     assert tuple(before for before, _ in changed) == tuple(after for _, after in changed) == ROWS[table][keys:]
+
+
+def test_what_is_told_of_the_accounts_is_added_to_every_sum_of_its_line() -> None:
+    changed = re.findall(r"(\w+) = (\w+) \+ excluded\.(\w+)", SQL["add_acct"])
+    assert [*changed] == [(name, name, name) for name in AcctAdd._fields[AcctAdd._fields.index("useful") :]]
+
+
+@pytest.mark.parametrize("name", ["sum_acct", "sum_used"])
+def test_lines_of_the_accounts_are_found_by_owner_and_hour(database: Database, name: str) -> None:
+    steps = plan(database, SQL[name])
+    assert "SEARCH acct USING PRIMARY KEY (owner=? AND hour>? AND hour<?)" in steps
+    assert [step for step in steps if step.startswith("SCAN") and step != "SCAN people"] == []
 
 
 def test_states_in_queries_are_the_states_of_the_model() -> None:

@@ -186,13 +186,6 @@ def test_exclusive_tasks_and_those_with_a_history_are_leased_one_by_one() -> Non
     assert [lease.count for lease in raw(stand.pilot(3)).leases] == [1, 1, 1]
 
 
-def test_an_older_pilot_gets_no_functions() -> None:
-    stand = Stand()
-    submit_calls(stand, 3)
-    assert stand.pilot(3, protocol=2).talk(protocol=2).leases == []
-    assert stand.engine.check() == []
-
-
 # --- at the tail
 def prefetching(stand: Stand, count: int) -> FakePilot:
     """A pilot that holds much more than it can run, of calls that take 0.1 s."""

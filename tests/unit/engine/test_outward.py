@@ -10,7 +10,7 @@ from shoal.engine.commands import Enrol, Expel, Regroup, Signal, Talk, Watch
 from shoal.model.credentials import SESSION, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused
 from shoal.model.ids import TaskId
-from shoal.wire.messages import ORDERS, PROTOCOL, Former, Held, Register, Room
+from shoal.wire.messages import PROTOCOL, Former, Held, Register, Room
 from tests.unit.engine.stand import FakePilot, Stand, good
 
 
@@ -235,21 +235,13 @@ def test_a_signal_goes_to_running_attempts_and_to_nobody_else() -> None:
     assert stand.do(Signal((TaskId(run, 3),), 10)).result == {"signalled": 0, "not_running": 1}
 
 
-def test_an_old_pilot_gets_no_order_it_does_not_know() -> None:
-    assert ORDERS["take_back"] == PROTOCOL
-    for protocol, asked in ((PROTOCOL - 1, []), (PROTOCOL, ["take_back"])):
+def test_an_old_pilot_gets_no_task_whose_surroundings_it_does_not_know() -> None:
+    for fields in ({"setup": ["true"]}, {"container": "debian:12"}, {"checkpoint": ["state"]}):
         stand = Stand()
-        stand.submit({"array": "1-50"})
-        pilot = stand.pilot(1, protocol=protocol)
-        (lease,) = pilot.pull(protocol=protocol)
-        pilot.talk(good(lease.attempt, duration=0.01), protocol=protocol)
-        stand.cancel(*[TaskId(1, e) for e in range(1, 51) if f"r1.{e}#1@1" not in pilot.held])
-        other = stand.pilot(1)
-        other.talk()
-        stand.pass_time(0.2)
-        orders = [o.kind for a in stand.answers for o in a.reply.orders if a.pilot == pilot.name]
-        orders += [o.kind for o in stand.engine.state.pilots[pilot.name].orders]
-        assert [kind for kind in orders if kind == "take_back"][:1] == asked
+        stand.submit(fields)
+        old = stand.pilot(1, protocol=PROTOCOL - 1)
+        assert old.pull(protocol=PROTOCOL - 1) == []
+        assert len(stand.pilot(1, tags={"containers": "podman"}).pull()) == 1
 
 
 def test_who_reads_along_has_the_stream_sent_now_and_then() -> None:

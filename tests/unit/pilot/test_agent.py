@@ -12,8 +12,10 @@ from shoal.pilot.agent import Agent
 from shoal.pilot.joining import BACKOFF_MOST
 from shoal.pilot.moves import (
     Action,
+    Announced,
     Answered,
     Begin,
+    Called,
     Complain,
     Contact,
     Disowned,
@@ -38,8 +40,21 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
-from shoal.pilot.urges import LAZY
-from shoal.wire.messages import Exchange, Former, Lease, Order, Registered, Reply, Report, Room, Tail, Verdict
+from shoal.pilot.urges import LAZY, TELL_AGAIN
+from shoal.wire.messages import (
+    Batch,
+    Exchange,
+    Former,
+    Lease,
+    Order,
+    Published,
+    Registered,
+    Reply,
+    Report,
+    Room,
+    Tail,
+    Verdict,
+)
 
 DIGEST = "a" * 64
 REGISTERED = Registered("p1", "secret", 1, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
@@ -335,11 +350,106 @@ def test_changed_tags_travel_once() -> None:
     driver = Driver()
     driver.see(Noticed({"load": 0.5}))
     driver.see(Noticed({"load": 0.7, "free": 3}))
-    (exchange,) = sent(driver.tick())
+    (exchange,) = sent(driver.answer())
     assert exchange.tags == {"load": 0.7, "free": 3}
     driver.answer()
     driver.answer()
     assert all(later.tags == {} for later in driver.open.values())
+
+
+def test_changed_tags_cause_no_exchange_of_their_own() -> None:
+    driver = Driver()
+    before = driver.agent.deadline()
+    assert sent(driver.see(Noticed({"load": 0.5}))) == []
+    assert driver.agent.deadline() == before
+
+
+def test_published_tags_are_told_within_a_moment() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.tick()
+    driver.settle()
+    assert sent(driver.see(Announced("r1.1#1@1", {"x": 1}))) == []
+    due = driver.agent.deadline()
+    assert due is not None and due - driver.now <= 0.05
+    (exchange,) = sent(driver.tick())
+    assert exchange.published == [Published("r1.1#1@1", {"x": 1})]
+
+
+def test_published_tags_come_no_later_than_the_report_of_their_task() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Announced("r1.1#1@1", {"x": 1}))
+    (exchange,) = [e for e in sent(driver.see(Ended(done(1)))) if e.batches or e.reports]
+    assert exchange.published == [Published("r1.1#1@1", {"x": 1})]
+    assert sent(driver.see(Announced("r1.1#1@1", {"x": 2}))) == [], "it is over, nobody can have said that"
+    assert not driver.agent.outbox.has_announced
+
+
+def test_what_a_task_published_survives_lost_outdated_and_disowned_exchanges() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.tick()
+    driver.settle()
+    driver.see(Announced("r1.1#1@1", {"x": 1}))
+    (exchange,) = sent(driver.tick())
+    driver.see(NoAnswer(exchange.seq))
+    (again,) = [e for e in sent(driver.tick()) if e.published]
+    assert again == exchange
+    del driver.open[exchange.seq]
+    (second,) = sent(driver.see(Outdated(exchange.seq)))
+    assert second.published == exchange.published
+    driver.see(Disowned(second.seq))
+    driver.open.clear()
+    (third,) = sent(driver.see(Joined(REGISTERED)))
+    assert third.published == exchange.published
+    driver.answer(third.seq)
+    driver.now += 10.0
+    driver.see(Tick())
+    assert all(not later.published for later in driver.open.values()), "once heard it is not said again"
+
+
+def test_a_task_that_never_ends_publishing_is_heard_now_and_then() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    count = len(only(driver.did, Send))
+    end = driver.now + 10.0
+    number = 0
+    while driver.now < end:
+        number += 1
+        driver.see(Announced("r1.1#1@1", {"x": number}))
+        driver.now += 0.01
+        driver.see(Tick())
+        while len(driver.open) > 1:
+            driver.answer()
+    assert 10 <= len(only(driver.did, Send)) - count <= 2 * 10 / TELL_AGAIN + 5
+
+
+def test_what_a_call_publishes_is_said_in_the_name_of_the_call_that_its_piece_is_at() -> None:
+    driver = Driver(Room(1))
+    piece = Lease("r1.1#1@1", Room(1), "safe", function="f", calls=["a", "b", "c"], count=3)
+    (begin,) = only(driver.answer(leases=[piece]), Begin)
+    assert begin.lease.count == 3
+    driver.see(Called("r1.1#1@1", Batch("r1.1#1@1", 1, duration=[0.1])))
+    for seq in [seq for seq, exchange in driver.open.items() if exchange.batches]:
+        driver.answer(seq)
+    driver.see(Announced("r1.1#1@1", {"x": 1}))
+    driver.tick()
+    (said,) = [one for e in driver.open.values() for one in e.published]
+    assert said == Published("r1.2#1@1", {"x": 1})
+
+
+def test_a_rejected_exchange_is_said_again_without_what_was_published() -> None:
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.tick()
+    driver.settle()
+    driver.see(Announced("r1.1#1@1", {"x": 1}))
+    (exchange,) = sent(driver.tick())
+    assert exchange.published
+    del driver.open[exchange.seq]
+    for later in sent(driver.see(Rejected(exchange.seq))):
+        assert not later.published
 
 
 # --- outdated and disowned
@@ -359,7 +469,7 @@ def test_what_an_outdated_exchange_carried_is_said_again() -> None:
 def test_tags_of_an_outdated_exchange_do_not_overwrite_newer_ones() -> None:
     driver = Driver()
     driver.see(Noticed({"a": 1, "b": 1}))
-    (exchange,) = sent(driver.tick())
+    (exchange,) = sent(driver.answer())
     driver.see(Noticed({"b": 2}))
     del driver.open[exchange.seq]
     (again,) = sent(driver.see(Outdated(exchange.seq)))
@@ -408,7 +518,7 @@ def test_who_is_disowned_keeps_its_reports_and_tails() -> None:
 def test_who_is_disowned_keeps_the_tags_it_had_to_tell() -> None:
     driver = Driver()
     driver.see(Noticed({"gpu": "broken"}))
-    (exchange,) = sent(driver.tick())
+    (exchange,) = sent(driver.answer())
     driver.see(Disowned(exchange.seq))
     driver.open.clear()
     (again,) = sent(driver.see(Joined(REGISTERED)))

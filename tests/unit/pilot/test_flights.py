@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.pilot.flights import Flights
 from shoal.pilot.urges import ASK_LATE, COMPANY, LAZY, Urges
-from shoal.wire.messages import PROTOCOL, Exchange, Report, Room
+from shoal.wire.messages import PROTOCOL, Exchange, Lease, Report, Room
 
 
 def send(flights: Flights, *reports: Report) -> Exchange:
@@ -76,6 +76,6 @@ def test_a_call_that_has_just_begun_is_told_a_little_later() -> None:
 
 def test_after_a_few_calls_it_asks_a_little_later() -> None:
     urges = Urges()
-    urges.asked_late(1.0, is_late=True)
+    urges.answered(1.0, [Lease("r1.1#1@1", Room(1), "safe", function="f")])
     assert urges.times(carries=False, asks=False) == [1.0 + ASK_LATE]
     assert urges.times(carries=False, asks=True) == []

@@ -16,10 +16,12 @@ from shoal.pilot.agent import Agent
 from shoal.pilot.channel import Channel
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.moves import Answered, Event, Fetched, Join, Joined, Leave
+from shoal.pilot.network import Network
 from shoal.pilot.spawn import STREAM_ROOM
 from shoal.pilot.stage import Facts, Stage
+from shoal.pilot.vitals import Vitals
 from shoal.wire.batches import report_of
-from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, Verdict
+from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, TagValue, Verdict
 
 REGISTERED = Registered(
     "p0001", "s", 1, beat=1.0, lease=10.0, hold=1.0, kill_after=60.0, grace=3.0, idle_end=30.0, spool_end=60.0
@@ -55,9 +57,11 @@ class Script:
         self.orders: list[dict[str, Any]] = []
         self.lines: list[str] = []
         self.fetched: list[tuple[str, str]] = []
+        self.measured: list[str] = []
         self.zip = Fetched(DIGEST, None)
         self.barred: set[str] = set()  # attempts whose start fails
         self.writes: dict[str, str] = {}  # attempt -> what it writes to its standard output
+        self.publishes: dict[str, str] = {}  # attempt -> what it writes into its pipe
         self.ends: dict[str, dict[str, Any]] = {}  # attempt -> how the guard says it went
         ours, theirs = socket.socketpair()
         self.guard = Channel(theirs)
@@ -73,6 +77,9 @@ class Script:
     def fetch(self, digest: str, session: str) -> None:
         self.fetched.append((digest, session))
         self.loop.deliver(self.zip)
+
+    def measure(self, session: str) -> None:
+        self.measured.append(session)
 
     def register(self, message: Register) -> None:
         self.loop.deliver(Joined(REGISTERED))
@@ -107,6 +114,9 @@ class Script:
                 if order["attempt"] in self.writes:
                     os.makedirs(os.path.dirname(order["stdout"]), exist_ok=True)
                     Path(order["stdout"]).write_text(self.writes[order["attempt"]])
+                if order["attempt"] in self.publishes:
+                    with open(order["env"]["SHOAL_TAGS"], "w", encoding="utf-8") as pipe:
+                        pipe.write(self.publishes[order["attempt"]])
                 if order["attempt"] not in self.barred:
                     self.guard.send({"was": "started", "attempt": order["attempt"], "pid": 1})
                 end: dict[str, Any] = {
@@ -206,6 +216,34 @@ def test_a_stream_that_the_server_cannot_read_is_sent_whole_and_then_removed(scr
         text += tail.text.encode()
     assert text.decode() == script.writes[lease.attempt]
     assert list(script.work.rglob("*.out")) == []
+
+
+def test_what_an_attempt_publishes_is_said_with_its_end(script: Script) -> None:
+    one, two = script.lease(1), script.lease(2)
+    script.publishes = {one.attempt: "x = 1\ny = 2", two.attempt: "x = 3\n"}
+    assert script.run(Reply(0, 1, [one, two])) == 0
+    said = [(p.attempt, p.tags) for exchange in script.sent for p in exchange.published]
+    assert sorted(said) == [(one.attempt, {"x": 1, "y": 2}), (two.attempt, {"x": 3})]
+    for exchange in script.sent:
+        ended = {r.attempt for r in exchange.reports} | {b.attempt for b in exchange.batches}
+        assert not ended or exchange.published or any(p.published for p in script.sent if p.seq < exchange.seq)
+    assert list(script.work.joinpath("tags").iterdir()) == []
+
+
+def test_the_host_is_looked_at_when_an_answer_comes(script: Script) -> None:
+    class Looks(Vitals):
+        def __init__(self) -> None: ...
+        def changed(self) -> dict[str, TagValue]:
+            return {"load": 2.5}
+
+    class Wants(Network):
+        def wants_probe(self, now: float) -> bool:
+            return True
+
+    script.loop._vitals, script.loop._network = Looks(), Wants(random.Random(1))
+    script.run(Reply(0, 1), Reply(0, 1))
+    assert {"load": 2.5} in [exchange.tags for exchange in script.sent]
+    assert script.measured and set(script.measured) == {"s"}
 
 
 def test_a_new_pilot_is_kept_in_memory_for_the_end(script: Script) -> None:

@@ -52,3 +52,13 @@ def test_a_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_a_given_work_directory_keeps_its_other_content(tmp_path: Path) -> None:
     assert Path(main.choose_work_dir(str(tmp_path))).parent == tmp_path
+
+
+def test_tags_are_checked_and_a_bad_one_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--server-file", "f", "--tag", "disk=ssd", "--tag", "rack=7"]
+    assert main.parse(words).tag == ["disk=ssd", "rack=7"]
+    with pytest.raises(SystemExit) as caught:
+        main.parse([*words, "--tag", "9=1"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("pilot.pyz: --tag: '9' is not a name of a tag") and said.count("\n") == 1

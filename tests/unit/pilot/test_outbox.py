@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from random import Random
 
-from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS
-from shoal.pilot.outbox import TAIL_BYTES, Outbox
+from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
+from shoal.pilot.moves import Settle
+from shoal.pilot.outbox import ANNOUNCED_KEPT, MAX_ANNOUNCED, TAIL_BYTES, Outbox
 from shoal.wire import codec
-from shoal.wire.messages import Exchange, Report, Room, Tail
+from shoal.wire.messages import Exchange, Published, Report, Room, Tail
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
-    reports, batches, tags, tails = box.pack(underway)
-    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails, batches=batches)
+    reports, batches, tags, tails, published = box.pack(underway)
+    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails, batches=batches, published=published)
 
 
 def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[Tail]:
@@ -100,8 +101,46 @@ def test_one_bad_report_does_not_stop_the_others() -> None:
         exchange = send(box)
         if any(report.attempt == "bad" for report in exchange.reports):
             lost = box.reject(exchange)
-            assert lost is None or (lost.attempt, lost.last_line) == ("bad", "")
+            assert lost == [] or lost[1] == Settle("bad", False)
         else:
             heard += [report.attempt for report in exchange.reports if box.settle(report.attempt)]
     assert heard == ["a", "c"]
     assert box.is_empty
+
+
+# --- what tasks publish
+def test_the_last_word_on_a_published_tag_counts_and_stands_where_it_was_said() -> None:
+    box = Outbox(OrderedDict())
+    box.announce("r1.1#1@1", {"x": 1, "y": 1})
+    box.announce("r2.1#1@1", {"x": 7})
+    box.announce("r1.2#1@1", {"x": 2})
+    said = [Published("r1.1#1@1", {"y": 1}), Published("r2.1#1@1", {"x": 7}), Published("r1.2#1@1", {"x": 2})]
+    assert send(box).published == said
+    assert send(box).published == [] and not box.has_announced
+
+
+def test_published_tags_ride_on_one_exchange_at_a_time_and_go_back_before_newer_ones() -> None:
+    box = Outbox(OrderedDict())
+    box.announce("r1.1#1@1", {"x": 1, "y": 1})
+    first = send(box)
+    box.announce("r1.1#1@1", {"x": 2})
+    assert send(box, first).published == [] and box.has_announced
+    box.put_back([first])
+    assert send(box).published == [Published("r1.1#1@1", {"y": 1, "x": 2})]
+
+
+def test_published_tags_are_bounded_for_each_run_and_in_all() -> None:
+    box = Outbox(OrderedDict())
+    for number in range(MAX_TASK_TAGS + 10):
+        box.announce("r1.1#1@1", {f"t{number}": number})
+    box.announce("r1.1#1@1", {"t0": "again"})
+    (said,) = send(box).published
+    assert len(said.tags) == MAX_TASK_TAGS and said.tags["t0"] == "again"
+    for run in range(2, 200):
+        box.announce(f"r{run}.1#1@1", {f"t{number}": number for number in range(MAX_TASK_TAGS)})
+    counts = []
+    while box.has_announced:
+        counts.append(sum(len(one.tags) for one in send(box).published))
+    assert (set(counts), sum(counts)) == ({MAX_ANNOUNCED}, ANNOUNCED_KEPT)
+    box.announce("r2.1#1@1", {"t0": 1})
+    assert box.has_announced, "what was sent makes room"

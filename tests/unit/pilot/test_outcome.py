@@ -33,12 +33,20 @@ def news(**more: Any) -> dict[str, Any]:
         (news(exit_code=0, why="time"), ("failed", "over_time", "stopped at its time limit of 90 s")),
         (news(signal=9, why="memory"), ("failed", "out_of_memory", "killed at 200 MiB: its memory limit is 100 MiB")),
         (news(signal=15, why="stopped"), ("failed", "cancelled", "stopped")),
+        (news(signal=9, oom=True), ("failed", "out_of_memory", "killed by the system, which ran out of memory")),
+        (news(exit_code=137, oom=True), ("failed", "out_of_memory", "killed by the system, which ran out of memory")),
     ],
 )
 def test_each_end_has_its_cause(told: dict[str, Any], expected: tuple[str, str, str]) -> None:
     report = outcome.judge(LEASE, told, 5.0)
     assert (report.outcome, report.cause, report.message) == expected
     assert (report.started, report.duration, report.cpu, report.max_rss) == (5.0, 2.0, 1.0, 200 << 20)
+
+
+def test_only_the_kernels_own_kill_is_evidence() -> None:
+    assert outcome.judge(LEASE, news(signal=9, oom=True), 5.0).evidence == "oom_kill"
+    assert outcome.judge(LEASE, news(signal=9, why="memory"), 5.0).evidence == ""
+    assert outcome.judge(LEASE, news(signal=9), 5.0).evidence == ""
 
 
 def test_a_task_killed_for_lost_contact_is_given_back() -> None:

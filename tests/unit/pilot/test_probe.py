@@ -154,9 +154,51 @@ def test_the_identity_is_of_the_machine_and_the_user(monkeypatch: pytest.MonkeyP
     assert probe.identity() != mine
 
 
-def test_tags_and_allocation_end() -> None:
-    tags = probe.tags()
-    assert tags["pid"] == os.getpid() and tags["arch"] and tags["python"]
+def test_a_host_describes_itself(root: Path) -> None:
+    plant(root, "etc/os-release", 'PRETTY_NAME="Debian GNU/Linux 12"\nID=debian\nVERSION_ID="12"\n')
+    plant(root, "proc/cpuinfo", "processor\t: 0\nmodel name\t: Fast CPU\ncpu MHz\t\t: 2399.999\n")
+    plant(root, "proc/driver/nvidia/gpus/0000:01/information", "Model: \t\t First\nIRQ: 7\n")
+    plant(root, "proc/driver/nvidia/gpus/0000:02/information", "Model: \t\t Second\nIRQ: 8\n")
+    for name in ("podman", "docker"):
+        plant(root, f"bin/{name}", "#!/bin/sh\n")
+        (root / "bin" / name).chmod(0o755)
+    tags = probe.tags("/scratch/1", {"CUDA_VISIBLE_DEVICES": "1"}, str(root), str(root / "bin"))
+    assert (tags["os"], tags["os_version"], tags["cpu"], tags["cpu_mhz"]) == ("debian", 12, "Fast CPU", 2400)
+    assert (tags["gpu"], tags["containers"], tags["scratch"]) == ("Second", "podman", "/scratch/1")
+    assert (tags["kernel"], tags["pid"]) == (os.uname().release, os.getpid())
+    assert tags["arch"] and tags["python"] and tags["user"] and tags["hostname"]
+    plant(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "3600000\n")
+    plant(root, "var/run/docker.sock", "")
+    tags = probe.tags("", {}, str(root), str(root / "bin"))
+    assert (tags["cpu_mhz"], tags["gpu"], tags["containers"]) == (3600, "First", "podman docker")
+    assert "scratch" not in tags
+
+
+def test_a_host_that_tells_nothing_of_itself_has_fewer_tags(tmp_path: Path) -> None:
+    tags = probe.tags("", {}, str(tmp_path), str(tmp_path))
+    assert tags["os"] == "linux"
+    assert {"os_version", "cpu", "cpu_mhz", "gpu", "containers"}.isdisjoint(tags)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_that_is_left_is_that_of_the_tightest_cgroup(root: Path, version: int) -> None:
+    top = "sys/fs/cgroup" if version == 2 else "sys/fs/cgroup/memory"
+    files = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
+    limit, used = files[version]
+    spare = "inactive_file" if version == 2 else "total_inactive_file"
+    plant(root, "proc/self/cgroup", "0::/a/b\n" if version == 2 else "4:memory:/a/b\n")
+    assert probe.memory_left(str(root)) is None
+    plant(root, f"{top}/a/{limit}", "1000\n")
+    plant(root, f"{top}/a/{used}", "700\n")
+    plant(root, f"{top}/a/memory.stat", f"anon 5\n{spare} 200\n")
+    plant(root, f"{top}/a/b/{limit}", "max\n" if version == 2 else f"{2**63 - 4096}\n")
+    plant(root, f"{top}/a/b/{used}", "600\n")
+    assert probe.memory_left(str(root)) == 500
+    plant(root, f"{top}/a/{used}", "1500\n")
+    assert probe.memory_left(str(root)) == 0
+
+
+def test_the_end_of_an_allocation_is_known() -> None:
     assert probe.seconds_left({}) is None
     left = probe.seconds_left({"SLURM_JOB_END_TIME": str(int(time.time()) + 100)})
     assert left is not None and 90 < left <= 100

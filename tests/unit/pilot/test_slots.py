@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.model.ids import parse_attempt
+from shoal.pilot.moves import Stop
 from shoal.pilot.slots import Slots
 from shoal.wire.messages import Held, Lease, Room
 
@@ -99,3 +102,32 @@ def test_some_of_what_waits_can_be_taken_out() -> None:
     assert slots.take_out(parse_attempt("r1.4#1@1"), 3) == []
     assert slots.take_out(parse_attempt("r1.1#2@1"), 3) == [], "another attempt"
     assert slots.take_out(parse_attempt("r1.2#1@1"), 8) == [f"r1.{n}#1@1" for n in (2, 3, 7, 8, 9)]
+
+
+# --- before their time
+
+
+def begun(*leases: Lease) -> Slots:
+    slots = Slots(Room(4))
+    for one in leases:
+        slots.add(one)
+    slots.begin(0.0)
+    return slots
+
+
+def test_what_can_go_on_is_moved_once_and_everything_else_stays() -> None:
+    slots = begun(replace(lease(1), checkpoint=["state"]), lease(2))
+    assert slots.move("r1.1#1@1", "slow here") == [Stop("r1.1#1@1", "slow here", keep=True)]
+    assert slots.running["r1.1#1@1"].is_moving
+    assert slots.move("r1.1#1@1", "again") == slots.move("r1.2#1@1", "") == slots.move("r1.3#1@1", "") == []
+    assert not slots.running["r1.2#1@1"].stopping
+
+
+def test_who_leaves_keeps_what_commands_wrote_and_who_cancels_does_not() -> None:
+    ending: dict[str, str] = {}
+    slots = begun(lease(1), lease(2), replace(calls(5, 1), attempt="r2.5#1@1"))
+    assert slots.cancel("r1.1#1@1", "unwanted", ending) == [Stop("r1.1#1@1", "unwanted")]
+    assert slots.cancel("r1.1#1@1", "unwanted", ending) == []
+    stops = slots.stop_all("leaving", ending, keep=True)
+    assert stops == [Stop("r1.2#1@1", "leaving", keep=True), Stop("r2.5#1@1", "leaving")]
+    assert ending == {"r2.5#1@1": "leaving"} and slots.running["r1.1#1@1"].stopping == "unwanted"

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from random import Random
 
 import pytest
 
 from shoal.model import credentials
 from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
+from shoal.pilot.network import LARGE, Network
 from shoal.pilot.place import Place
 from shoal.pilot.uplink import MAX_BROKEN, Answer, Uplink, read_after, read_answer, read_error, tell_unfit
 from shoal.wire import codec
 from shoal.wire.join import Join
-from shoal.wire.messages import Exchange, Former, Lease, Register, Registered, Reply, Room
+from shoal.wire.messages import Exchange, Former, Lease, Register, Registered, Reply, Report, Room
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, error
 
 REGISTERED = Registered("p0001", "s", 1, 1.0, 10.0, 1.0, 60.0, 1.0, 30.0, 60.0)
@@ -93,7 +95,8 @@ class Pipe:
         address = f"127.0.0.1:{self.server.port}"
         join = Join((address if authority else f"http://{address}",), authority.fingerprint if authority else "", token)
         self.place = Place(join=join)
-        self.uplink = Uplink(self.place, self._take, self.said.append)
+        self.network = Network(Random(1))
+        self.uplink = Uplink(self.place, self._take, self.said.append, self.network)
         self.uplink.start()
 
     def _answer(self, request: Request) -> Response | None:
@@ -273,6 +276,37 @@ def test_a_new_pilot_is_fetched_under_the_session_and_compared(open_pipe: Open) 
         Fetched(digest, True, b"zip"), Fetched(digest, False), Fetched(digest, None), Fetched(digest, None),
     ]  # fmt: skip
     assert set(pipe.asked) == {("/v1/pilot.pyz", SESSION)}
+
+
+# --- how far away the server is
+def test_the_lag_is_that_of_answers_which_do_not_wait_for_news(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    assert pipe.exchange(1, Response(200, codec.encode(Reply(1, 1)))) == Answered(Reply(1, 1))
+    assert pipe.network.tags() == {}, "it may have been held at the server"
+    pipe.answers.append(Response(200, codec.encode(Reply(2, 1))))
+    pipe.uplink.exchange(Exchange(2, "p0001", SESSION, 2, 0, Room(1), reports=[Report("r1.1#1@1", "succeeded")]))
+    pipe.until(2)
+    assert 0.0 < pipe.network.tags()["lag_ms"] < 10_000.0
+
+
+def test_a_registration_tells_the_lag(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    pipe.register(Response(503))
+    assert pipe.network.tags() == {}
+    pipe.register(Response(200, codec.encode(REGISTERED)))
+    assert "lag_ms" in pipe.network.tags()
+
+
+def test_the_speed_is_measured_beside_the_lanes(open_pipe: Open) -> None:
+    pipe = open_pipe()
+    pipe.answers.append(Response(200, bytes(LARGE)))
+    pipe.uplink._measure(SESSION)
+    assert pipe.network.tags()["bandwidth_mbps"] > 0.0
+    assert pipe.asked == [("/v1/pilot.pyz", SESSION)]
+    for answer in (Response(404, bytes(LARGE)), None):
+        pipe.answers.append(answer)
+        pipe.uplink._measure(SESSION)
+    assert pipe.events == []
 
 
 # --- unfit

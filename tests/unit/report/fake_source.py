@@ -51,6 +51,7 @@ class FakeSource:
         self.info, self.all_rows, self.all_events = info, list(rows), list(events)
         self.all_logs, self.all_pilots, self.reasons = dict(logs or {}), list(pilots), list(reasons)
         self.asked: list[tuple[Any, ...]] = []
+        self.accounts: Json = {"by": ["owner"], "since": 0.0, "until": 0.0, "lines": [], "places": None}
 
     def __enter__(self) -> FakeSource:
         return self
@@ -96,6 +97,10 @@ class FakeSource:
 
     def pilots(self, state: str = "") -> Json:
         return {"pilots": self.all_pilots}
+
+    def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
+        self.asked.append(("acct", by, since, until))
+        return self.accounts
 
     def why(self, target: str) -> Json:
         return {"target": target, "state": "ready", "reasons": self.reasons}

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
-from shoal.model.errors import NotFound
+from shoal.engine.changes import AcctAdd, ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
+from shoal.model.errors import BadInput, NotFound
 from shoal.model.event import Event
 from shoal.model.layout import DATABASE, LOGS, log_name
+from shoal.report.acct import account
 from shoal.report.file_source import FileSource
 from shoal.report.results import iterate
 from shoal.report.source import EmptySource, open_file
@@ -122,6 +123,21 @@ def test_pilots_are_listed_without_their_secrets(source: FileSource) -> None:
     assert [row["pilot"] for row in source.pilots("gone")["pilots"]] == ["p1"]
 
 
+def test_accounts_are_summed_as_far_as_the_journal_goes(state: Path) -> None:
+    with Database.open(state / DATABASE) as database:
+        add = AcctAdd(0, "me", "local", "vm", "p2aa", 2, useful=7.0, tasks=3, queued=6.0)
+        database.apply([add, add._replace(run=1), Event(3, 61.0, "task_finished", 2, 3, 1, "p2aa", "local", {})])
+    with FileSource(state) as source:
+        (row,) = account(source)["rows"]
+        assert (row["owner"], row["tasks"], row["queue"], row["idle"]) == ("me", 6, 2.0, None)
+        (row,) = account(source, "pilot")["rows"][1:]
+        # Four cores from second 1 to the last line of the journal; nobody knows of later.
+        assert row["pilot"] == "p2aa" and row["idle"] * 3600 == pytest.approx(4 * 60.0 - 14.0)
+        assert account(source, "owner", since=7200.0)["rows"] == []
+        with pytest.raises(BadInput, match="summed by 'ownr'"):
+            account(source, "ownr")
+
+
 def test_events_are_read_to_the_end(source: FileSource) -> None:
     assert [event["kind"] for event in source.events("r2")] == ["run_submitted", "task_finished"]
     assert [event["seq"] for event in source.events(after=1)] == [2]
@@ -133,5 +149,8 @@ def test_where_nothing_was_submitted_there_is_nothing(tmp_path: Path) -> None:
         assert isinstance(empty, EmptySource)
         assert empty.runs() == {"runs": [], "next": None}
         assert empty.pilots() == {"pilots": []}
+        assert account(empty, "site")["rows"] == []
+        with pytest.raises(BadInput):
+            account(empty, "ownr")
         with pytest.raises(NotFound, match="nothing was submitted"):
             empty.run("r1")

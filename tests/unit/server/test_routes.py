@@ -10,6 +10,7 @@ import pytest
 
 from shoal.model.credentials import ENROL, SCOPES, SESSION, SUBMIT
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_RESULTS
+from shoal.server.on_acct import Acct
 from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
 from shoal.server.on_logs import Logs
@@ -22,7 +23,7 @@ from shoal.server.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
     "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "server": OnServer,
-    "blobs": OnBlobs, "open": OpenRuns,
+    "blobs": OnBlobs, "open": OpenRuns, "acct": Acct,
 }  # fmt: skip
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 

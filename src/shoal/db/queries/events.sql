@@ -13,6 +13,10 @@ SELECT column1, ?1, 'task_finished', ?2, column2, ?3, ?4, ?5, column3, ?6 FROM (
 -- The highest number still in the journal.
 SELECT ifnull(max(seq), 0) FROM events;
 
+-- name: last_time
+-- When the newest line was written.
+SELECT time FROM events WHERE seq = (SELECT max(seq) FROM events);
+
 -- name: list_events
 -- Lines after a number, up to another: a search for few among many goes on with the next question.
 SELECT * FROM events

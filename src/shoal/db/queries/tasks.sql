@@ -5,25 +5,26 @@
 -- Insert a task or overwrite it whole.
 INSERT INTO tasks (
     run, element, state, attempt, winner, retries, losses, live, cause, message, exit_code, signal, leased, started,
-    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result
+    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result, special
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, element) DO UPDATE SET
     state = excluded.state, attempt = excluded.attempt, winner = excluded.winner, retries = excluded.retries,
     losses = excluded.losses, live = excluded.live, cause = excluded.cause, message = excluded.message,
     exit_code = excluded.exit_code, signal = excluded.signal, leased = excluded.leased, started = excluded.started,
     ended = excluded.ended, duration = excluded.duration, cpu = excluded.cpu, max_rss = excluded.max_rss,
     pilot = excluded.pilot, host = excluded.host, site = excluded.site, last_line = excluded.last_line,
-    new_files = excluded.new_files, reused = excluded.reused, result = excluded.result;
+    new_files = excluded.new_files, reused = excluded.reused, result = excluded.result,
+    special = excluded.special;
 
 -- name: add_successes
 -- Insert rows of elements that succeeded together and had none: what they share, then what differs.
 INSERT INTO tasks (
     run, element, state, attempt, winner, retries, losses, live, cause, message, exit_code, signal, leased, started,
-    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result
+    ended, duration, cpu, max_rss, pilot, host, site, last_line, new_files, reused, result, special
 )
 SELECT ?1, column1, 'succeeded', ?2, ?3, 0, 0, '', '', '', ?4, NULL, ?5, column2, ?6, column3, column4, column5, ?7, ?8, ?9,
-    column6, '', '', column7
+    column6, '', '', column7, ''
 FROM (VALUES (?, ?, ?, ?, ?, ?, ?));
 
 -- name: open_tasks

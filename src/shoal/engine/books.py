@@ -1,0 +1,117 @@
+"""What policy keeps count of: who runs how much where (quota), who is next (share), licences, and the accounts [S4, G12].
+
+Every live attempt is entered when it is leased and struck out when it ends, so that a limit holds for leases that were
+granted, copies included [I14]. What it took goes into the accounts of its hour with the same commit as its report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from shoal.engine.changes import AcctAdd, PlaceRow, UsageRow
+from shoal.model.policy import Policy
+from shoal.model.spec import Needs
+from shoal.sched.ban import Places
+from shoal.sched.cause import Kinds
+from shoal.sched.quota import Ledger
+from shoal.sched.share import Tree
+
+HOUR = 3600.0
+MICRO = 1_000_000  # the ledger counts in whole microseconds
+
+
+class Books:
+    """The counts of one server under one policy."""
+
+    def __init__(self, policy: Policy, groups: Mapping[str, str]) -> None:
+        self.policy, self._groups = policy, groups
+        self.tree = Tree(policy.shares, groups, policy.usage)
+        self.ledger = Ledger(policy.quotas, groups)
+        self.places = Places(policy.ban.longest, policy.ban.scale)
+        self.kinds = Kinds()  # how tasks alike fared where
+        self.setups = Kinds()  # the same of what comes before the command
+        self.licences: dict[str, int] = {}  # in use
+        self.running: dict[str, int] = {}  # attempts by site
+        self._used: set[str] = set()  # owners whose usage changed
+        self._is_touched = False  # places
+        self._told: dict[tuple[str, str], str] = {}  # places as the database has them
+
+    def change(self, policy: Policy, now: float) -> bool:
+        """Another policy from now on, or other groups; what was counted stays. False: usage is to be counted in another
+        way, so that the cores which run have to be told to the new tree."""
+        before, self.policy = self.policy, policy
+        self.ledger.change(policy.quotas, self._groups)
+        self.places.longest, self.places.scale = policy.ban.longest, policy.ban.scale
+        if before.usage == policy.usage:
+            self.tree.reshape(policy.shares, self._groups, now)
+            return True
+        self.tree = Tree(policy.shares, self._groups, policy.usage)
+        return False
+
+    # --- live attempts
+    def enter(self, owner: str, site: str, needs: Needs, count: int, expected: float) -> None:
+        """So many attempts are leased, each of which is expected to take so many core seconds."""
+        self.ledger.start(owner, site, count * needs.cores, count * expected)
+        self.running[site] = self.running.get(site, 0) + count
+        for name, each in needs.licences:
+            self.licences[name] = self.licences.get(name, 0) + count * each
+
+    def strike(self, owner: str, site: str, needs: Needs, count: int, expected: float) -> None:
+        """So many attempts ended, however they did."""
+        self.enter(owner, site, needs, -count, expected)
+
+    def may_start(self, owner: str, site: str, needs: Needs, most: int, expected: float, now: float) -> int:
+        """How many of at most so many tasks the policy lets an owner start there now."""
+        if self.policy.match.max_running:
+            most = min(most, self.policy.match.max_running - self.running.get(site, 0))
+        for name, each in needs.licences:
+            most = min(most, (self.policy.licences.get(name, 0) - self.licences.get(name, 0)) // each)
+        if most > 0 and self.policy.quotas:
+            most = min(most, self.ledger.room(owner, site, now) // needs.cores)
+            while most > 0 and self.ledger.blocks(owner, site, most * needs.cores, most * expected, now) is not None:
+                most //= 2
+        return max(0, most)
+
+    # --- what it took
+    def account(
+        self, owner: str, site: str, host: str, pilot: str, run: int, now: float, took: float, fate: str, tasks: int = 1,
+        queued: float = 0.0, staging: float = 0.0,
+    ) -> AcctAdd:  # fmt: skip
+        """The line of the accounts for work that ended; `fate` is useful, failed, lost or duplicated."""
+        self.ledger.spend(owner, site, now, took)
+        self._used.add(owner)
+        times = {"useful": 0.0, "failed": 0.0, "lost": 0.0, "duplicated": 0.0, fate: took}
+        return AcctAdd(
+            int(now // HOUR), owner, site, host, pilot, run, times["useful"], times["failed"], times["lost"],
+            times["duplicated"], tasks, queued, staging,
+        )  # fmt: skip
+
+    def rows(self) -> list[UsageRow | PlaceRow]:
+        """What changed since the last time, to be written."""
+        found: list[UsageRow | PlaceRow] = []
+        if self._used:
+            found += [UsageRow(owner, json.dumps(row)) for owner, row in self.tree.rows(self._used).items()]
+            self._used.clear()
+        if self._is_touched:
+            now = {(row[0], row[1]): json.dumps(row) for row in self.places.dump()}
+            found += [PlaceRow(*key, text) for key, text in now.items() if self._told.get(key) != text]
+            found += [PlaceRow(*key, "") for key in self._told if key not in now]
+            self._told, self._is_touched = now, False
+        return found
+
+    def touch_places(self) -> None:
+        """Something was held against a place, or no longer is."""
+        self._is_touched = True
+
+    def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[tuple[str, str, int, float]]) -> None:
+        """Take over what the database remembers; live attempts are entered after it."""
+        self.tree.load({row.owner: json.loads(row.data) for row in usage})
+        self._told = {(row.kind, row.name): row.data for row in places}
+        self.places.load([json.loads(row.data) for row in places])
+        hours: dict[tuple[str, str], list[int]] = {}
+        for owner, site, hour, seconds in spent:
+            row = hours.setdefault((owner, site), [0])
+            row[0] += round(seconds * MICRO)
+            row += (hour, round(seconds * MICRO))
+        self.ledger.load([(owner, site, row) for (owner, site), row in hours.items()])

@@ -1,0 +1,109 @@
+"""What follows a failed attempt: whose fault it was by the evidence, and what is done with the task [contract 4, B7].
+
+`sched.cause` and `sched.retry` decide; here the decision is carried out.
+"""
+
+from __future__ import annotations
+
+from shoal.engine.blame import blame, forgive
+from shoal.engine.menus import other_hosts
+from shoal.engine.records import Pilot, Task
+from shoal.engine.state import State
+from shoal.model.quantities import show_size
+from shoal.model.states import Cause
+from shoal.sched.cause import Facts, Whose, decide
+from shoal.sched.retry import Final, Past, Retry, Scene, Terms, counts_against_site, next_step, remember
+from shoal.wire.messages import Report
+
+
+def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, Past]:
+    """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
+    on the way."""
+    array, books, host = task.array, state.books, pilot.host
+    spec, special = array.spec, task.differences
+    cls = state.queue.class_of(array)
+    cause = decide(
+        Facts(
+            report.cause, report.exit_code, report.signal, report.max_rss, task.needs.memory, 0, report.evidence,
+            report.duration, spec.time,
+        )
+    )  # fmt: skip
+    others = other_hosts(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else set()
+    whose, setup_failed = Whose.TASK, 0
+    if cause is Cause.TASK_ERROR and spec.function:
+        pass  # an exception is the function's own word
+    elif cause in (Cause.TASK_ERROR, Cause.SIGNAL):
+        books.kinds.fail(array.trait, host, state.now)
+        whose = books.kinds.whose(array.trait, host, len(others - set(special.avoid)), special.avoid)
+    elif cause is Cause.OVER_TIME:
+        books.kinds.over_time(array.trait, pilot.site)
+    elif cause is Cause.HOST_UNFIT:
+        books.setups.fail(array.trait, host, state.now)
+        setup_failed = books.setups.failed_hosts(array.trait)
+        whose = Whose.HOST if books.setups.worked(array.trait) else Whose.OPEN
+    largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, array.run.owner)), default=0)
+    memory = books.policy.memory
+    scene = Scene(
+        whose, True, report.max_rss, largest, len(others) + 1, max(1, setup_failed), books.setups.worked(array.trait)
+    )
+    terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)
+    step = next_step(cause, terms, past_of(task), scene)
+    if whose is Whose.HOST:
+        blame(state, pilot, _reason(cause, report), max(1, books.kinds.in_row(host)))
+    elif cause is Cause.OVER_TIME and counts_against_site(*books.kinds.times(array.trait, pilot.site)):
+        blame(state, pilot, f"a task ran over its time of {spec.time:g} s, others of its kind do not")
+    elif isinstance(step, Final) and special.avoid:
+        forgive(state, array.trait, special.avoid)
+    books.places.release(pilot.name, host, pilot.site)
+    past = past_of(task)
+    return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
+
+
+def note(task: Task, past: Past) -> None:
+    """Keep what a task has behind it now."""
+    special = task.differences
+    task.retries = past.burnt
+    special.refunds, special.stagings, special.raises = past.refunds, past.stagings, past.raises
+    special.memory, special.base = past.memory, past.base
+
+
+def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
+    """Have its next try made on another host, if there is one."""
+    special = task.differences
+    others = other_hosts(state, pilot, state.queue.class_of(task.array)) if step.elsewhere else set()
+    if others - set(special.avoid) and pilot.host not in special.avoid:
+        special.avoid.append(pilot.host)
+        state.avoiding[task.id] = task
+    if step.memory:
+        task.note = f"{task.note}; tried again with {show_size(step.memory)}".lstrip("; ")
+
+
+def past_of(task: Task) -> Past:
+    """What a task has behind it."""
+    found = task.special
+    if found is None:
+        return Past(task.retries)
+    return Past(task.retries, found.refunds, found.stagings, found.raises, found.memory, found.base)
+
+
+def _reason(cause: Cause, report: Report) -> str:
+    return f"{cause}: {report.message}" if report.message else str(cause)
+
+
+def let_back(state: State) -> None:
+    """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse."""
+    for key, task in list(state.avoiding.items()):
+        array, special = task.array, task.special
+        if special is None or not special.avoid or task.element not in array.todo:
+            if task.state.final or special is None or not special.avoid:
+                del state.avoiding[key]
+            continue
+        owner = array.run.owner
+        here = [p for p in state.pilots.values() if not p.draining and state.serves(p, owner)]
+        if here and all(p.host in special.avoid for p in here):
+            del state.avoiding[key]
+            array.apart.pop(task.element, None)
+            special.avoid = []
+            task.note = f"{task.note}; no other host is left to try it on".lstrip("; ")
+            state.offer_back(task)
+            state.write_task(task)

@@ -1,0 +1,159 @@
+"""Which classes a pilot can ever run, as it is now: asked once for each class and pilot, not with each request (A6).
+
+A menu is made for one pilot and one owner. It is made anew when the pilot's tags changed in a way that some expression
+looks at, and grows by the classes that came since. What depends on the moment (free room, time left) is looked at when
+something is about to be leased.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from shoal.engine.classes import CONTAINER, Line, Place, TaskClass
+from shoal.engine.facts import all_facts, attributes, lookup
+from shoal.engine.records import Pilot
+from shoal.engine.state import State
+from shoal.sched.expr.scalar import holds, rank_of
+from shoal.sched.match import misfit
+
+FEW = 64  # classes on a menu that are looked at one by one, rather than along the owner's line
+MANY = 200  # classes with expressions that are worth being looked at with numpy
+BLOCK = 64  # places of a line that are looked at at once
+FRESH = 1.0  # seconds that a rank which depends on the moment is good for
+SURROUNDINGS_SINCE = 4  # protocol
+
+
+class Menu:
+    """The classes of one owner that a pilot can run."""
+
+    __slots__ = ("by_rank", "epoch", "fits", "is_volatile", "made", "ranked", "stamp", "upto")
+
+    def __init__(self, stamp: int, epoch: int, now: float) -> None:
+        self.stamp, self.epoch, self.made = stamp, epoch, now
+        self.upto = 0  # classes of the line's log that were looked at
+        self.fits: set[int] = set()  # serials of those without a rank
+        self.ranked: dict[int, float] = {}  # serial -> rank
+        self.by_rank: list[tuple[float, float, int]] | None = None  # the same in order: -priority, -rank, serial
+        self.is_volatile = False
+
+    def __contains__(self, cls: TaskClass) -> bool:
+        return cls.serial in self.fits or cls.serial in self.ranked
+
+
+def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
+    """The pilot's menu of an owner's classes, up to date."""
+    menu = pilot.menus.get(line.owner)
+    stale = menu is None or menu.stamp != pilot.stamp or menu.epoch != line.epoch
+    if menu is None or stale or (menu.is_volatile and state.now >= menu.made + FRESH):
+        menu = pilot.menus[line.owner] = Menu(pilot.stamp, line.epoch, state.now)
+    if menu.upto < len(line.log):
+        _extend(state, pilot, menu, line.log[menu.upto :])
+        menu.upto = len(line.log)
+    return menu
+
+
+def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
+    """Why a pilot can never run a class, whatever its expressions say."""
+    key = cls.key
+    if key.surroundings and pilot.protocol < SURROUNDINGS_SINCE:
+        return "the pilot is of a version that knows no set-up, containers and checkpoints"
+    if key.surroundings.startswith(CONTAINER) and not pilot.tags.get("containers"):
+        return "the host has neither apptainer nor podman nor docker"
+    if pilot.host in key.avoid:
+        return "it failed on this host and is tried elsewhere"
+    return misfit(key.needs, pilot.room)
+
+
+def other_hosts(state: State, pilot: Pilot, cls: TaskClass) -> set[str]:
+    """Other hosts that could run a class."""
+    line = state.queue.lines[cls.key.owner]
+    return {
+        other.host
+        for other in state.pilots.values()
+        if other.host != pilot.host
+        and not other.draining
+        and state.serves(other, cls.key.owner)
+        and cls in menu_of(state, other, line)
+    }
+
+
+def _extend(state: State, pilot: Pilot, menu: Menu, new: list[TaskClass]) -> None:
+    asked: list[TaskClass] = []
+    for cls in new:
+        if static_misfit(pilot, cls) is not None:
+            continue
+        if cls.require is None and cls.rank is None:
+            menu.fits.add(cls.serial)
+        else:
+            asked.append(cls)
+    if not asked:
+        return
+    menu.is_volatile = menu.is_volatile or any(cls.is_volatile for cls in asked)
+    if len(asked) >= MANY:
+        found = _ask_many(state, pilot, asked)
+    else:
+        found = []
+        look = lookup(state, pilot, asked[0].key.owner)
+        for cls in asked:
+            task = attributes(state, cls.key)
+            fits = cls.require is None or cls.is_volatile or holds(cls.require, look, task)
+            found.append((fits, rank_of(cls.rank, look, task) if cls.rank is not None and fits else 0.0))
+    for cls, (fits, rank) in zip(asked, found, strict=True):
+        if fits or cls.is_volatile:  # what depends on the moment is asked again when something is leased
+            if cls.rank is None:
+                menu.fits.add(cls.serial)
+            else:
+                menu.ranked[cls.serial] = rank
+                menu.by_rank = None
+
+
+def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[bool, float]]:
+    """The same for many classes at once; numpy is loaded only where there is so much to do."""
+    from shoal.sched.vector.expr import Table, match
+
+    tasks = [attributes(state, cls.key) for cls in asked]
+    fits, ranks = match([c.require for c in asked], [c.rank for c in asked], tasks, Table([all_facts(state, pilot)]))
+    return list(zip(fits[:, 0].tolist(), ranks[:, 0].tolist(), strict=True))
+
+
+def candidates(menu: Menu, line: Line, is_strict: bool) -> Iterator[TaskClass]:
+    """An owner's classes that a pilot can run and that have work, best first: by priority, by rank for this pilot, by
+    deadline, by age. Leasing from one while walking is fine: it is met again where it stands then."""
+    if menu.ranked:
+        plain = ((where[0], 0.0, *where[1:]) for where in _plain(menu, line))
+        for entry in heapq.merge(plain, _ranked(menu, line, is_strict)):
+            yield line.classes[int(entry[-1])]
+    else:
+        for where in _plain(menu, line):
+            yield line.classes[where[4]]
+
+
+def _plain(menu: Menu, line: Line) -> Iterator[Place]:
+    """Places of those without a rank: one by one where they are few, else along the owner's line."""
+    fits, order = menu.fits, line.order
+    if len(fits) <= FEW < len(order):
+        classes = line.classes
+        yield from sorted(where for serial in fits if (where := classes[serial].listed) is not None)
+        return
+    block = order[:BLOCK]
+    while block:
+        for where in block:
+            if where[4] in fits:
+                yield where
+        at = bisect_right(order, block[-1])
+        block = order[at : at + BLOCK]
+
+
+def _ranked(menu: Menu, line: Line, is_strict: bool) -> Iterator[tuple[float, ...]]:
+    """Places of those with a rank, the rank put in after the priority."""
+    if menu.by_rank is None:
+        classes = line.classes
+        menu.by_rank = sorted((-classes[serial].key.priority, -rank, serial) for serial, rank in menu.ranked.items())
+    found = (
+        (where[0], negative, *where[1:])
+        for _, negative, serial in menu.by_rank
+        if (where := line.classes[serial].listed) is not None
+    )
+    return found if is_strict else iter(sorted(found))  # weighted places change with time

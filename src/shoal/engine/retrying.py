@@ -1,0 +1,84 @@
+"""A person's word that final tasks shall run again [contract 4]."""
+
+from __future__ import annotations
+
+from shoal.engine.changes import SpanDrop
+from shoal.engine.commands import Retry
+from shoal.engine.records import Run, Task
+from shoal.engine.runs import array_at, meet
+from shoal.engine.state import State
+from shoal.model.errors import Conflict
+from shoal.model.ids import TaskId, run_text
+from shoal.model.states import TaskState, advance
+
+
+def retry(state: State, command: Retry) -> dict[str, int]:
+    """Make final tasks ready again. Attempt numbers go on, so an old copy cannot be taken for a new try."""
+    run = state.runs[command.run]
+    reopened = run.finished is not None
+    rows = [row for row in command.rows if row.element in array_at(run, row.element).done]
+    for row in rows:
+        wait = (row.ended or state.now) + state.timing.hold + state.timing.margin - state.now
+        if row.live and wait > 0:
+            raise Conflict(
+                f"{TaskId(row.run, row.element)} is still being stopped on its pilot", code="still_stopping",
+                hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
+            )  # fmt: skip
+    spans = [span for span in command.spans if span[0] in array_at(run, span[0]).done]
+    _check_parents(run, [row.element for row in rows], spans)
+    for row in rows:
+        _reopen(state, run, row.element, row.element + 1, row.state)
+    for low, high, before in spans:
+        _reopen(state, run, low, high, before)
+        state.change(SpanDrop(run.number, low, high))
+    by_name = {array.spec.name: array.first for array in run.arrays if array.spec.name}
+    for array in run.arrays:
+        array.unmet = {by_name[name] for name in array.spec.after}
+        meet(array)
+    for row in rows:
+        array = array_at(run, row.element)
+        task = array.tasks[row.element] = Task(array, row.element, TaskState(row.state), number=row.attempt)
+        if array.waiting:
+            task.state = TaskState.WAITING  # it had never been leased: its parents are to run again first
+        else:
+            advance(task, TaskState.READY)
+        state.settled.pop(task.id, None)
+        for attempt in [a for a in state.dying if a.task == task.id]:
+            del state.dying[attempt]  # its hold has ended: it counts as dead
+        state.write_task(task)
+    count = len(rows) + sum(high - low for low, high, _ in spans)
+    if count:
+        for array in run.arrays:
+            state.queue.offer(array, state.now)
+        run.finished = None
+        state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
+        state.write_run(run)
+    return {"tasks": count}
+
+
+def _check_parents(run: Run, elements: list[int], spans: list[tuple[int, int, str]]) -> None:
+    """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
+    reopened: dict[int, int] = {}  # array's first -> elements that come back
+    for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:
+        first = array_at(run, low).first
+        reopened[first] = reopened.get(first, 0) + high - low
+    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    for first in reopened:
+        for parent in (by_name[name] for name in array_at(run, first).spec.after):
+            if len(parent.done) - parent.succeeded > reopened.get(parent.first, 0):
+                raise Conflict(
+                    f"{parent.spec.name}, which it waits for, did not succeed", code="parent_failed",
+                    hint=f"retry the whole run: `shoal retry {run_text(run.number)}`",
+                )  # fmt: skip
+
+
+def _reopen(state: State, run: Run, low: int, high: int, before: str) -> None:
+    array = array_at(run, low)
+    array.done.remove_range(low, high)
+    array.todo.add_range(low, high)
+    array.since = state.now
+    if array.sequence is not None:
+        for element in range(low, high):
+            array.sequence.back(element)
+    state.books.ledger.queued(run.owner, high - low)
+    run.finals[before] -= high - low

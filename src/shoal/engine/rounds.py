@@ -1,0 +1,141 @@
+"""Matching in rounds: several pilots and several tasks at once.
+
+Normally a task is matched when it or a slot appears (A6); where ranks are asked for and several pilots wait, the best
+of them is chosen [G5]. With `match.mode = interval` nothing is matched in between: each interval at most a chunk of
+tasks is handed out, over all pilots, as the paper's scheduler does [GWP 4.3].
+"""
+
+from __future__ import annotations
+
+from shoal.engine.classes import TaskClass
+from shoal.engine.facts import attributes, lookup
+from shoal.engine.leasing import Filling, closed, fill, may_fill, served_lines
+from shoal.engine.menus import candidates, menu_of
+from shoal.engine.parking import give_parked
+from shoal.engine.records import Pilot
+from shoal.engine.state import State
+from shoal.model.limits import MAX_LEASES
+from shoal.model.policy import INTERVAL, STRICT
+from shoal.sched.assign import greedy_sparse
+from shoal.sched.expr.scalar import rank_of
+
+HEADS = 64  # classes of one owner that a round looks at (A6)
+
+
+def next_turn(state: State) -> float | None:
+    """When the next round of an interval is due."""
+    rule = state.books.policy.match
+    if rule.mode != INTERVAL or not state.queue.has_work():
+        return None
+    return state.last_round + rule.interval
+
+
+def turn(state: State) -> None:
+    """One round of an interval, if it is time."""
+    due = next_turn(state)
+    if due is not None and state.now >= due:
+        state.last_round = state.now
+        hand_out(state, state.books.policy.match.chunk)
+
+
+def has_ranks(state: State) -> bool:
+    """Does any class with work ask for the best pilot?"""
+    return any(cls.rank is not None and cls.listed is not None for cls in state.queue)
+
+
+def serve_parked(state: State) -> None:
+    """There may be news for pilots that wait: work, orders."""
+    if state.nudged:
+        nudged, state.nudged = state.nudged, {}
+        for pilot in nudged.values():
+            if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
+                give_parked(state, pilot, *fill(state, pilot, pilot.seq))
+    if not state.queue.has_work() or closed(state) or state.books.policy.match.mode == INTERVAL:
+        return
+    if len(state.parked) > 1 and has_ranks(state):
+        hand_out(state, MAX_LEASES * len(state.parked))
+        return
+    for pilot in list(state.parked.values()):
+        leases, durable = fill(state, pilot, pilot.seq)
+        if leases:
+            give_parked(state, pilot, leases, durable)
+            if not state.queue.has_work():
+                return
+
+
+def hand_out(state: State, most: int) -> None:
+    """Give at most so many tasks to pilots that wait: owner by owner in turn, each class to its best pilots."""
+    fillings = {
+        pilot.name: Filling(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
+    }
+    state.queue.reorder(state.now)
+    state.stir()
+    while most > 0 and fillings:
+        given = _best(state, fillings, most)
+        if not given:
+            break
+        most -= given
+    for name, filling in fillings.items():
+        filling.tell()
+        pilot = state.pilots[name]
+        if filling.leases and pilot.parked is not None:
+            give_parked(state, pilot, filling.leases, filling.durable)
+
+
+def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
+    """One sweep: at most one task for each pilot, by the greatest ranks of the classes whose turn it is [D8]."""
+    owners: dict[str, None] = {}
+    for filling in fillings.values():
+        for line in served_lines(state, filling.pilot):
+            owners[line.owner] = None
+    for owner in state.books.tree.order(owners, state.now):
+        pairs, classes, pilots = _pairs(state, fillings, owner)
+        given = 0
+        for row, column in greedy_sparse(pairs):
+            cls, filling = classes[column], pilots[row]
+            if given < most and cls.head() is not None and filling.most(cls) > 0:
+                filling.lease_from(cls, 1)
+                given += 1
+        if given:
+            return given
+    return 0
+
+
+def _pairs(
+    state: State, fillings: dict[str, Filling], owner: str
+) -> tuple[list[tuple[int, int, float]], list[TaskClass], list[Filling]]:
+    """What of an owner's best classes fits where, and how well: pilots, heads and the rank of each pair."""
+    line = state.queue.lines[owner]
+    pilots = [filling for filling in fillings.values() if state.serves(filling.pilot, owner)]
+    columns: dict[int, int] = {}
+    classes: list[TaskClass] = []
+    pairs: list[tuple[int, int, float]] = []
+    for row, filling in enumerate(pilots):
+        pilot = filling.pilot
+        menu = menu_of(state, pilot, line)
+        looked = 0
+        for cls in candidates(menu, line, state.queue.rule.policy == STRICT):
+            looked += 1
+            if looked > HEADS:
+                break
+            if cls.head() is None or filling.most(cls) <= 0:
+                continue
+            if cls.serial not in columns:
+                columns[cls.serial] = len(classes)
+                classes.append(cls)
+            pairs.append((row, columns[cls.serial], _rank(state, pilot, cls) - BEHIND * _behind(line.order[0][0], cls)))
+    return pairs, classes, pilots
+
+
+BEHIND = 1e12  # an owner's own order comes before any rank
+
+
+def _behind(first: float, cls: TaskClass) -> float:
+    return 0.0 if cls.listed is None else cls.listed[0] - first
+
+
+def _rank(state: State, pilot: Pilot, cls: TaskClass) -> float:
+    if cls.rank is None:
+        return 0.0
+    found = rank_of(cls.rank, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+    return max(found, -BEHIND)  # without a rank it may still be used, last of all

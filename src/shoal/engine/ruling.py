@@ -1,0 +1,49 @@
+"""Rules of the policy itself: another one from now on, other groups, and how much may be queued [S4]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.engine.changes import PolicyRow
+from shoal.engine.commands import Regroup, SetPolicy
+from shoal.engine.state import State
+from shoal.model.errors import Conflict
+
+
+def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
+    """Take another policy: nothing that runs is stopped, what it does not allow does not start [E75]."""
+    state.policy_version += 1
+    _apply(state, command)
+    state.queue.rule = command.policy.order
+    state.queue.relist_all(state.now)
+    state.change(PolicyRow(state.policy_version, state.now, command.author, command.document))
+    state.emit("policy_changed", owner="", version=state.policy_version, author=command.author)
+    return {"version": state.policy_version}
+
+
+def _apply(state: State, command: SetPolicy) -> None:
+    if state.books.change(command.policy, state.now):
+        return
+    # Usage is counted in another way: what runs is told to the new tree, what was before begins at nothing.
+    for owner, line in state.queue.lines.items():
+        if line.order:
+            state.books.tree.wake(owner, state.now)
+    for run in state.runs.values():
+        for array in run.arrays:
+            for task in array.tasks.values():
+                for attempt in task.live.values():
+                    if attempt.cores:
+                        state.books.tree.start(run.owner, state.now, attempt.cores, attempt.counted)
+
+
+def regroup(state: State, command: Regroup) -> None:
+    """A person is in another group: shares, quotas and pilots follow."""
+    state.groups[command.owner] = command.group
+    state.books.change(state.books.policy, state.now)
+
+
+def check_queue(state: State, owner: str, count: int) -> None:
+    """Refuse more tasks than an owner may have waiting."""
+    block = state.books.ledger.may_queue(owner, count, state.now)
+    if block is not None:
+        raise Conflict(block.text, code="over_quota", hint="wait until some are done, or ask for more: `shoal quota`")

@@ -1,0 +1,110 @@
+"""Why a pilot, a site or an owner stands where it stands."""
+
+from __future__ import annotations
+
+from shoal.engine.leasing import banned, closed
+from shoal.engine.menus import menu_of, static_misfit
+from shoal.engine.records import Pilot
+from shoal.engine.state import State
+from shoal.engine.why_ready import START, Reason, why_ready
+from shoal.model.policy import outward
+from shoal.model.quantities import many, show_duration
+
+SHOWN = 5  # reasons of one kind
+
+
+def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
+    """What a pilot does, or why it does nothing."""
+    if pilot.suspect:
+        left = show_duration(max(0.0, state.timing.lease - (state.now - pilot.seen)))
+        return [Reason(f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
+    if pilot.draining:
+        return [
+            Reason(f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left", "it ends by itself")
+        ]
+    ban = banned(state, pilot)
+    if ban is not None:
+        left = "it is on trial with one task" if ban.probing else f"for {show_duration(ban.until - state.now)} more"
+        return [
+            Reason(
+                f"it gets nothing: {ban.kind} {ban.name} is banned {left} ({ban.reason})",
+                "see to the host; one task is tried there when the ban is over",
+            )
+        ]
+    if pilot.held:
+        return [Reason(f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
+    shut = closed(state)
+    if shut:
+        return [Reason(shut)]
+    return [_idle(state, pilot)]
+
+
+def _idle(state: State, pilot: Pilot) -> Reason:
+    lines = [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+    ready = [line.classes[entry[4]] for line in lines for entry in line.order[:SHOWN]]
+    ready = [cls for cls in ready if cls.head() is not None]
+    if not ready:
+        return Reason("no task is ready", "submit some with `shoal run` or `shoal sweep`")
+    lack: str | None = None
+    for cls in ready:
+        lack = static_misfit(pilot, cls)
+        if lack is None and cls not in menu_of(state, pilot, state.queue.lines[cls.key.owner]):
+            lack = f"requires `{cls.key.require}`"
+        if lack is None:
+            head = cls.head()
+            assert head is not None
+            return Reason(f"a task waits: {why_ready(state, head.array, head.element).text}")
+    return Reason(f"no ready task fits it: a task {lack}")
+
+
+def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
+    """What the pilots of a site do; those that the asker may see."""
+    if not pilots:
+        return [Reason(f"no pilot of site {site} is connected", START)]
+    cores = sum(p.room.cores for p in pilots)
+    held = sum(p.held for p in pilots)
+    reasons = [Reason(f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}")]
+    ban = state.books.places.verdict("", "", site, state.now)
+    if ban is not None:
+        reasons.append(
+            Reason(f"the site is banned for {show_duration(max(0.0, ban.until - state.now))} ({ban.reason})")
+        )
+    seen: set[str] = set()
+    for pilot in pilots:
+        if pilot.held and banned(state, pilot) is None and not pilot.suspect and not pilot.draining:
+            continue
+        for reason in why_pilot(state, pilot):
+            if reason.text not in seen and len(seen) < SHOWN:
+                seen.add(reason.text)
+                reasons.append(Reason(f"{pilot.name} on {pilot.host}: {reason.text}", reason.fix))
+    return reasons
+
+
+def why_owner(state: State, owner: str) -> list[Reason]:
+    """How much an owner has of what is due to them, their limits, and why their next task waits."""
+    queued = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
+    running = sum(run.live for run in state.runs.values() if run.owner == owner)
+    if not queued:
+        return [Reason(f"nothing of {owner} waits or runs", "submit something with `shoal run` or `shoal sweep`")]
+    state.stir()
+    reasons = [Reason(f"{many(queued, 'task')} of {owner} are not final, {running} of them with pilots")]
+    line = state.queue.lines.get(owner)
+    active = [name for name, other in state.queue.lines.items() if other.order]
+    if line is not None and line.order:
+        due = state.books.tree.due(active, state.now).get(owner, 0.0)
+        used = state.books.tree.usage(owner, state.now) / 3600.0
+        share = state.books.policy.shares.get(owner, 1.0)
+        text = f"share {share:g}: {due:.0%} of the cores are due to {owner} now, {used:.1f} core hours of use count"
+        fix = "with share 0 it starts only what nobody else can use" if share == 0 else ""
+        reasons.append(Reason(text, fix))
+    groups = {f"@{name}" for name in outward(state.groups.get(owner, ""))}
+    for standing in state.books.ledger.standings(state.now):
+        if standing.open and standing.rule.who in {"*", owner, *groups} and standing.used >= standing.limit:
+            text = f"at a limit: {standing.kind} {standing.used:g} of {standing.limit:g} ({standing.rule.describe()})"
+            reasons.append(Reason(text, "wait, or have it raised with `shoal quota set`"))
+    if line is not None and line.order:
+        head = line.classes[line.order[0][4]].head()
+        if head is not None:
+            reason = why_ready(state, head.array, head.element)
+            reasons.append(Reason(f"its next task: {reason.text}", reason.fix))
+    return reasons

@@ -1,0 +1,189 @@
+"""Why a ready task does not start: what stands between it and each pilot, and the nearest change that would help.
+
+The same functions are asked that decide when a pilot comes, so that the answer cannot drift from what happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.engine.classes import TaskClass
+from shoal.engine.facts import all_facts, attributes, lookup, static_facts, time_left
+from shoal.engine.leasing import banned, closed, holds_now, may_try, too_short
+from shoal.engine.menus import SURROUNDINGS_SINCE, static_misfit
+from shoal.engine.records import Array, Pilot
+from shoal.engine.state import State
+from shoal.model.policy import INTERVAL
+from shoal.model.quantities import many, show_duration
+from shoal.sched.expr.explain import explain
+from shoal.sched.expr.scalar import holds
+from shoal.sched.match import misfit
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something stands where it stands, and what would help."""
+
+    text: str
+    fix: str = ""
+
+
+START = "start one with `shoal pilot start`"
+
+
+def why_ready(state: State, array: Array, element: int = 0) -> Reason:
+    """Why nothing of an array, or one of its elements that stands apart, has started."""
+    run, spec = array.run, array.spec
+    shut = closed(state) if run.accepted else "its submission is on its way to the disk"
+    if shut:
+        return Reason(shut, "nothing to do, it goes on by itself")
+    if array.throttled:
+        return Reason(
+            f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}", "raise the number behind %"
+        )
+    cls = state.queue.class_of(array, element if element in array.apart else 0)
+    pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
+    if not pilots:
+        because = f": {state.trouble}" if state.trouble and state.keeper in ("", run.owner) else ""
+        return Reason(f"no pilot is connected{because}", START)
+    taking = [p for p in pilots if not p.draining]
+    if not taking:
+        return Reason(f"every pilot is ending ({pilots[0].draining})", START)
+    able = [p for p in taking if static_misfit(p, cls) is None]
+    if not able:
+        return _too_small(taking, cls)
+    fitting = [p for p in able if _may_require(state, p, cls)]
+    if not fitting:
+        return _unwanted(state, able, cls)
+    return _policy(state, fitting, cls) or _moment(state, fitting, cls)
+
+
+# --- what no pilot is
+def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
+    """None is large enough, or knows how to run it."""
+    roomy = [p for p in taking if misfit(cls.needs, p.room) is None]
+    if roomy:
+        lacks = sorted({static_misfit(p, cls) or "" for p in roomy})
+        if any(p.host in cls.key.avoid for p in roomy):
+            return Reason(
+                f"it failed on {', '.join(cls.key.avoid)} and is tried elsewhere, but no other pilot can run it",
+                "start a pilot on another host; it goes back if none is left",
+            )
+        old = any(p.protocol < SURROUNDINGS_SINCE for p in roomy)
+        fix = "an idle pilot renews itself" if old else "install one there, or start a pilot where there is one"
+        return Reason(f"no pilot can run it: {lacks[0]}", fix)
+    best = max(taking, key=lambda p: (misfit(cls.needs, p.room) is None, p.room.cores, p.room.memory))
+    return Reason(
+        f"no pilot is large enough: it {misfit(cls.needs, best.room)} "
+        f"(the largest of {len(taking)}, {best.name} on {best.host})",
+        "ask for less, or start a larger pilot",
+    )
+
+
+def _may_require(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Does its requirement hold, as far as it does not depend on the moment?"""
+    if cls.require is None or cls.is_volatile:
+        return True
+    return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+
+
+def _unwanted(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
+    """Its requirement holds on no pilot: clause by clause, and the smallest change by which it would."""
+    assert cls.require is not None
+    known = sorted({name for pilot in pilots for name in static_facts(pilot)})
+    looks = [lookup(state, pilot, cls.key.owner) for pilot in pilots]
+    told = explain(cls.require, looks, attributes(state, cls.key), known)
+    failing = [clause for clause in told.clauses if clause.reason]
+    words = "; ".join(
+        f"`{clause.text}` holds on {clause.passing} of {many(told.pilots, 'pilot')} ({clause.reason})"
+        + (f", without it {clause.without} would match" if clause.without else "")
+        for clause in failing[:4]
+    )
+    fix = f"{told.nearest.text}: require = '{told.nearest.require}'" if told.nearest is not None else START
+    if told.nearest is not None and not told.nearest.require:
+        fix = f"{told.nearest.text}: leave `require` out"
+    return Reason(f"its requirement holds on no pilot: {words}", fix)
+
+
+# --- what policy says
+def _policy(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
+    """Licences, quotas and bans that keep it from every pilot it fits on."""
+    books, owner, needs = state.books, cls.key.owner, cls.needs
+    for name, each in needs.licences:
+        has, used = books.policy.licences.get(name, 0), books.licences.get(name, 0)
+        if has < each:
+            known = ", ".join(sorted(books.policy.licences)) or "none"
+            return Reason(
+                f"it needs {many(each, 'licence')} {name}, the server has {has} (known: {known})",
+                f"an administrator adds it: [licences] {name} = {each} in `shoal policy apply`",
+            )
+        if used + each > has:
+            return Reason(f"all licences {name} are in use: {used} of {has}", "wait, or have more of them counted")
+    open_sites = [p for p in pilots if books.may_start(owner, p.site, needs, 1, cls.expected, state.now) > 0]
+    if not open_sites:
+        site = pilots[0].site
+        block = books.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
+        if block is None:
+            most = books.policy.match.max_running
+            return Reason(
+                f"site {site} is full: {books.running.get(site, 0)} of {most} tasks run there (match.max_running)",
+                "wait, or have it raised with `shoal policy apply`",
+            )
+        left = f"; lifted in {show_duration(block.lifted - state.now)} at the latest" if block.lifted else ""
+        return Reason(
+            f"over quota: {block.text}{left}",
+            "wait, ask for less, or have it raised: `shoal quota list` shows it, `shoal quota set` changes it",
+        )
+    bans = {p.name: banned(state, p) for p in open_sites}
+    if all(bans.values()):
+        ban = min((b for b in bans.values() if b is not None), key=lambda b: b.until)
+        if ban.probing:
+            return Reason(f"{ban.kind} {ban.name} was banned ({ban.reason}) and is on trial with one task", "wait")
+        return Reason(
+            f"every fitting pilot is banned: {ban.kind} {ban.name} for {show_duration(ban.until - state.now)} "
+            f"({ban.reason})",
+            "start a pilot on another host, or see to that one: one task is tried there when the ban is over",
+        )
+    return None
+
+
+# --- what the moment says
+def _moment(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
+    """Time left, silence, doubts and free room."""
+    good = [p for p in pilots if banned(state, p) is None]
+    long = [p for p in good if p.ends is None or not too_short(state, p, cls)]
+    if not long:
+        lasts = cls.key.time if cls.key.time is not None else cls.base.p95 or 0.0
+        left = max(time_left(state, p) for p in good)
+        stated = "may take" if cls.key.time is not None else "took, of its like,"
+        return Reason(
+            f"no pilot lives long enough: it {stated} {show_duration(lasts)}, the longest has {show_duration(left)} left",
+            "state a shorter `time`, or start a pilot that lives longer",
+        )
+    quiet = [p for p in long if p.suspect]
+    if len(quiet) == len(long):
+        return Reason(
+            f"every fitting pilot is silent ({len(long)})", "they are given up after the lease time, or come back"
+        )
+    trusted = [p for p in long if not p.suspect and may_try(state, p, cls)]
+    if not trusted:
+        return Reason(
+            "its like failed several times in a row there, and another host shall show whose fault it is",
+            "wait a minute, or see `shoal logs` of those that failed",
+        )
+    held = [p for p in trusted if holds_now(state, p, cls)]
+    if not held:
+        facts = all_facts(state, trusted[0])
+        now = ", ".join(f"{name} = {facts.get(name)!r}" for name in sorted(cls.names & set(facts)))
+        return Reason(f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})", "wait")
+    if any(misfit(cls.needs, p.free) is None for p in held):
+        rule = state.books.policy.match
+        if rule.mode == INTERVAL:
+            left = max(0.0, state.last_round + rule.interval - state.now)
+            return Reason(f"a pilot has room; the next round of matching is in {show_duration(left)}", "nothing to do")
+        return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
+    cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
+    return Reason(
+        f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}",
+        "wait, or start more pilots with `shoal pilot start`",
+    )

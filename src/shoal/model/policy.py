@@ -1,0 +1,150 @@
+"""The policy of a pool as data: shares, usage, quotas, licences and the rules of order, match, ban and memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Optional
+
+from shoal.model.errors import BadInput, echo
+
+HALF_LIFE, WINDOW = "half_life", "window"
+STRICT, WEIGHTED = "strict", "weighted"
+EVENT, INTERVAL = "event", "interval"
+ALWAYS, DAY, WEEK, MONTH, PART = "always", "day", "week", "month", "part"
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+_HOURS = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
+_WHEN_HINT = 'always, day, week, month, or days and whole hours in UTC such as "mon-fri 08-18", "sat,sun" or "22-06"'
+
+
+@dataclass(frozen=True)
+class UsageRule:
+    """How past use counts: it fades with a half-life, or it is counted in frames of a window [GWP table 3]."""
+
+    kind: str = HALF_LIFE
+    half_life: float = 86_400.0  # seconds
+    window: float = 7 * 86_400.0  # seconds
+    buckets: int = 7
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Limits for one place in the space of submitter, provider and time [SPHINX policy]; None: no limit."""
+
+    who: str = "*"  # "*", "@group" with its inner groups, or an owner
+    site: str = "*"  # "*", or a site with the sites below it: "eu" covers "eu.cern"
+    when: str = ALWAYS
+    cores: Optional[int] = None  # running at once
+    core_hours: Optional[float] = None  # spent in one window
+    queued: Optional[int] = None  # tasks that are not final
+    stored: Optional[int] = None  # bytes of blobs
+    share: Optional[float] = None  # running cores as a part of those the pilots there have
+
+    def describe(self) -> str:
+        """The place the rule stands at, in words for a message."""
+        parts = [f"who={self.who}", f"site={self.site}", f"when={self.when}"]
+        return " ".join(part for part in parts if not part.endswith(("=*", f"={ALWAYS}"))) or "everybody everywhere"
+
+
+@dataclass(frozen=True)
+class OrderRule:
+    """Which task of one owner goes first: by priority alone, or by a weighted sum of four [GWP table 3]."""
+
+    policy: str = STRICT
+    priority: float = 1.0
+    share: float = 1.0
+    waiting: float = 0.0
+    deadline: float = 0.0
+
+
+@dataclass(frozen=True)
+class MatchRule:
+    """When tasks and pilots are matched, and how many at once [GWP table 3]."""
+
+    mode: str = EVENT
+    interval: float = 10.0  # seconds between rounds
+    chunk: int = 15  # tasks of one round
+    max_running: int = 0  # tasks on one site; 0: no bound
+
+
+@dataclass(frozen=True)
+class BanRule:
+    """How long a place that fails is left alone, and whom to tell."""
+
+    longest: float = 3_600.0
+    scale: float = 600.0
+    hook: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryRule:
+    """How much more memory a task gets that ran out of it, and how much at most, as multiples of what it asked for."""
+
+    factor: float = 2.0
+    cap: float = 4.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Everything an administrator may decide about who runs what where; the empty one is the default."""
+
+    shares: dict[str, float] = field(default_factory=dict)  # by owner or "@group"; 1 for whom it does not name
+    usage: UsageRule = UsageRule()
+    quotas: tuple[Rule, ...] = ()
+    licences: dict[str, int] = field(default_factory=dict)
+    order: OrderRule = OrderRule()
+    match: MatchRule = MatchRule()
+    ban: BanRule = BanRule()
+    memory: MemoryRule = MemoryRule()
+
+
+@dataclass(frozen=True)
+class When:
+    """A calendar window in UTC, read. `days` count from monday; a part that ends before it starts goes past midnight."""
+
+    kind: str
+    days: tuple[int, ...] = ()
+    start: int = 0
+    end: int = 24
+
+
+def parse_when(text: str, name: str = "when") -> When:
+    """The window that a text names."""
+    if text in (ALWAYS, DAY, WEEK, MONTH):
+        return When(text)
+    words = text.split()
+    days: tuple[int, ...] = tuple(range(7))
+    start, end = 0, 24
+    known = 1 <= len(words) <= 2
+    for at, word in enumerate(words[:2]):
+        hours = _HOURS.fullmatch(word)
+        if hours and at == len(words) - 1:
+            start, end = int(hours[1]), int(hours[2])
+            known = known and start <= 23 and 1 <= end <= 24 and start != end
+        elif not hours and at == 0:
+            days = _days(word)
+            known = known and bool(days)
+        else:
+            known = False
+    if not known:
+        raise BadInput(f"{echo(text)!r} is not a window of time", code="bad_window", field=name, hint=_WHEN_HINT)
+    return When(PART, days, start, end)
+
+
+def _days(word: str) -> tuple[int, ...]:
+    """`mon-fri` or `mon,wed` as numbers in order; empty if it is neither."""
+    found: set[int] = set()
+    for piece in word.split(","):
+        ends = piece.split("-")
+        if len(ends) > 2 or any(end not in DAYS for end in ends):
+            return ()
+        first, last = DAYS.index(ends[0]), DAYS.index(ends[-1])
+        found.update(day % 7 for day in range(first, last + 1 if last >= first else last + 8))
+    return tuple(sorted(found))
+
+
+def outward(name: str) -> tuple[str, ...]:
+    """A dotted name and all that it is inside of, innermost first: `eu.cern` gives `eu.cern`, `eu`."""
+    parts = name.split(".")
+    return tuple(".".join(parts[:count]) for count in range(len(parts), 0, -1)) if name else ()

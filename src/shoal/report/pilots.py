@@ -1,0 +1,84 @@
+"""Pilots read back as expressions see them: a row of the listing as tags, filters and columns over these [G3, G12].
+
+Tags are what a pilot said of itself and what tasks published there (`OWNER.NAME`); over them stand the facts of the row,
+so that no tag can call itself one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shoal.model.errors import BadInput, echo
+from shoal.report.source import Json
+from shoal.sched.expr.names import OWN, key_of, nearest, unknown_tags
+from shoal.sched.expr.parse import parse
+from shoal.sched.expr.scalar import holds
+from shoal.sched.expr.tree import Expr
+
+_MEGA = 1 << 20
+
+
+def facts_of(row: Mapping[str, Any], now: float) -> Json:
+    """Every tag of a pilot by its name; what only a living engine knows is there if the row has it."""
+    from shoal.engine.facts import ENDLESS  # a plain listing needs no engine
+
+    ends = row.get("ends")
+    found: Json = {
+        **(row.get("tags") or {}), "pilot": row["pilot"], "state": row["state"], "host": row["host"], "site": row["site"],
+        "owner": row["owner"], "group": row.get("group", row.get("grp", "")), "slots": row["cores"], "cores": row["cores"],
+        "memory_mb": row["memory"] // _MEGA, "disk_mb": row["disk"] // _MEGA, "gpus": row["gpus"],
+        "time_left": ENDLESS if ends is None else max(0.0, ends - now),
+    }  # fmt: skip
+    if "free" in row:
+        found["free_slots"] = found["free_cores"] = row["free"]
+    return found
+
+
+def value_of(facts: Mapping[str, Any], name: str) -> Any:
+    """A pilot's tag by the name that people write, None if there is none; `my.x`: as its owner's tasks published it."""
+    return facts.get(key_of(name, str(facts["owner"])))
+
+
+def parse_where(text: str) -> Expr:
+    """A filter of pilots; it may not speak of a task, for there is none."""
+    expr = parse(text, field="where")
+    if expr.attributes:
+        name = sorted(expr.attributes)[0]
+        raise BadInput(
+            f"task.{echo(name)} means nothing here: pilots are listed, not matched with a task", code="unknown_attribute",
+            field="where", hint="use tags of pilots, e.g. cores >= 8",
+        )  # fmt: skip
+    return expr
+
+
+def parse_columns(text: str) -> list[str]:
+    """`site,cpu,load` as names of tags, each once and behind that of the pilot."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise BadInput(
+            "an empty name", code="bad_columns", field="columns", hint="name tags, e.g. --columns site,cpu,load"
+        )
+    return list(dict.fromkeys(["pilot", *names]))
+
+
+def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[tuple[Json, Json]]:
+    """The pilots for which a filter holds, each with its tags."""
+    all_ = [(row, facts_of(row, now)) for row in rows]
+    return [(row, facts) for row, facts in all_ if where is None or holds(where, facts, {"owner": facts["owner"]})]
+
+
+def unknown_notes(rows: Iterable[Json], where: Expr | None, columns: Sequence[str], now: float) -> list[str]:
+    """A line for each tag that is asked for and that no pilot has, with the nearest that one has [promises E28]."""
+    rows = list(rows)
+    if not rows:
+        return []
+    known = {name for row in rows for name in facts_of(row, now)}
+    asked = dict(unknown_tags(where, known)) if where is not None else {}
+    for name in columns:
+        if name not in known and not name.startswith(OWN):
+            asked[name] = nearest(name, sorted(known))
+    return [
+        f"no pilot has the tag {echo(name)}" + (f" (did you mean {near})" if near else "")
+        for name, near in asked.items()
+    ]

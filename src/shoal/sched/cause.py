@@ -1,0 +1,273 @@
+"""Why did it fail, and whose fault was that? Decided from evidence: how the process ended, what it used, and how tasks
+of the same kind fare on this host and on others [contract 4, B7].
+
+The rule that everything here serves: a task's own error never bans a host. The same task, or the same kind of task,
+failing on several hosts is the task; failing on one host what works on others is the host.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from shoal.model.states import Cause
+
+FULL = 0.9  # of its memory limit that a task killed by SIGKILL must have used to be called out of memory
+SIGKILL, SIGTERM, SIGXCPU = 9, 15, 24
+BY_SHELL = 128  # a shell says exit code 128 + n for a command that signal n ended
+OWN_HOSTS = 2  # hosts on which a kind that succeeded nowhere failed: then it is the kind
+CHANCE = 0.01  # of so many failures in a row by the kind's own errors, below which it is the host
+STRANGE_KINDS = 3  # kinds that failed on a host while none succeeded: then it is the host, whatever they do elsewhere
+OPEN_FAILURES = 5  # in a row on one host while nobody knows whose fault it is; then what failed waits
+OPEN_WAIT = 60.0  # seconds, for another host to tell
+KINDS_KEPT = 10_000  # kinds remembered, the ones that ended last
+HOSTS_PER_KIND = 64  # hosts remembered of one kind, likewise
+KINDS_PER_HOST = 8
+
+# What the pilot saw itself, which no other evidence can overrule.
+_SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL}
+
+
+class Facts(NamedTuple):
+    """What is known of one attempt that did not succeed."""
+
+    cause: str = ""  # as the pilot saw it
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    max_rss: int = 0  # bytes
+    memory: int = 0  # its limit, 0 if it has none
+    host_memory: int = 0  # of the host, 0 if not known
+    evidence: str = ""  # "oom_kill": the cgroup or the kernel killed it for memory
+    duration: float = 0.0
+    time: Optional[float] = None  # its limit
+
+
+def decide(facts: Facts) -> Cause:
+    """The cause of a failure."""
+    reported = Cause(facts.cause) if facts.cause else None
+    if reported in _SEEN:
+        return reported
+    if facts.evidence == "oom_kill":
+        return Cause.OUT_OF_MEMORY
+    ended_by = facts.signal
+    if ended_by is None and facts.exit_code is not None and facts.exit_code > BY_SHELL:
+        ended_by = facts.exit_code - BY_SHELL
+    room = facts.memory or facts.host_memory
+    if ended_by == SIGKILL and room and facts.max_rss >= FULL * room:
+        return Cause.OUT_OF_MEMORY
+    out_of_time = ended_by == SIGXCPU or (ended_by in (SIGKILL, SIGTERM) and facts.duration >= (facts.time or 0.0))
+    if facts.time is not None and out_of_time:
+        return Cause.OVER_TIME
+    return Cause.SIGNAL if facts.signal is not None else Cause.TASK_ERROR
+
+
+class Whose(str, Enum):
+    """Whose fault a failure was."""
+
+    TASK = "task"
+    HOST = "host"
+    OPEN = "open"  # it is too early to say
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class _Record:
+    """How one kind of task fared on one host."""
+
+    __slots__ = ("bad", "good", "in_row", "latest")
+
+    def __init__(self) -> None:
+        self.good = 0
+        self.bad = 0
+        self.in_row = 0  # failures since its last success there
+        self.latest = 0.0  # failure
+
+
+class _Host:
+    """What failed on one host since anything succeeded there."""
+
+    __slots__ = ("kinds", "latest")
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.latest = 0.0
+
+
+class _Kind:
+    """How one kind of task fared: on hosts, and how many finished in time at each site."""
+
+    __slots__ = ("good", "hosts", "times")
+
+    def __init__(self) -> None:
+        self.good = 0  # also on hosts that are forgotten
+        self.hosts: OrderedDict[str, _Record] = OrderedDict()
+        self.times: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+
+class Kinds:
+    """How every kind of task fared where. A kind is any text that tasks alike share: their class. The engine feeds it
+    successes, failures by `task_error` and `signal`, and tasks over time; another one, fed by what became of setup
+    lines, tells the same of those."""
+
+    def __init__(self, kept: int = KINDS_KEPT, hosts_per_kind: int = HOSTS_PER_KIND) -> None:
+        self.kept, self.hosts_per_kind = kept, hosts_per_kind
+        self._kinds: OrderedDict[str, _Kind] = OrderedDict()
+        self._bad_hosts: OrderedDict[str, _Host] = OrderedDict()
+
+    def succeed(self, kind: str, host: str, site: str = "", count: int = 1) -> None:
+        """So many tasks of this kind succeeded there."""
+        known = self._of(kind)
+        record = self._on(known, host)
+        record.good += count
+        record.in_row = 0
+        known.good += count
+        in_time, over = known.times.get(site, (0, 0))
+        known.times[site] = (in_time + count, over)
+        self._bound_times(known, site)
+        if self._bad_hosts:
+            self._bad_hosts.pop(host, None)
+
+    def fail(self, kind: str, host: str, now: float) -> None:
+        """One failed there, by an error or a signal."""
+        record = self._on(self._of(kind), host)
+        record.bad += 1
+        record.in_row += 1
+        record.latest = now
+        bad = self._bad_hosts.get(host)
+        if bad is None:
+            bad = self._bad_hosts[host] = _Host()
+        bad.latest = now
+        if kind in bad.kinds or len(bad.kinds) < KINDS_PER_HOST:
+            bad.kinds[kind] = bad.kinds.get(kind, 0) + 1
+        self._bad_hosts.move_to_end(host)
+        if len(self._bad_hosts) > self.kept:
+            self._bad_hosts.popitem(last=False)
+
+    def excuse(self, kind: str, host: str) -> None:
+        """A failure there turned out to be the task's own: it no longer speaks against the host."""
+        known = self._kinds.get(kind)
+        record = known.hosts.get(host) if known is not None else None
+        if record is not None and record.in_row:
+            record.in_row -= 1
+        bad = self._bad_hosts.get(host)
+        if bad is not None and kind in bad.kinds:
+            bad.kinds[kind] -= 1
+            if not bad.kinds[kind]:
+                del bad.kinds[kind]
+
+    def over_time(self, kind: str, site: str) -> None:
+        """One was stopped there at its time limit."""
+        known = self._of(kind)
+        in_time, over = known.times.get(site, (0, 0))
+        known.times[site] = (in_time, over + 1)
+        self._bound_times(known, site)
+
+    def whose(self, kind: str, host: str, others: int, failed_on: Collection[str] = ()) -> Whose:
+        """Whose fault is the failure that was just counted? `others`: other hosts that could run it; `failed_on`: hosts
+        on which this very task failed."""
+        if self.is_tasks_own(kind, host, others, failed_on):
+            return Whose.TASK
+        return Whose.HOST if self.is_hosts(kind, host) else Whose.OPEN
+
+    def is_tasks_own(self, kind: str, host: str, others: int, failed_on: Collection[str] = ()) -> bool:
+        """Is there no other host, or did this task, or its kind, fail on several hosts and succeed nowhere?"""
+        if others <= 0 or len({*failed_on, host}) >= OWN_HOSTS:
+            return True
+        known = self._kinds.get(kind)
+        return known is not None and _fails_everywhere(known)
+
+    def is_hosts(self, kind: str, host: str) -> bool:
+        """Does this kind succeed elsewhere, and fail here so often in a row that it is not by its own errors? Or did
+        several kinds fail here while nothing succeeded?"""
+        known = self._kinds.get(kind)
+        record = known.hosts.get(host) if known is not None else None
+        if known is None or record is None or not record.in_row:
+            return False
+        good = bad = 0
+        for name, other in known.hosts.items():
+            if name != host and other.good:  # a host that never managed it says nothing about the kind's own errors
+                good += other.good
+                bad += other.bad
+        if good and (bad / (good + bad)) ** record.in_row <= CHANCE:
+            return True
+        return len(self._unexplained(host)) >= STRANGE_KINDS
+
+    def may_try(self, kind: str, host: str, now: float, others: int) -> bool:
+        """May a task of this kind be sent there? No, for a minute, if several in a row failed and another host can tell
+        whose fault that is: a black hole eats a queue long before the first success elsewhere [promises I12]. If they
+        were of several kinds, nothing may."""
+        if others <= 0:
+            return True
+        known = self._kinds.get(kind)
+        record = known.hosts.get(host) if known is not None else None
+        if known is not None and record is not None and record.in_row >= OPEN_FAILURES:
+            return now - record.latest >= OPEN_WAIT or _fails_everywhere(known)
+        bad = self._bad_hosts.get(host)
+        if bad is None or len(bad.kinds) < 2 or now - bad.latest >= OPEN_WAIT:
+            return True
+        unexplained = self._unexplained(host)
+        return len(unexplained) < 2 or sum(unexplained.values()) < OPEN_FAILURES
+
+    def in_row(self, host: str) -> int:
+        """How many failed there since anything succeeded, without what fails everywhere: what `Places.blame` is told."""
+        return sum(self._unexplained(host).values())
+
+    def failed_hosts(self, kind: str) -> int:
+        """On how many hosts it fails now."""
+        known = self._kinds.get(kind)
+        return sum(1 for record in known.hosts.values() if record.in_row) if known is not None else 0
+
+    def worked(self, kind: str) -> bool:
+        """Has it ever succeeded anywhere?"""
+        known = self._kinds.get(kind)
+        return known is not None and known.good > 0
+
+    def times(self, kind: str, site: str) -> tuple[int, int]:
+        """How many finished in time at a site, and how many did not."""
+        known = self._kinds.get(kind)
+        return known.times.get(site, (0, 0)) if known is not None else (0, 0)
+
+    def _unexplained(self, host: str) -> dict[str, int]:
+        """Failures on a host since anything succeeded there, by kind, without the kinds that fail everywhere."""
+        bad = self._bad_hosts.get(host)
+        if bad is None:
+            return {}
+        found = {}
+        for kind, count in bad.kinds.items():
+            known = self._kinds.get(kind)
+            if known is None or not _fails_everywhere(known):
+                found[kind] = count
+        return found
+
+    def _of(self, kind: str) -> _Kind:
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = _Kind()
+            if len(self._kinds) > self.kept:
+                self._kinds.popitem(last=False)
+        else:
+            self._kinds.move_to_end(kind)
+        return known
+
+    def _on(self, known: _Kind, host: str) -> _Record:
+        record = known.hosts.get(host)
+        if record is None:
+            record = known.hosts[host] = _Record()
+            if len(known.hosts) > self.hosts_per_kind:
+                known.hosts.popitem(last=False)
+        else:
+            known.hosts.move_to_end(host)
+        return record
+
+    def _bound_times(self, known: _Kind, site: str) -> None:
+        known.times.move_to_end(site)
+        if len(known.times) > self.hosts_per_kind:
+            known.times.popitem(last=False)
+
+
+def _fails_everywhere(known: _Kind) -> bool:
+    """Did this kind fail on several hosts and succeed nowhere?"""
+    return not known.good and sum(1 for record in known.hosts.values() if record.bad) >= OWN_HOSTS

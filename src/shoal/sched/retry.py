@@ -1,0 +1,149 @@
+"""What follows a failure: another try, here or elsewhere, with more memory, at whose cost; or the end.
+
+Pure: the engine keeps a small `Past` for each task that failed, asks `next_step`, and keeps what `remember` returns.
+Every free try is counted, so that no task goes on for ever.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Union
+
+from shoal.model.states import Cause, Rerun
+from shoal.sched.cause import Whose
+
+MAX_REFUNDS = 3  # failures of one task that were the host's fault, or may have been; the next one burns a retry
+MAX_RAISES = 10  # times that one task gets more memory, however small the steps are
+SETUP_HOSTS = 3  # hosts on which the same setup lines must fail before they are the task's own error
+FIT_SHARE = 0.8  # of a kind's tasks that must finish in time at a site before one that does not speaks against the site
+
+
+class Terms(NamedTuple):
+    """What was asked for, and the policy's rule of memory."""
+
+    retries: int = 0
+    rerun: Rerun = Rerun.SAFE
+    memory: int = 0  # bytes asked for; 0: none
+    factor: float = 2.0  # more memory at each try
+    cap: float = 4.0  # times what was asked for, at most
+
+
+class Past(NamedTuple):
+    """What a task has behind it."""
+
+    burnt: int = 0  # retries
+    refunds: int = 0
+    stagings: int = 0  # free tries after a failed stage-in
+    raises: int = 0  # of memory
+    memory: int = 0  # bytes it is given now; 0: what was asked for
+    base: int = 0  # bytes that the cap is counted from, if none were asked for
+
+
+class Scene(NamedTuple):
+    """What is known about the failure and the pool."""
+
+    whose: Whose = Whose.TASK  # by `Kinds.whose`
+    started: bool = True  # did the command itself run?
+    max_rss: int = 0
+    largest: int = 0  # bytes of memory of the largest host it may go to; 0: not known
+    hosts: int = 1  # that could run it, this one included
+    setup_failed: int = 1  # hosts on which the same setup lines fail, this one included (`Kinds.failed_hosts`)
+    setup_worked: bool = False  # did they ever work anywhere? (`Kinds.worked`)
+    origin_gone: bool = False  # the input is not where it came from any more: nobody can stage it
+
+
+class Final(NamedTuple):
+    """It ends here."""
+
+    cause: Cause
+    why: str
+
+
+class Retry(NamedTuple):
+    """It is tried again."""
+
+    burn: bool  # one of its retries is used up
+    elsewhere: bool  # on another host, if there is one
+    memory: Optional[int]  # bytes it gets from now on, if that changes
+    why: str
+
+
+Step = Union[Final, Retry]
+
+_ENDS = frozenset({Cause.POISON, Cause.CANCELLED, Cause.DEPENDENCY_FAILED})
+_MAYBE_HOSTS = frozenset({Cause.TASK_ERROR, Cause.SIGNAL, Cause.STAGE_OUT})
+_BETTER_ELSEWHERE = frozenset({Cause.OVER_TIME, Cause.STAGE_IN, Cause.STAGE_OUT, Cause.PILOT_LOST})
+
+
+def next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
+    """What to do after an attempt that ended by this cause."""
+    if cause in _ENDS:
+        return Final(cause, "it is not to run again")
+    if terms.rerun is Rerun.NEVER and scene.started:
+        return Final(cause, "it must not run twice (rerun=never)")
+    if cause is Cause.OUT_OF_MEMORY:
+        return _more_memory(terms, past, scene)
+    if cause is Cause.HOST_UNFIT:
+        return _unfit(terms, past, scene)
+    if cause is Cause.STAGE_IN:
+        if scene.origin_gone:
+            return Final(cause, "its input is gone, so no other try can succeed")
+        if not past.stagings:
+            return Retry(False, True, None, "its input may arrive elsewhere")
+    in_doubt = cause in _MAYBE_HOSTS and scene.whose is not Whose.TASK
+    if (in_doubt or cause is Cause.PILOT_LOST) and past.refunds < MAX_REFUNDS:
+        if cause is Cause.PILOT_LOST:
+            return Retry(False, True, None, "its pilot was lost")
+        known = scene.whose is Whose.HOST
+        return Retry(False, True, None, "the host is at fault" if known else "another host will show whose fault it is")
+    return _burn(cause, terms, past, in_doubt or cause in _BETTER_ELSEWHERE)
+
+
+def remember(past: Past, cause: Cause, scene: Scene, step: Retry) -> Past:
+    """What a task has behind it after this step."""
+    if step.burn:
+        past = past._replace(burnt=past.burnt + 1)
+    if step.memory is not None:
+        return past._replace(raises=past.raises + 1, memory=step.memory, base=past.base or scene.max_rss)
+    if not step.burn and cause is Cause.STAGE_IN:
+        return past._replace(stagings=past.stagings + 1)
+    if not step.burn:
+        return past._replace(refunds=past.refunds + 1)
+    return past
+
+
+def counts_against_site(in_time: int, over: int) -> bool:
+    """Is a task over its time, counted in `over`, the site's fault (S8)? Only if most others of its kind fit in time
+    there: a limit that is too short for everybody is the task's own. Takes `Kinds.times`."""
+    return in_time > 0 and in_time >= FIT_SHARE * (in_time + over)
+
+
+def _burn(cause: Cause, terms: Terms, past: Past, elsewhere: bool) -> Step:
+    left = terms.retries - past.burnt
+    if left <= 0:
+        return Final(cause, "no retries are left" if terms.retries else "it has no retries")
+    return Retry(True, elsewhere, None, f"{left - 1} more after this one" if left > 1 else "this is its last retry")
+
+
+def _more_memory(terms: Terms, past: Past, scene: Scene) -> Step:
+    """More memory at each try, at no cost, up to the cap or the largest host; then it ends."""
+    now = past.memory or terms.memory or scene.max_rss
+    if not now:
+        return _burn(Cause.OUT_OF_MEMORY, terms, past, True)  # nothing to reckon with
+    limit = int(terms.cap * (terms.memory or past.base or now))
+    reason = f"{terms.cap:g} times what it asked for" if terms.memory else f"{terms.cap:g} times what it used first"
+    if scene.largest and scene.largest < limit:
+        limit, reason = scene.largest, "what the largest host has"
+    more = min(limit, int(now * terms.factor))
+    if more <= now or past.raises >= MAX_RAISES:
+        return Final(Cause.OUT_OF_MEMORY, f"it was given {now} bytes, and more than {reason} is not tried")
+    return Retry(False, False, more, f"{more} bytes instead of {now}")
+
+
+def _unfit(terms: Terms, past: Past, scene: Scene) -> Step:
+    """Not the task's fault, until the same lines failed on three hosts, or on all there are, and worked nowhere."""
+    if not scene.setup_worked and scene.setup_failed >= min(SETUP_HOSTS, max(1, scene.hosts)):
+        many = f"on {scene.setup_failed} hosts" if scene.setup_failed > 1 else "on the only host"
+        return Final(Cause.TASK_ERROR, f"its setup failed {many} and worked on none")
+    if past.refunds < MAX_REFUNDS:
+        return Retry(False, True, None, "the host is unfit for it")
+    return _burn(Cause.HOST_UNFIT, terms, past, True)

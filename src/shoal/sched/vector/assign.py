@@ -1,0 +1,198 @@
+"""Who gets which, for large tables (D8): the greedy of `sched/assign.py`, pair for pair, by numpy; the exact by scipy.
+
+Exact means: as many pairs as the allowed cells let there be, and among those assignments one with the largest total
+rank. The number comes first because the zero of a rank is arbitrary: adding 1,000 to every rank must change nothing,
+and no pilot stands idle because its best rank is below zero. Where every cell is allowed it is simply the largest
+total. [LBO III.C] calls this NP-complete; one task per pilot is the linear assignment problem, solved in O(n^3).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.sched.assign import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Floats = NDArray[Any]  # of any floating kind
+Ints = NDArray[np.int64]
+
+LOOKS = 2  # times that a row which lost its column is looked through plainly, before its best columns are sorted
+TOP = 64  # columns sorted then; twice as many each time they are used up
+STRIDE = 8_192  # cells of a sparse table looked at between two removals of those that are gone
+
+
+def greedy(ranks: ArrayLike) -> list[Pair]:
+    """Again and again the best cell of all, its row and column removed; pairs in the order of choice."""
+    table = _table(ranks)
+    if 0 in table.shape:
+        return []
+    wide = table.shape[0] <= table.shape[1]
+    # The heap holds one cell for each row, or for each column if those are fewer: what is left over costs nothing.
+    return _by_heads(table) if wide else [(row, column) for column, row in _by_heads(table.T, turned=True)]
+
+
+def greedy_sparse(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> list[Pair]:
+    """As `greedy`, from three columns of equal length: row, column and rank of each allowed cell."""
+    r, c, v = _cells(rows, columns, ranks)
+    order = np.lexsort((c, r, -v))
+    r, c = r[order], c[order]
+    free_row = np.ones(int(r.max(initial=-1)) + 1, dtype=bool)
+    free_column = np.ones(int(c.max(initial=-1)) + 1, dtype=bool)
+    pairs: list[Pair] = []
+    for at in range(0, len(r), STRIDE):
+        some_r, some_c = r[at : at + STRIDE], c[at : at + STRIDE]
+        left = free_row[some_r] & free_column[some_c]
+        for row, column in zip(some_r[left].tolist(), some_c[left].tolist()):
+            if free_row[row] and free_column[column]:
+                free_row[row] = free_column[column] = False
+                pairs.append((row, column))
+    return pairs
+
+
+def exact(ranks: ArrayLike) -> list[Pair]:
+    """As many pairs as may be, with the largest total rank; in the order of rows."""
+    # Not at the top: scipy takes long to load, and most servers never need it.
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+    table = _table(ranks).astype(np.float64, copy=False)
+    allowed = np.isfinite(table)
+    if not allowed.any():
+        return []
+    few = min(table.shape)
+    if allowed.all():
+        worth = table
+    else:
+        # A forbidden cell costs more than all allowed ones can differ by together, so none is chosen where it can be
+        # helped; and what was chosen of them is dropped. Scaled to 0..1 first: the sum keeps its last digits so.
+        worth = np.where(allowed, _scaled(table, table[allowed]), -(few + 1.0))
+    r, c = linear_sum_assignment(worth, maximize=True)
+    kept = allowed[r, c]
+    return list(zip(r[kept].tolist(), c[kept].tolist()))
+
+
+def exact_sparse(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> list[Pair]:
+    """As `exact`, from three columns of equal length: row, column and rank of each allowed cell."""
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching  # type: ignore[import-untyped]
+
+    r, c, v = _cells(rows, columns, ranks)
+    if not len(r):
+        return []
+    order = np.lexsort((v, c, r))
+    r, c, v = r[order], c[order], v[order]
+    best = np.append((r[1:] != r[:-1]) | (c[1:] != c[:-1]), True)  # of a cell named twice: scipy would add them up
+    row_names, r = np.unique(r[best], return_inverse=True)
+    column_names, c = np.unique(c[best], return_inverse=True)
+    if len(row_names) > len(column_names):
+        r, c = c, r
+    few, many = min(len(row_names), len(column_names)), max(len(row_names), len(column_names))
+    # scipy refuses a table in which not every row finds a partner. So each row gets one of its own that nobody else
+    # may have, dearer than all that the others can differ by together. Costs begin at 1: a zero would be no cell.
+    own = np.arange(few)
+    cost = np.concatenate((2.0 - _scaled(v[best], v[best]), np.full(few, few + 3.0)))
+    table = csr_array(
+        (cost, (np.concatenate((r, own)), np.concatenate((c, many + own)))), shape=(few, many + few), dtype=np.float64
+    )
+    r, c = min_weight_full_bipartite_matching(table)
+    kept = c < many
+    r, c = r[kept], c[kept]
+    if len(row_names) > len(column_names):
+        r, c = c, r
+    return sorted(zip(row_names[r].tolist(), column_names[c].tolist()))
+
+
+def _by_heads(table: Floats, turned: bool = False) -> list[Pair]:
+    """A heap of each row's best cell, of which the top is the best of all unless its column is gone: then the row's
+    next best takes its place. In a `turned` table ties go to the lowest column before the lowest row."""
+    free = np.ones(table.shape[1], dtype=bool)
+    first = table.argmax(axis=1)
+    ranks = table[np.arange(len(table)), first].tolist()
+    lines: dict[int, Iterator[tuple[float, int]]] = {}
+    looks: dict[int, int] = {}
+    heads = []
+    for row, (rank, column) in enumerate(zip(ranks, first.tolist())):
+        if not -np.inf < rank < np.inf:  # argmax takes NaN for the largest
+            rank, column = _look(table[row], free)
+        if column >= 0:
+            heads.append((-rank, column, row) if turned else (-rank, row, column))
+    heapify(heads)
+    pairs: list[Pair] = []
+    while heads:
+        _, row, column = heads[0]
+        if turned:
+            row, column = column, row
+        if free[column]:
+            free[column] = False
+            pairs.append((row, column))
+            lines.pop(row, None)
+            heappop(heads)
+            continue
+        looks[row] = looks.get(row, 0) + 1
+        if looks[row] <= LOOKS:
+            rank, column = _look(table[row], free)
+        else:
+            rank, column = next(lines.setdefault(row, _line(table[row], free)), (0.0, -1))
+        if column >= 0:
+            heapreplace(heads, (-rank, column, row) if turned else (-rank, row, column))
+        else:
+            heappop(heads)
+    return pairs
+
+
+def _look(row: Floats, free: NDArray[np.bool_]) -> tuple[float, int]:
+    """The best free cell of a row by looking through all of it: rank and column, which is -1 if there is none."""
+    left = np.where(free & np.isfinite(row), row, -np.inf)
+    column = int(left.argmax())
+    rank = float(left[column])
+    return rank, column if rank > -np.inf else -1
+
+
+def _line(row: Floats, free: NDArray[np.bool_]) -> Iterator[tuple[float, int]]:
+    """The free cells of a row, best first, sorted some at a time: a row that loses often must not be looked through
+    each time."""
+    count = TOP
+    while True:
+        columns = np.flatnonzero(free & np.isfinite(row))
+        ranks = row[columns]
+        if len(columns) > count:
+            # All that are as good as the last of them, too: cutting between equals would lose the lowest column.
+            least = np.partition(ranks, len(ranks) - count)[len(ranks) - count]
+            kept = ranks >= least
+            columns, ranks, whole = columns[kept], ranks[kept], bool(kept.all())
+        else:
+            whole = True
+        order = np.argsort(-ranks, kind="stable")
+        for rank, column in zip(ranks[order].tolist(), columns[order].tolist()):
+            if free[column]:
+                yield rank, column
+        if whole:
+            return
+        count *= 2
+
+
+def _table(ranks: ArrayLike) -> Floats:
+    table = np.asarray(ranks)
+    if not np.issubdtype(table.dtype, np.floating):
+        table = table.astype(np.float64)
+    return table if table.ndim == 2 else table.reshape(len(table), 0)
+
+
+def _cells(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> tuple[Ints, Ints, Floats]:
+    """The allowed cells."""
+    r, c = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
+    v = np.asarray(ranks, dtype=np.float64)
+    allowed = np.isfinite(v)
+    return r[allowed], c[allowed], v[allowed]
+
+
+def _scaled(values: Floats, among: Floats) -> Floats:
+    """Values moved so that the lowest among these is 0 and the highest 1."""
+    low, high = float(among.min()), float(among.max())
+    # Halves: the largest numbers there are would differ by more than that.
+    return (values / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.zeros(values.shape)

@@ -1,0 +1,63 @@
+"""Evaluates requirements and ranks for many classes of tasks on many pilots at once, with numpy.
+
+Classes whose expressions differ only in their literals have one shape and are one evaluation. Agrees with
+`sched/expr/scalar.py` on every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import numpy as np
+
+from shoal.sched.expr.tree import Expr
+from shoal.sched.vector.expr_columns import Bool, Floats, Table, group
+from shoal.sched.vector.expr_plan import Plan
+
+__all__ = ["Batch", "Table", "match"]
+
+
+class Batch:
+    """Classes made ready: their columns are kept while pilots change."""
+
+    def __init__(
+        self,
+        requires: Sequence[Optional[Expr]],
+        ranks: Sequence[Optional[Expr]],
+        tasks: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self.count = len(tasks)
+        self.cells = 0  # of a block; 0: what suits the cache
+        self.requires, self.ranks = group(requires, tasks), group(ranks, tasks)
+
+    def match(self, table: Table, pairs: Optional[Mapping[str, Floats]] = None) -> tuple[Bool, Floats]:
+        """Which class fits on which pilot, and how well; `pairs` has the names that depend on both, as numbers."""
+        fits = np.empty((self.count, len(table)), np.bool_)
+        ranks = np.empty((self.count, len(table)), np.float64)
+        if fits.size:
+            with np.errstate(all="ignore"):
+                for some in self.requires:
+                    if some.shape is None:
+                        fits[some.index()] = True
+                    else:
+                        plan = Plan(some, table, pairs or {}, self.cells)
+                        plan.fill(fits, plan.bits(some.shape.root, True))
+                for some in self.ranks:
+                    if some.shape is None:
+                        ranks[some.index()] = 0.0
+                    else:
+                        plan = Plan(some, table, pairs or {}, self.cells)
+                        plan.fill(ranks, plan.number(some.shape.root))
+        return fits, ranks
+
+
+def match(
+    requires: Sequence[Optional[Expr]],
+    ranks: Sequence[Optional[Expr]],
+    tasks: Sequence[Mapping[str, Any]],
+    table: Table,
+    pairs: Optional[Mapping[str, Floats]] = None,
+) -> tuple[Bool, Floats]:
+    """Requirement and rank of all classes on all pilots; no requirement holds everywhere, no rank is 0."""
+    return Batch(requires, ranks, tasks).match(table, pairs)

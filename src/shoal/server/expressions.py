@@ -1,0 +1,119 @@
+"""What a submission says of pilots, looked at when it comes: expressions that cannot be read, tags that nobody has, and
+(if asked for) tasks that no pilot could ever run [promises E27-E30]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shoal.engine.classes import VOLATILE, TaskClass, kind_of, surroundings_of
+from shoal.engine.facts import STATIC, attributes, lookup, static_facts
+from shoal.engine.menus import static_misfit
+from shoal.engine.records import ClassKey, Pilot
+from shoal.engine.state import State
+from shoal.model.errors import BadInput, echo
+from shoal.model.quantities import many
+from shoal.model.spec import Spec
+from shoal.sched.expr.explain import explain
+from shoal.sched.expr.names import unknown_tags
+from shoal.sched.expr.parse import parse
+from shoal.sched.expr.scalar import holds
+
+MAX_WARNINGS = 20  # of one submission; the rest are only counted
+
+
+def check_expressions(specs: Sequence[Spec]) -> None:
+    """Refuse an expression that cannot be read, naming its task if there are several."""
+    seen: set[tuple[str, str]] = set()
+    for at, spec in enumerate(specs):
+        for field, text in (("require", spec.require), ("rank", spec.rank)):
+            if not text or (field, text) in seen:
+                continue
+            seen.add((field, text))
+            try:
+                parse(text, field)
+            except BadInput as error:
+                raise BadInput(
+                    error.message, code=error.code, field=_place(specs, at) + error.field, hint=error.hint
+                ) from None
+
+
+def _place(specs: Sequence[Spec], at: int) -> str:
+    """The task in an error's field, as the parser of submissions writes it."""
+    if len(specs) == 1:
+        return ""
+    return f"tasks[{at}] ({echo(specs[at].name)})." if specs[at].name else f"tasks[{at}]."
+
+
+def tag_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
+    """Tags that no pilot of the owner's has, each once, with the nearest one that is known [E28]."""
+    texts = {
+        (text, field) for spec in specs for field, text in (("require", spec.require), ("rank", spec.rank)) if text
+    }
+    pilots = _pilots(state, owner) if texts else []
+    if not pilots:
+        return []
+    known = {*STATIC, *VOLATILE, *(name for pilot in pilots for name in static_facts(pilot))}
+    found: dict[str, str | None] = {}
+    for text, field in sorted(texts):
+        found.update(unknown_tags(parse(text, field), known, owner))
+    said = [
+        f"no pilot has the tag {echo(name)}" + (f" (did you mean {echo(close)})" if close else "")
+        for name, close in sorted(found.items())
+    ]
+    more = len(said) - MAX_WARNINGS
+    return [*said[:MAX_WARNINGS], *([f"and {many(more, 'more tag')} that no pilot has"] if more > 0 else [])]
+
+
+def check_fits(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
+    """Refuse a task that no pilot which is connected could ever run [E27 --strict]; without pilots nothing can be said,
+    which is returned as a warning."""
+    pilots = _pilots(state, owner)
+    for at, cls in _classes(owner, specs):
+        said = _never(state, cls, pilots)
+        if said is not None:
+            where = f"{_place(specs, at).rstrip('.')} never fits: " if len(specs) > 1 else ""
+            hint = f"{said[1]}, or submit without strict: it waits for a pilot that can"
+            raise BadInput(where + said[0], code="never_fits", field="strict", hint=hint)
+    return [] if pilots else ["no pilot is connected yet, so strict had nothing to look at"]
+
+
+def _pilots(state: State, owner: str) -> list[Pilot]:
+    return [pilot for pilot in state.pilots.values() if not pilot.draining and state.serves(pilot, owner)]
+
+
+def _classes(owner: str, specs: Sequence[Spec]) -> Iterator[tuple[int, TaskClass]]:
+    """What matching can tell apart in a submission, each with the first task of its kind."""
+    seen: set[ClassKey] = set()
+    for at, spec in enumerate(specs):
+        key = ClassKey(
+            owner, spec.needs, spec.priority, spec.rerun.value, kind_of(spec), spec.require, spec.rank, spec.time,
+            surroundings_of(spec),
+        )  # fmt: skip
+        if key not in seen:
+            seen.add(key)
+            yield at, TaskClass(key, 0)
+
+
+def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str] | None:
+    """Why a class can never run, and what would help; None: it can, or there is no pilot to ask."""
+    for name, each in cls.key.needs.licences:
+        most = state.books.policy.licences.get(name, 0)
+        if each > most:
+            return f"it needs {each} of the licence {echo(name)}, the policy has {most}", "ask an administrator"
+    if not pilots:
+        return None
+    lacks = {pilot.name: static_misfit(pilot, cls) for pilot in pilots}
+    large = [pilot for pilot in pilots if lacks[pilot.name] is None]
+    if not large:
+        best = max(pilots, key=lambda pilot: (pilot.room.cores, pilot.room.memory, pilot.name))
+        said = f"none of {many(len(pilots), 'pilot')} is large enough: it {lacks[best.name]} on {echo(best.host)}"
+        return f"{said} (site {echo(best.site)}), the nearest", "ask for less"
+    if cls.require is None or cls.is_volatile:
+        return None
+    task, key = attributes(state, cls.key), cls.key
+    looks = [lookup(state, pilot, key.owner) for pilot in large]
+    if any(holds(cls.require, look, task) for look in looks):
+        return None
+    told = explain(cls.require, looks, task, [*STATIC, *VOLATILE])
+    near = told.nearest.text if told.nearest is not None else "change the requirement"
+    return f"no pilot fulfils its requirement ({many(len(large), 'pilot')} could run it otherwise)", near

@@ -1,0 +1,98 @@
+"""Who gets which, by numpy and scipy: small tables of which the answer is known, and larger ones against the plain
+greedy."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.sched import assign as plain
+from shoal.sched.vector.assign import TOP, exact, exact_sparse, greedy, greedy_sparse
+
+
+def test_the_exact_one_finds_what_greedy_misses() -> None:
+    table = [[9.0, 8.0], [8.0, 1.0]]
+    assert greedy(table) == [(0, 0), (1, 1)]
+    assert exact(table) == [(0, 1), (1, 0)]
+
+
+def test_the_exact_one_assigns_as_many_as_may_be_before_it_looks_at_ranks() -> None:
+    table = [[100.0, 1.0], [1.0, -inf]]
+    assert exact(table) == [(0, 1), (1, 0)]
+    assert exact_sparse([0, 0, 1], [0, 1, 0], [100.0, 1.0, 1.0]) == [(0, 1), (1, 0)]
+
+
+def test_ranks_below_zero_are_assigned_too() -> None:
+    assert exact([[-5.0, -7.0]]) == greedy([[-5.0, -7.0]]) == [(0, 0)]
+    assert exact_sparse([0, 0], [0, 1], [-5.0, -7.0]) == [(0, 0)]
+
+
+def test_adding_the_same_to_every_rank_changes_nothing() -> None:
+    table = np.random.default_rng(1).random((20, 30))
+    table[table < 0.5] = -inf
+    assert exact(table) == exact(table + 1_000) == exact(table * 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
+def test_an_empty_table_gives_nothing(shape: tuple[int, int]) -> None:
+    assert greedy(np.zeros(shape)) == exact(np.zeros(shape)) == []
+
+
+def test_nothing_allowed_gives_nothing() -> None:
+    table = [[-inf, nan], [inf, -inf]]
+    assert greedy(table) == exact(table) == []
+    assert greedy_sparse([0, 1], [0, 0], [nan, -inf]) == exact_sparse([0, 1], [0, 0], [nan, -inf]) == []
+    assert greedy_sparse([], [], []) == exact_sparse([], [], []) == []
+    assert greedy([]) == []
+
+
+def test_a_row_without_any_allowed_cell_stops_nobody() -> None:
+    table = [[-inf, -inf, -inf], [1.0, 2.0, nan], [3.0, -inf, -inf]]
+    assert greedy(table) == [(2, 0), (1, 1)]
+    assert exact(table) == [(1, 1), (2, 0)]
+    assert exact_sparse([1, 1, 2], [0, 1, 0], [1.0, 2.0, 3.0]) == [(1, 1), (2, 0)]
+
+
+def test_the_largest_numbers_there_are_do_no_harm() -> None:
+    table = [[1.7e308, -inf], [-1.7e308, 1.0]]
+    assert exact(table) == [(0, 0), (1, 1)]
+    assert exact_sparse([0, 1, 1], [0, 0, 1], [1.7e308, -1.7e308, 1.0]) == [(0, 0), (1, 1)]
+
+
+def test_whole_numbers_and_short_floats_are_ranks() -> None:
+    assert greedy(np.array([[1, 2], [3, 4]])) == [(1, 1), (0, 0)]
+    assert exact(np.array([[1, 2], [3, 5]], dtype=np.float32)) == [(0, 0), (1, 1)]
+
+
+def test_of_a_cell_named_twice_the_best_rank_counts() -> None:
+    cells = ([0, 0, 0], [0, 1, 0], [1.0, 2.0, 1.5])
+    assert greedy_sparse(*cells) == exact_sparse(*cells) == [(0, 1)]
+
+
+def contested(rng: np.random.Generator, rows: int, columns: int) -> NDArray[Any]:
+    """Everybody wants the same columns, in nearly the same order."""
+    return np.asarray(rng.random(columns)[None, :] * 100 + rng.random((rows, columns)))
+
+
+@pytest.mark.parametrize("shape", [(150, 400), (400, 150), (300, 300)])
+@pytest.mark.parametrize("kind", ["uniform", "levels", "contested", "equal", "holes"])
+def test_large_tables_give_the_same_pairs_as_the_plain_greedy(kind: str, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(7)
+    table: NDArray[Any] = np.ones(shape)
+    if kind == "uniform":
+        table = rng.random(shape)
+    elif kind == "levels":
+        table = rng.integers(0, 4, shape).astype(float)
+    elif kind == "contested":
+        table = contested(rng, *shape)
+    elif kind == "holes":
+        table = np.where(rng.random(shape) < 0.95, rng.choice([-inf, nan, inf], shape), rng.random(shape))
+    assert min(shape) > 2 * TOP, "so that the sorted part of a row is used up"
+    expected = plain.greedy(table.tolist())
+    assert greedy(table) == expected
+    r, c = np.indices(shape)
+    assert greedy_sparse(r.ravel(), c.ravel(), table.ravel()) == expected
