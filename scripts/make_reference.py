@@ -206,6 +206,49 @@ TASK: dict[str, tuple[str, str, str]] = {
         "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
         "4096 bytes",
     ),
+    "require": (
+        "text",
+        "What a pilot must be: an [expression](../explain/expressions.md) over its tags, such as "
+        '`memory_mb >= 4000 and arch == "x86_64"`.',
+        f"{limits.MAX_EXPR_BYTES:,} bytes, {limits.MAX_EXPR_TERMS} terms",
+    ),
+    "rank": (
+        "text",
+        "Which pilot is best: an expression that gives a number; the largest goes first, where it is undefined goes last.",
+        f"{limits.MAX_EXPR_BYTES:,} bytes, {limits.MAX_EXPR_TERMS} terms",
+    ),
+    "deadline": (
+        "duration or time",
+        "When it should be done: `2h` from the submission on, or `2026-11-16T08:00+01:00`. Tasks alike go by their deadline.",
+        "up to ten years",
+    ),
+    "order": (
+        "text",
+        "A parameter by whose value elements go, smallest first; with `-` before it, largest first.",
+        f"{limits.MAX_ORDERED:,} tasks",
+    ),
+    "setup": (
+        "list of lines, or text",
+        "Shell lines before the command, in the same shell: `module load gcc`, `. env/bin/activate`. "
+        "If one fails, the host is at fault (`host_unfit`) and another is tried.",
+        f"{limits.MAX_SETUP} lines",
+    ),
+    "container": (
+        "text",
+        "The image that the command runs in, with apptainer, podman or docker, whichever the host has.",
+        "1,024 bytes",
+    ),
+    "licences": (
+        "table of whole numbers, or list",
+        "Named licences it takes while it runs; how many there are is said in the policy.",
+        f"{limits.MAX_LICENCES} names",
+    ),
+    "checkpoint": (
+        "list of texts",
+        "Files by which it can go on later. With exit code 85, or if they were written before a stop, "
+        "its next attempt gets them back.",
+        f"{limits.MAX_CHECKPOINT} files; relative, without `..`",
+    ),
 }  # fmt: skip
 RUN: dict[str, tuple[str, str, str]] = {
     "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
@@ -230,6 +273,8 @@ VARIABLES = {
     "SHOAL_TASK": "the task: `r12.7`",
     "SHOAL_ATTEMPT": "the attempt: `r12.7#2`",
     "SHOAL_INDEX": "the value of `i` in an array, else the number of the task in the run",
+    "SHOAL_TAGS": "a pipe: a line `name = value` written to it becomes the tag `my.name` of this pilot",
+    "SHOAL_PART": "how many checkpoints came before, where the task declares `checkpoint`",
     "SHOAL_SEED": "a random seed of 31 bits, the same for every attempt of the task",
     "OMP_NUM_THREADS": "the field `cores`, unless `env` sets it",
     "CUDA_VISIBLE_DEVICES": "the devices of this task, if it asked for `gpus`",
@@ -267,6 +312,14 @@ retries = 2
 rerun = "safe"
 priority = 5
 labels = { step = "fit" }
+require = 'arch == "x86_64" and memory_mb >= 4000'
+rank = "cpu_mhz"
+deadline = "12h"
+order = "-energy"                 # the largest first
+setup = ["module load gcc", ". env/bin/activate"]
+container = "docker://debian:12"
+licences = { matlab = 1 }
+checkpoint = ["fit.state"]
 
 [[tasks]]                         # --- an array as in Slurm, four at a time
 name = "plot"
@@ -315,9 +368,6 @@ def task_page() -> list[str]:
         '`"1..3,7"`, or a TOML list.  ',
         "**Placeholders**: `{name}` is filled in `command`, `shell`, `cwd`, `env`, `stdin`, `inputs` and `outputs` of a sweep "
         "or array; `{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
-        "",
-        "## Not yet supported",
-        f"{', '.join(code(name) for name in task.LATER)} are known words, and are refused with the code `unsupported_field`.",
         "",
         "## Variables every task gets",
         "A task starts with the environment of whoever submitted it, without names that begin with `SHOAL_`. On top of it:",
@@ -608,6 +658,21 @@ LIMITS = {
     "KEPT_REPLIES": "replies to a pilot kept in case one was lost",
     "MAX_TAGS": "tags of a pilot",
     "MAX_TAG_BYTES": "a tag, on average",
+    "MAX_TASK_TAGS": "tags that one owner's tasks may leave on a pilot",
+    "MAX_TASK_TAG": "bytes of one of them",
+    "MAX_SETUP": "set-up lines of a task",
+    "MAX_CHECKPOINT": "checkpoint files of a task",
+    "MAX_LICENCES": "licences of a task",
+    "MAX_ORDERED": "tasks of an array with an `order`",
+    "MAX_EXPR_BYTES": "bytes of a requirement or rank",
+    "MAX_EXPR_TERMS": "terms of one",
+    "MAX_EXPR_DEPTH": "how deep its parentheses nest",
+    "MAX_GLOB": "characters of a pattern in one",
+    "MAX_ACCT_LINES": "lines of one answer with accounts",
+    "PLACES_KEPT": "pilots, hosts and sites remembered for their failures",
+    "KINDS_KEPT": "kinds of tasks whose fate on hosts is remembered",
+    "HOSTS_PER_KIND": "hosts remembered of one such kind",
+    "KINDS_PER_HOST": "kinds remembered that failed on one host",
     "MAX_TAIL": "one piece of a stream that is sent along",
     "MAX_TAILS": "such pieces in one exchange",
     "MAX_STDERR_TAIL": "standard error in the report of a failure",

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.model.blobs import digest_of
 from shoal.wire.messages import Lease, Order, Report
-from tests.integration.test_pilot_hands import World, python, pyz, world
+from tests.integration.test_pilot_hands import OLDEST, World, python, pyz, world
 
 __all__ = ["pyz", "world"]  # fixtures
 
@@ -58,7 +58,7 @@ def leave_now(pilot: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_task_that_ends_with_85_goes_on_with_the_files_it_declared(world: World, own: bool) -> None:
-    pilot = world.pilot()
+    pilot = world.pilot(python=str(OLDEST or sys.executable))
     write = "mkdir -p deep; echo 7 >deep/state; echo model >big; echo scrap >scrap; exit 85"
     lease = world.lease(shell=write, checkpoint=["deep/state", "big"], own=own)
     report = world.server.run(lease)
@@ -227,7 +227,7 @@ def test_only_what_can_go_on_is_moved(world: World) -> None:
 def test_before_the_allocation_ends_tasks_are_asked_to_end_and_none_has_failed(world: World) -> None:
     pilot = subprocess.Popen(
         [sys.executable, "-I", str(world.pyz), "--server-file", str(world.server.file), "--cores", "2"],
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(world.tmp), "SLURM_JOB_END_TIME": str(int(time.time()) + 10)},
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(world.tmp), "SLURM_JOB_END_TIME": str(int(time.time()) + 14)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     world.pilots.append(pilot)

@@ -16,7 +16,7 @@ from shoal.cli.describe import describe_pilot, describe_run, describe_task, run_
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines, table
 from shoal.model.errors import BadInput, NotFound, echo
-from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task
+from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.phrases import counts_text, done_of, live_of
@@ -191,18 +191,21 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT")
+@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O")
 @json_option
 @server_option
 def why(target: str, as_json: bool, server: str | None) -> None:
-    """Why a run, task or pilot is where it is, and what would help.
+    """Why a run, task, pilot, site or owner is where it is, and what would help.
 
     \b
     Examples:
       shoal why r12
       shoal why r12.7
+      shoal why site:local
+      shoal why owner:anna
     """
-    _parse_any(target)
+    if parse_place(target) is None:
+        _parse_any(target)
     with Session(server).source() as source:
         answer = source.why(target)
     if as_json:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.db.named import SQL
 from shoal.model.errors import BadInput, echo
+from shoal.model.limits import MAX_ACCT_LINES
 from shoal.wire.checks import did_you_mean
 
 BY = ("owner", "site", "host", "pilot", "run", "day")  # what lines can be summed by, in the order of the answer
@@ -22,7 +23,6 @@ SUMS = ("useful", "failed", "lost", "duplicated", "tasks", "queued", "staging")
 HOUR, DAY = 3_600.0, 86_400.0
 KEEP = 370 * DAY  # seconds that lines stay longer than events: 400 days with the usual 30
 WINDOW = 32 * 24  # hours that a quota looks back at most, but for "always"
-MAX_LINES = 10_000  # of one answer: cut short, its totals would be wrong, so a longer one is refused
 
 Row = dict[str, Any]
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -59,14 +59,14 @@ def read(connection: sqlite3.Connection, asked: Asked, now: float) -> Row:
         raise BadInput("the time asked for ends before it begins", code="range", field="until")
     low, high = math.floor(asked.since / HOUR), math.ceil(min(asked.until, now + HOUR) / HOUR)
     values: Row = {word: int(word in by) for word in BY}
-    values |= {"since": low, "until": high, "owners": _listed(asked.owners), "limit": MAX_LINES + 1}
+    values |= {"since": low, "until": high, "owners": _listed(asked.owners), "limit": MAX_ACCT_LINES + 1}
     lines = [] if asked.owners == [] else connection.execute(SQL["sum_acct"], values).fetchall()
     places = None
     if PLACES.issuperset(by):
         places = _places(connection, asked, by, (low, high), now)
-    if len(lines) > MAX_LINES or len(places or ()) > MAX_LINES:
+    if len(lines) > MAX_ACCT_LINES or len(places or ()) > MAX_ACCT_LINES:
         raise BadInput(
-            f"that would be more than {MAX_LINES} lines", code="too_many_lines", field="by",
+            f"that would be more than {MAX_ACCT_LINES} lines", code="too_many_lines", field="by",
             hint="sum by fewer words, or ask for a shorter time",
         )  # fmt: skip
     return {

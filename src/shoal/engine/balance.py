@@ -126,6 +126,7 @@ def _fits(state: State, pilot: Pilot, task: Task) -> bool:
     cls = state.queue.class_of(array)
     return (
         state.serves(pilot, array.run.owner)
+        and (task.special is None or pilot.host not in task.special.avoid)
         and misfit(task.needs, pilot.free) is None
         and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
         and suits_now(state, pilot, cls)

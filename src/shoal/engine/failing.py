@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from shoal.engine.blame import blame, forgive
-from shoal.engine.menus import other_hosts
+from shoal.engine.menus import menu_of, other_hosts
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause
 from shoal.sched.cause import Facts, Whose, decide
+from shoal.sched.match import misfit
 from shoal.sched.retry import Final, Past, Retry, Scene, Terms, counts_against_site, next_step, remember
 from shoal.wire.messages import Report
 
@@ -94,12 +95,12 @@ def let_back(state: State) -> None:
     """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse."""
     for key, task in list(state.avoiding.items()):
         array, special = task.array, task.special
-        if special is None or not special.avoid or task.element not in array.todo:
-            if task.state.final or special is None or not special.avoid:
-                del state.avoiding[key]
+        if array.tasks.get(task.element) is not task or special is None or not special.avoid:
+            del state.avoiding[key]  # it is final, and what stands there now may be another try of a person's
             continue
-        owner = array.run.owner
-        here = [p for p in state.pilots.values() if not p.draining and state.serves(p, owner)]
+        if task.element not in array.todo:
+            continue
+        here = _able(state, task)
         if here and all(p.host in special.avoid for p in here):
             del state.avoiding[key]
             array.apart.pop(task.element, None)
@@ -107,3 +108,17 @@ def let_back(state: State) -> None:
             task.note = f"{task.note}; no other host is left to try it on".lstrip("; ")
             state.offer_back(task)
             state.write_task(task)
+
+
+def _able(state: State, task: Task) -> list[Pilot]:
+    """Pilots that could run a task if it avoided nothing."""
+    owner, cls = task.array.run.owner, state.queue.class_of(task.array)
+    line = state.queue.lines[owner]
+    return [
+        pilot
+        for pilot in state.pilots.values()
+        if not pilot.draining
+        and state.serves(pilot, owner)
+        and misfit(task.needs, pilot.room) is None
+        and cls in menu_of(state, pilot, line)
+    ]

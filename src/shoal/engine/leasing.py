@@ -122,7 +122,11 @@ class Filling:
                 heapq.heappop(turns)
                 continue
             self.lease_from(cls, turn(cls.base.mean))
-            heapq.heapreplace(turns, (self._turn(cursor), at, cursor))
+            if state.queue.rule.policy == STRICT:
+                heapq.heapreplace(turns, (self._turn(cursor), at, cursor))
+            else:  # each start changes what part everybody has
+                turns = [(self._turn(other), at, other) for _, at, other in turns]
+                heapq.heapify(turns)
 
     def _cursors(self, lines: list[Line]) -> list[_Cursor]:
         order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
@@ -167,6 +171,8 @@ class Filling:
         if room <= 0 and not self._may_ahead(cls):
             return 0
         most = room + (self._ahead(cls) if cls.is_safe else 0)
+        if cls.require is not None and cls.is_volatile:
+            most = min(most, 1)  # each start may change what it looks at
         if self._probes:
             most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
         if most <= 0 or not suits_now(state, pilot, cls):

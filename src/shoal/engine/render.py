@@ -22,8 +22,9 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str) -> Lease:
     """What the pilot needs to run this attempt."""
     element = attempt.id.element
     lease = _lease(array, str(attempt.id), element, element + 1, state_dir)
-    special = array.tasks[element].special
-    if special is not None:
+    task = array.tasks.get(element)
+    if task is not None and task.special is not None:
+        special = task.special
         room = replace(lease.room, memory=special.memory) if special.memory else lease.room
         lease = replace(lease, room=room, restored=special.files, part=special.part)
     return lease if lease.function else single(lease)

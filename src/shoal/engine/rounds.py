@@ -104,12 +104,12 @@ def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
 def _pairs(
     state: State, fillings: dict[str, Filling], owner: str
 ) -> tuple[list[tuple[int, int, float]], list[TaskClass], list[Filling]]:
-    """What of an owner's best classes fits where, and how well: pilots, heads and the rank of each pair."""
+    """What of an owner's best classes fits where, and how well: pilots and classes, and for each pair its place."""
     line = state.queue.lines[owner]
     pilots = [filling for filling in fillings.values() if state.serves(filling.pilot, owner)]
     columns: dict[int, int] = {}
     classes: list[TaskClass] = []
-    pairs: list[tuple[int, int, float]] = []
+    found: list[tuple[tuple[float, ...], int, int]] = []  # as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
         menu = menu_of(state, pilot, line)
@@ -118,24 +118,19 @@ def _pairs(
             looked += 1
             if looked > HEADS:
                 break
-            if cls.head() is None or filling.most(cls) <= 0:
+            if cls.head() is None or cls.listed is None or filling.most(cls) <= 0:
                 continue
             if cls.serial not in columns:
                 columns[cls.serial] = len(classes)
                 classes.append(cls)
-            pairs.append((row, columns[cls.serial], _rank(state, pilot, cls) - BEHIND * _behind(line.order[0][0], cls)))
-    return pairs, classes, pilots
-
-
-BEHIND = 1e12  # an owner's own order comes before any rank
-
-
-def _behind(first: float, cls: TaskClass) -> float:
-    return 0.0 if cls.listed is None else cls.listed[0] - first
+            key = (cls.listed[0], -_rank(state, pilot, cls), *cls.listed[1:])
+            found.append((key, row, columns[cls.serial]))
+    places = {key: -float(at) for at, key in enumerate(sorted({key for key, _, _ in found}))}
+    return [(row, column, places[key]) for key, row, column in found], classes, pilots
 
 
 def _rank(state: State, pilot: Pilot, cls: TaskClass) -> float:
+    """How well a pilot suits a class; without a rank it may still be used, last of all."""
     if cls.rank is None:
         return 0.0
-    found = rank_of(cls.rank, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
-    return max(found, -BEHIND)  # without a rank it may still be used, last of all
+    return rank_of(cls.rank, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))

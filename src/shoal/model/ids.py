@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Union
+from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
 
@@ -89,6 +89,12 @@ def parse_target(text: str) -> Union[int, TaskId]:
         code="bad_id",
         hint="a run looks like r12, a task like r12.7",
     )
+
+
+def parse_place(text: str) -> Optional[tuple[str, str]]:
+    """`site:NAME` or `owner:NAME` as the two words; None if the text is neither."""
+    kind, colon, name = text.partition(":")
+    return (kind, name) if colon and name and kind in ("site", "owner") else None
 
 
 def is_pilot(text: str) -> bool:

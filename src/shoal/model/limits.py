@@ -59,7 +59,6 @@ MAX_RECENT_BYTES = 64 * 1024 * 1024
 MAX_CALLS = 100_000  # calls of one function in one table
 MAX_SETUP = 100  # lines
 MAX_CHECKPOINT = 16  # files
-MAX_PARTS_OF_TASK = 10_000  # checkpoints of one task
 MAX_LICENCES = 16  # of one task
 MAX_ORDERED = 1_000_000  # elements of an array with an order of its own
 MAX_BYTES = 1 << 60
@@ -69,6 +68,7 @@ MAX_SECONDS = 10 * 365 * 86_400.0
 MAX_EXPR_BYTES = 4_096
 MAX_EXPR_TERMS = 500  # vertices of the tree
 MAX_EXPR_DEPTH = 32
+MAX_GLOB = 256  # characters of a pattern: its time on one text is the product of both lengths
 
 # --- conversation between pilot and server [contract 5]
 MAX_LEASES = 100  # tasks per reply
@@ -91,6 +91,13 @@ GONE_KEPT = 10_000  # pilots that ended lately and may come back for what they h
 HOSTS_KEPT = 20_000  # hosts remembered, the ones seen last
 ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
 ENDED_KEPT = 1_000  # attempts of a pilot whose last words may still come after their report
+
+# --- accounts, and what is remembered of failures
+MAX_ACCT_LINES = 10_000  # of one answer: cut short, its totals would be wrong
+PLACES_KEPT = 20_000
+KINDS_KEPT = 10_000  # the ones that ended last
+HOSTS_PER_KIND = 64
+KINDS_PER_HOST = 8
 
 # --- pilots that die under a task [promises I11]
 POISON_LOSSES = 3

@@ -6,7 +6,8 @@ pilot changes nothing here; a dead one ends every task at once.
 
 Orders in:   start, stop, signal, contact, work (a directory to remove if the pilot dies), quit.
              A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
-             to, and an attempt that it comes `after`: it begins the moment that one is over.
+             to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
+             `container`, and in `gate` the file that says which runtime has it.
 News out:    started, ended, failed. All are dicts with `do` or `was`, see `channel`. News wait a few milliseconds
              for each other where no slot is idle for it.
 """
@@ -273,7 +274,7 @@ class Guard:
                 if os.getpgid(pid) != task.pid:
                     os.kill(pid, signal.SIGTERM)
         self._find_strays()
-        for pid in self._strays.of(task.attempt):
+        for pid in self._strays.of(task.attempt) if not task.container else ():  # there the runtime hands it on
             tree.signal_group(pid, signal.SIGTERM)
 
     def _kill(self, task: Ward, why: str) -> None:

@@ -7,18 +7,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.db.accounts import Asked
 from shoal.db.endings import ending_of
 from shoal.db.place import explained
 from shoal.db.reader import Gone, Reader
 from shoal.model.errors import NotFound, Refused, echo
-from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
+from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
 from shoal.model.limits import MAX_PAGE
 from shoal.report.source import Json, named, waits_for
 from shoal.wire.task import parse_spec
+
+if TYPE_CHECKING:  # the engine is loaded only where it is asked
+    from shoal.engine.engine import Engine
+    from shoal.engine.why_ready import Reason
 
 _SECRETS = ("session", "former", "identity")  # of a pilot; nothing a listing should show
 
@@ -34,12 +38,21 @@ def engine_why(state: Path, target: str) -> Json:
     with Database.open(state / DATABASE) as database:
         engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
     engine.state.unheard.clear()  # nobody is being waited for: there is no server to wait
-    where, reasons = engine.why(target if is_pilot(target) else parse_target(target), time.time())
+    where, reasons = _ask(engine, target)
     asleep = {
         "text": "no server is running, so nothing new is handed out",
         "fix": "any work starts it again: `shoal wait RUN`, `shoal run ...`, or `shoal server start`",
     }
     return {"target": target, "state": where, "reasons": [asleep, *(asdict(reason) for reason in reasons)]}
+
+
+def _ask(engine: Engine, target: str) -> tuple[str, list[Reason]]:
+    place, now = parse_place(target), time.time()
+    if place is None:
+        return engine.why(target if is_pilot(target) else parse_target(target), now)
+    if place[0] == "owner":
+        return "", engine.why_owner(place[1], now)
+    return "", engine.why_site(place[1], [p.name for p in engine.state.pilots.values() if p.site == place[1]], now)
 
 
 class FileSource:
@@ -154,6 +167,8 @@ class FileSource:
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is where it is; what is final needs no engine to tell."""
+        if parse_place(target) is not None:
+            return engine_why(self._state, target)
         found = target if is_pilot(target) else parse_target(target)
         if isinstance(found, TaskId):
             self.task(target)  # says so if there is none

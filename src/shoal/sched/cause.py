@@ -12,6 +12,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import NamedTuple, Optional
 
+from shoal.model.limits import HOSTS_PER_KIND, KINDS_KEPT, KINDS_PER_HOST
 from shoal.model.states import Cause
 
 FULL = 0.9  # of its memory limit that a task killed by SIGKILL must have used to be called out of memory
@@ -22,9 +23,6 @@ CHANCE = 0.01  # of so many failures in a row by the kind's own errors, below wh
 STRANGE_KINDS = 3  # kinds that failed on a host while none succeeded: then it is the host, whatever they do elsewhere
 OPEN_FAILURES = 5  # in a row on one host while nobody knows whose fault it is; then what failed waits
 OPEN_WAIT = 60.0  # seconds, for another host to tell
-KINDS_KEPT = 10_000  # kinds remembered, the ones that ended last
-HOSTS_PER_KIND = 64  # hosts remembered of one kind, likewise
-KINDS_PER_HOST = 8
 
 # What the pilot saw itself, which no other evidence can overrule.
 _SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL}

@@ -15,6 +15,7 @@ from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, dig
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.limits import MAX_NAME, MAX_PILOTS, MAX_TOKENS, MAX_USERS
 from shoal.model.people import ADMIN, MANAGER, ROLES, AuditRow, GroupRow, PeopleRow, TokenRow, UserRow, check_name
+from shoal.model.policy import outward
 from shoal.model.quantities import parse_duration
 from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke
 
@@ -135,7 +136,7 @@ class Access:
     def holders(self, caller: Caller) -> list[str] | None:
         """Whose pilots and events the caller may see, as the journal names them; None: all."""
         seen = self.seen_by(caller)
-        return None if seen is None else [*seen, *([f"@{caller.group}"] if caller.group else [])]
+        return None if seen is None else [*seen, *(f"@{group}" for group in outward(caller.group))]
 
     # --- making and ending tokens
     def mint(self, maker: Caller, asked: NewToken, now: float, random: Callable[[int], str]) -> tuple[TokenRow, str]:

@@ -15,8 +15,8 @@ from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError
 from shoal.server.access import Caller
 from shoal.server.routes import MAX_TEXT, Query, Route
 from shoal.wire import codec, codec_fast
-from shoal.wire.messages import Exchange
 from shoal.wire.checks import did_you_mean
+from shoal.wire.messages import Exchange
 
 T = TypeVar("T")
 BODY_WITHIN = 30.0  # seconds for a body to arrive whole

@@ -106,8 +106,8 @@ def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str]
     large = [pilot for pilot in pilots if lacks[pilot.name] is None]
     if not large:
         best = max(pilots, key=lambda pilot: (pilot.room.cores, pilot.room.memory, pilot.name))
-        said = f"none of {many(len(pilots), 'pilot')} is large enough: it {lacks[best.name]} on {echo(best.host)}"
-        return f"{said} (site {echo(best.site)}), the nearest", "ask for less"
+        where = f"nearest is {echo(best.host)} (site {echo(best.site)})"
+        return f"no pilot is large enough; {where}: {lacks[best.name]}", "ask for less"
     if cls.require is None or cls.is_volatile:
         return None
     task, key = attributes(state, cls.key), cls.key
@@ -116,4 +116,4 @@ def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str]
         return None
     told = explain(cls.require, looks, task, [*STATIC, *VOLATILE])
     near = told.nearest.text if told.nearest is not None else "change the requirement"
-    return f"no pilot fulfils its requirement ({many(len(large), 'pilot')} could run it otherwise)", near
+    return f"no pilot fulfils its requirement; {many(len(large), 'pilot')} could run it otherwise", near

@@ -23,6 +23,7 @@ AT_ONCE = 4
 MINUTE = 60.0  # seconds
 PER_MINUTE = 100  # commands that are started; the rest are counted and logged
 WITHIN = 30.0  # seconds for a command to end
+GONE_WITHIN = 2.0  # seconds that a killed one is waited for
 MAX_OUTPUT = 4_096  # bytes of its output that are logged
 MAX_WORD = 1_024  # characters of one variable
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")  # of the server's variables: no token is among them
@@ -100,10 +101,10 @@ class Hooks:
                 await _gather(process, said)
                 status = await process.wait()
         except TimeoutError:
-            _end(process)
+            await _end(process)
             self._complain(f"was ended after {self._within:g} s", notice)
         except asyncio.CancelledError:
-            _end(process)
+            await _end(process)
             raise
         else:
             if status:
@@ -137,10 +138,15 @@ async def _gather(process: asyncio.subprocess.Process, said: bytearray) -> None:
         said += piece[: max(0, MAX_OUTPUT - len(said))]
 
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a command with all that it started: its group is its own, and lives, since its output is still open."""
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a command with all that it started (its group is its own, and lives, since its output is still open), and
+    wait until it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GONE_WITHIN):
+            await _gather(process, bytearray())
+            await process.wait()
 
 
 def variables(notice: Notice) -> dict[str, str]:

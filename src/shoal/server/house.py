@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.model.credentials import SESSION
-from shoal.model.errors import NotFound
+from shoal.model.errors import NotFound, echo
 from shoal.model.ids import TaskId, run_text
 from shoal.model.layout import PILOT_ZIP
+from shoal.model.policy import outward
 from shoal.server.access import Access, Caller
 from shoal.server.blobs import Blobs, unknown_blob
 from shoal.server.door import Door
@@ -81,9 +82,14 @@ class House:
             (pilot.owner, pilot.group) if pilot is not None else (row["owner"], row["grp"]) if row else ("", "")
         )
         mine = bool(owner) and self.access.sees(caller, owner)
-        ours = bool(group) and (caller.manages(group) if to_end else caller.is_admin or caller.group == group)
+        ours = bool(group) and (caller.manages(group) if to_end else caller.is_admin or group in outward(caller.group))
         if not (mine or ours):
             raise NotFound(f"there is no pilot {name}", code="unknown_pilot", hint="see `shoal pilots`")
+
+    def check_place(self, caller: Caller, kind: str, name: str) -> None:
+        """The same for an owner; of a site everyone sees what their own pilots do there."""
+        if kind == "owner" and not self.access.sees(caller, name):
+            raise NotFound(f"there is no user {echo(name)}", code="unknown_user", hint="see `shoal user list`")
 
     def check_blob(self, caller: Caller, digest: str) -> None:
         """The same for a blob: to know its digest is not to have it."""

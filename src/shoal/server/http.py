@@ -16,7 +16,7 @@ from aiohttp import HttpVersion10, web
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
-from shoal.model.ids import is_pilot, parse_run, parse_target, parse_task
+from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer, refusal
 from shoal.server.door import peer_name
@@ -241,7 +241,10 @@ class _Edge:
                 house.check_blob(call.caller, digest)
         elif rule == "target":
             text = call.word("target")
-            if is_pilot(text):
+            place = parse_place(text)
+            if place is not None:
+                house.check_place(call.caller, *place)
+            elif is_pilot(text):
                 house.check_pilot(call.caller, text)
             else:
                 target = parse_target(text)

@@ -10,8 +10,9 @@ from aiohttp import web
 from shoal.db.endings import ending_of
 from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Cancel, Retry, Signal
+from shoal.engine.why_ready import Reason
 from shoal.model.errors import BadInput, NotFound, echo
-from shoal.model.ids import TaskId, is_pilot, parse_run, parse_target, parse_task, run_text
+from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.limits import MAX_NAME, MAX_SPECS
 from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
@@ -19,8 +20,8 @@ from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.call import Call, answer
 from shoal.server.house import House
 from shoal.server.submit import submit
-from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
 from shoal.wire.checks import did_you_mean
+from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
 
 
 class Runs:
@@ -101,6 +102,9 @@ class Runs:
     async def why(self, call: Call) -> web.Response:
         """Why something is where it is."""
         text = call.word("target")
+        place = parse_place(text)
+        if place is not None:
+            return answer({"target": text, "state": "", "reasons": self._why_place(call, *place)})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
             await check_there(self.house, target)
@@ -109,6 +113,17 @@ class Runs:
             return answer({"target": text, **over})
         state, reasons = self.service.engine.why(target, self.service.clock())
         return answer({"target": text, "state": state, "reasons": reasons})
+
+    def _why_place(self, call: Call, kind: str, name: str) -> list[Reason]:
+        """A site as far as the caller sees its pilots, or an owner that they may see."""
+        engine, now = self.service.engine, self.service.clock()
+        if kind == "owner":
+            return engine.why_owner(name, now)
+        holders = self.house.access.holders(call.caller)
+        pilots = [
+            p for p in engine.state.pilots.values() if p.site == name and (holders is None or p.holder in holders)
+        ]
+        return engine.why_site(name, [p.name for p in pilots], now)
 
     # --- acting
     async def cancel(self, call: Call) -> web.Response:

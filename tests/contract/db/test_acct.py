@@ -154,7 +154,7 @@ def test_a_time_that_ends_before_it_begins_is_refused(reader: Reader) -> None:
 def test_more_lines_than_an_answer_holds_are_refused(
     database: Database, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "MAX_LINES", 3)
+    monkeypatch.setattr(accounts, "MAX_ACCT_LINES", 3)
     database.apply([line(TODAY - 1, "ann", "p1", run, tasks=1) for run in range(4)])
     with pytest.raises(BadInput) as caught:
         reader.acct(Asked("run"), NOW)

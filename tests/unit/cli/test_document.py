@@ -44,6 +44,34 @@ def test_options_become_fields_of_the_task_and_of_the_run() -> None:
     assert (draft.submission.name, draft.submission.seed, draft.submission.key) == ("scan", 7, "k")
 
 
+def test_where_when_and_in_which_surroundings_are_options_too() -> None:
+    given = options(
+        require="cores > 1", rank="cores", deadline="2h", order="-x", setup=("module load gcc", "true"), container="debian:12",
+        licences=("matlab", "idl=2"), checkpoint=("a.dat", "b.dat"),
+    )  # fmt: skip
+    (spec,) = draft_command(["x", "{x}"], ["x=1..3"], given).submission.specs
+    assert (spec.require, spec.rank, spec.due_in, spec.order) == ("cores > 1", "cores", 7_200.0, "-x")
+    assert (spec.setup, spec.container, spec.checkpoint) == (
+        ("module load gcc", "true"),
+        "debian:12",
+        ("a.dat", "b.dat"),
+    )
+    assert spec.needs.licences == (("idl", 2), ("matlab", 1))
+
+
+@pytest.mark.parametrize("word", ["=2", "matlab=", "matlab=x", "matlab=-1"])
+def test_a_licence_without_a_name_or_number_is_wrong_use(word: str) -> None:
+    with pytest.raises(click.UsageError, match="--licence"):
+        draft_command(["x"], [], options(licences=(word,)))
+
+
+def test_an_expression_that_cannot_be_read_is_told_before_anything_is_sent() -> None:
+    for field in ("require", "rank"):
+        with pytest.raises(BadInput) as found:
+            draft_command(["x"], [], options(**{field: "cores >"}))
+        assert (found.value.code, found.value.field) == ("bad_expression", field)
+
+
 def test_a_directory_is_made_absolute_where_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     draft = draft_command(["x"], ["x=1..2"], options(cwd="out/{x}"))
@@ -127,11 +155,12 @@ WRONG = [
     (37, ONE + 'command = ["x"]\nafter = ["b"]\n[[tasks]]\nname = "b"\ncommand = ["y"]\nafter = ["a"]\n', 4, "a -> b -> a"),
     (38, ONE + 'command = ["x"]\nafter = ["a"]\n', 4, "a -> a"),
     (40, ONE + 'command = ["x"]\n' + ONE + 'command = ["y"]\n', 5, "two tasks are named 'a'"),
-    (46, ONE + 'command = ["x"]\noutputs = ["../x"]\n', 4, "is not an output path"),
+    (46, ONE + 'command = ["x"]\noutputs = ["../x"]\n', 4, "is not a path below the task's directory"),
     (77, ONE + "command = [x]\n", 3, "not TOML"),
     (77, ONE + 'command = ["x"]\ncommand = ["y"]\n', 4, "not TOML"),
     (0, ONE + 'command = ["x", "{y}"]\nparams = { x = "1..2" }\n', 3, "{y} is not a parameter"),
-    (0, ONE + 'command = ["x"]\ncontainer = "img"\n', 4, "not supported by this version"),
+    (29, ONE + 'command = ["x"]\nrequire = "().__class__"\n', 4, "at column"),
+    (30, ONE + 'command = ["x"]\nrank = "9**9**9"\n', 4, "write a product"),
 ]  # fmt: skip
 
 

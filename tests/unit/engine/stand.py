@@ -12,8 +12,21 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, Outcome, Successes, TaskRow
-from shoal.engine.commands import Accept, Bury, Cancel, Command, Drain, Enrol, Retry, Submit, Talk, Tick
+from shoal.engine.changes import AcctAdd, Answer, Change, Outcome, Successes, TaskRow
+from shoal.engine.commands import (
+    Accept,
+    Bury,
+    Cancel,
+    Command,
+    Drain,
+    Enrol,
+    Regroup,
+    Retry,
+    SetPolicy,
+    Submit,
+    Talk,
+    Tick,
+)
 from shoal.engine.engine import Engine
 from shoal.engine.records import Attempt, Task
 from shoal.engine.why import Reason
@@ -29,12 +42,15 @@ from shoal.wire.messages import (
     Held,
     Lease,
     Order,
+    Published,
     Register,
     Registered,
     Reply,
     Report,
     Room,
+    TagValue,
 )
+from shoal.wire.policy import parse_policy
 from shoal.wire.submission import canonical, parse_submission
 
 OWNER = "ann"
@@ -53,12 +69,15 @@ class Stand:
         self.pending: list[Change] = []  # not yet committed
         self.journal: list[Event] = []
         self.answers: list[Answer] = []
+        self.accounts: list[AcctAdd] = []
+        self.groups: dict[str, str] = {}
         self.last = Outcome()
         self.engine = self._start()
 
     def _start(self) -> Engine:
         self.database.raise_incarnation(self.now)
-        engine = Engine(self.database.snapshot(), self.timing, self.rng, self.now)
+        snapshot = replace(self.database.snapshot(), groups=self.groups)  # people are the server's edge's
+        engine = Engine(snapshot, self.timing, self.rng, self.now)
         self._take(engine.started(self.now))
         return engine
 
@@ -70,6 +89,8 @@ class Stand:
                 self.journal.append(change)
             elif isinstance(change, Successes):
                 self.journal += change.events()
+            elif isinstance(change, AcctAdd):
+                self.accounts.append(change)
         self.answers += outcome.answers
         return outcome
 
@@ -130,6 +151,16 @@ class Stand:
         self.engine.load(*loaded)
         return int(self.do(Retry(run, tuple(rows), tuple(spans))).result["tasks"])
 
+    def policy(self, **document: Any) -> None:
+        """Another policy, as an administrator writes it: `quota=[{...}]`, `share={...}`, `licences={...}`, ..."""
+        self.do(SetPolicy(parse_policy(document), json.dumps(document), "root"))
+
+    def group(self, group: str, *owners: str) -> None:
+        """These people are in that group from now on."""
+        for owner in owners:
+            self.groups = {**self.groups, owner: group}
+            self.do(Regroup(owner, group))
+
     def drain(self, *pilots: FakePilot, why: str = "maintenance") -> None:
         """Ask pilots to end."""
         self.do(Drain(tuple(p.name for p in pilots), why))
@@ -145,9 +176,11 @@ class Stand:
         room = more.pop("room", Room(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
         terms = {name: more.pop(name) for name in ("owner", "site", "group", "token", "max_pilots") if name in more}
         identity, protocol = more.pop("identity", "id"), more.pop("protocol", PROTOCOL)
+        if "group" in terms:
+            terms.setdefault("owner", "")
         register = Register(protocol, "0", more.pop("host", "host"), identity, room, former=was, **more)
         registered: Registered = self.do(Enrol(register, **{"owner": OWNER, "site": "local", **terms})).result
-        pilot = FakePilot(self, registered, room)
+        pilot = FakePilot(self, registered, room, protocol)
         if former is not None:
             pilot.held, pilot.seq = dict(former.held), former.seq
         return pilot
@@ -188,6 +221,17 @@ class Stand:
         _, reasons = self.engine.why(TaskId(run, element), self.now)
         return reasons[0]
 
+    def live(self, owner: str, *sites: str) -> int:
+        """Cores of an owner's live attempts on these sites (all, if none is named), counted one by one."""
+        state, cores = self.engine.state, 0
+        for pilot in state.pilots.values():
+            if sites and pilot.site not in sites:
+                continue
+            chunks = [(chunk.array, len(chunk.left)) for chunk in pilot.chunks.values()]
+            arrays = [(state.task_of(attempt).array, 1) for attempt in pilot.live]
+            cores += sum(a.spec.needs.cores * count for a, count in chunks + arrays if a.run.owner == owner)
+        return cores
+
     def events(self, kind: str) -> list[Event]:
         """The journal's lines of one kind."""
         return [event for event in self.journal if event.kind == kind]
@@ -201,8 +245,8 @@ class Stand:
 class FakePilot:
     """A pilot by hand: it holds what it was leased until a test says how that ended."""
 
-    def __init__(self, stand: Stand, registered: Registered, room: Room) -> None:
-        self.stand, self.room = stand, room
+    def __init__(self, stand: Stand, registered: Registered, room: Room, protocol: int = PROTOCOL) -> None:
+        self.stand, self.room, self.protocol = stand, room, protocol
         self.name, self.session = registered.pilot, registered.session
         self.seq = 0
         self.ack = 0
@@ -216,7 +260,7 @@ class FakePilot:
         held = more.pop("held", None)
         held = self.held if held is None else held
         fields: dict[str, Any] = {
-            "protocol": PROTOCOL, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.ack,
+            "protocol": self.protocol, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.ack,
             "free": self.room, "held": [Held(a, s) for a, s in held.items()], "reports": list(reports),
         }  # fmt: skip
         self.exchange = Exchange(**{**fields, **more})
@@ -263,6 +307,19 @@ class FakePilot:
             self.held[attempt] = "running"
         return self.talk()
 
+    def publish(self, attempt: str, **tags: TagValue) -> Reply:
+        """Tell what a task wrote to its pipe."""
+        return self.talk(published=[Published(attempt, tags)])
+
+    def wait(self) -> None:
+        """Ask for work where there is none, and wait for it; what comes is in `took`."""
+        assert self.pull() == []
+        assert self.stand.engine.state.pilots[self.name].parked is not None
+
+    def took(self) -> list[Lease]:
+        """What came while it waited, with the last thing that was done."""
+        return [lease for a in self.stand.last.answers if a.pilot == self.name for lease in self.hear(a.reply).leases]
+
     def verdict(self, report: Report) -> str:
         """Report, and hear what became of it."""
         (found,) = self.talk(report).verdicts
@@ -282,6 +339,16 @@ def good(attempt: str, **more: Any) -> Report:
 def bad(attempt: str, **more: Any) -> Report:
     """It failed."""
     return Report(attempt, "failed", **{"cause": "task_error", "exit_code": 1, "started": 1.0, "duration": 5.0, **more})
+
+
+def no_memory(attempt: str, **more: Any) -> Report:
+    """It ran out of memory."""
+    return bad(attempt, **{"cause": "signal", "signal": 9, "exit_code": None, "evidence": "oom_kill", **more})
+
+
+def later(attempt: str, part: str, **more: Any) -> Report:
+    """It wrote its checkpoint and goes on later."""
+    return Report(attempt, "checkpointed", **{"started": 1.0, "duration": 5.0, "files": {"state": part}, **more})
 
 
 def back(attempt: str, **more: Any) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -705,6 +706,18 @@ def test_a_success_that_was_faster_than_the_stop_is_a_success() -> None:
     driver.answer(orders=[Order("cancel", "r1.1#1@1", "x")])
     driver.see(Ended(done(1)))
     assert driver.agent.reports["r1.1#1@1"].outcome == "succeeded"
+
+
+@pytest.mark.parametrize("outcome", ["checkpointed", "failed"])
+def test_a_moved_attempt_goes_on_elsewhere_or_is_given_back(outcome: str) -> None:
+    driver = Driver()
+    driver.begin(replace(lease(1), checkpoint=["state"]), lease(2), lease(3))
+    orders = [Order("move", f"r1.{number}#1@1", "slow here") for number in (1, 2, 3)]
+    assert only(driver.answer(orders=orders), Stop) == [Stop("r1.1#1@1", "slow here", keep=True)]
+    driver.see(Ended(Report("r1.1#1@1", outcome, "cancelled" if outcome == "failed" else "")))
+    assert driver.agent.reports["r1.1#1@1"].outcome == ("returned" if outcome == "failed" else outcome)
+    assert "r1.2#1@1" not in driver.agent.reports, "it can keep nothing, so it stays"
+    assert driver.agent.reports["r1.3#1@1"].outcome == "returned", "it had not begun"
 
 
 def test_a_waiting_attempt_is_cancelled_without_ever_running() -> None:

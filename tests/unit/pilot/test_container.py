@@ -12,7 +12,7 @@ from shoal.pilot.container import Wish
 from shoal.pilot.gate import Gate
 
 GATE = Gate("/w/mark", (), "debian:12", "shoal-x")
-WISH = Wish(["prog", "a b"], "/w/own", "/home/a", ["/w/own", "/home/a"], ["/w/script.sh"], {"KEY": "secret"})
+WISH = Wish(["prog", "a b"], "/w/own", "/data/a", ["/w/own", "/data/a"], ["/w/script.sh"], {"KEY": "secret"})
 
 
 def test_values_of_variables_are_nowhere_in_the_script() -> None:
@@ -28,7 +28,7 @@ def test_the_order_is_apptainer_singularity_podman_docker() -> None:
 
 def test_all_that_the_task_needs_is_mounted_under_its_own_name() -> None:
     text = container.become(GATE, WISH)
-    for path in ("/w/own", "/home/a", "/w/script.sh"):
+    for path in ("/w/own", "/data/a", "/w/script.sh"):
         assert f"--bind {path}" in text and f"--volume {path}:{path}" in text
     assert "--pwd /w/own" in text and "--workdir /w/own" in text and text.count("prog 'a b'") == 2
 
@@ -38,7 +38,7 @@ def test_all_that_the_task_needs_is_mounted_under_its_own_name() -> None:
     [
         ("debian:12", "docker://debian:12", "debian:12"),
         ("docker://debian:12", "docker://debian:12", "debian:12"),
-        ("sub/tool.sif", "/home/a/sub/tool.sif", None),
+        ("sub/tool.sif", "/data/a/sub/tool.sif", None),
         ("/data/tool.sif", "/data/tool.sif", None),
         ("oras://host/x", "oras://host/x", None),
     ],
@@ -51,7 +51,7 @@ def test_an_image_is_named_as_each_runtime_wants_it(image: str, apptainers: str,
         assert f" {dockers} prog" in text and f"pull {dockers} " in text
 
 
-@pytest.mark.parametrize("path", ["/home/a:b", "/home/a,b"])
+@pytest.mark.parametrize("path", ["/data/a:b", "/data/a,b"])
 def test_a_directory_that_no_runtime_can_name_is_said(path: str) -> None:
     with pytest.raises(StageError, match="comma or a colon"):
         container.become(GATE, Wish(["x"], path, folders=[path]))

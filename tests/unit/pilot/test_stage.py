@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal.pilot import setup
 from shoal.pilot.carry import StageError
 from shoal.pilot.stage import Facts, Prepared, Stage
 from shoal.wire.messages import Lease, Room
@@ -304,3 +305,65 @@ def test_a_directory_that_its_task_locked_is_removed(site: Site) -> None:
     (Path(made.own_dir) / "locked").chmod(0)
     site.stage.settle(made, True)
     assert not Path(made.own_dir).exists()
+
+
+# --- what comes before a command
+
+
+def test_without_set_up_container_and_checkpoint_nothing_is_written(site: Site) -> None:
+    made = site.prepare()
+    assert (made.argv, made.gate, made.before, site.left()) == (["prog", "x"], None, {}, [])
+
+
+def test_a_script_comes_before_the_command_and_goes_with_it(site: Site) -> None:
+    made = site.prepare(setup=["export A=1"])
+    assert made.gate is not None and made.gate.lines == ("export A=1",)
+    assert made.argv == [setup.shell(), made.surround] and Path(made.surround).read_text().rstrip().endswith(
+        "exec prog x"
+    )
+    Path(made.gate.mark).write_text("command\n")
+    assert made.gate.reached() == ("command", "")
+    site.stage.settle(made, True)
+    assert site.left() == []
+
+
+def test_the_mark_of_an_earlier_pilot_is_not_believed(site: Site) -> None:
+    made = site.prepare(setup=["true"])
+    assert made.gate is not None
+    Path(made.gate.mark).write_text("command\n")
+    again = site.prepare(setup=["true"])
+    assert again.gate is not None and again.gate.reached() == ("", "")
+
+
+def test_a_login_shell_is_played_only_where_the_submitters_environment_is_not_seen(site: Site) -> None:
+    assert "/etc/profile" not in Path(site.prepare(setup=["true"]).surround).read_text()
+    text = Path(site.prepare(visible=False, setup=["true"], env={"KEY": "secret", "a-b": "1"}).surround).read_text()
+    assert "/etc/profile" in text and "export KEY=$shoal_KEY" in text and "secret" not in text and "a-b" not in text
+    assert "/etc/profile" not in Path(site.prepare(visible=False, container="a:1").surround).read_text()
+
+
+def test_in_a_container_the_task_sees_its_directories_script_and_pipe(site: Site) -> None:
+    pipe = site.work / "pipe"
+    os.mkfifo(pipe)
+    site.stage.pipes = {"r1.2#3@4": str(pipe)}
+    made = site.prepare(own=True, container="debian:12", command=[], shell="echo x")
+    text = Path(made.surround).read_text()
+    assert made.argv == ["/bin/sh", made.surround]
+    for path in (made.own_dir, site.home, made.script, pipe):
+        assert f"--volume {path}:{path}" in text
+    site.stage.settle(made, False)
+    assert not Path(made.surround).exists()
+
+
+def test_a_part_knows_its_number_and_how_its_files_were(site: Site) -> None:
+    (site.home / "state").write_text("7")
+    made = site.prepare(checkpoint=["state", "other"], part=3)
+    assert made.env["SHOAL_PART"] == "3" and made.before["state"] is not None and made.before["other"] is None
+    assert not site.stage.is_slow(made.lease)
+    assert site.stage.is_slow(site.lease(checkpoint=["state"], restored={"state": "sha256:" + "0" * 64}))
+
+
+def test_no_checkpoint_lies_outside_the_directory(site: Site) -> None:
+    with pytest.raises(StageError, match=r"checkpoint_refused: \.\./x is no path") as caught:
+        site.prepare(checkpoint=["../x"])
+    assert caught.value.cause == "stage_in"

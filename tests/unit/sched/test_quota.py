@@ -115,7 +115,11 @@ def test_a_rule_for_a_part_of_the_week_exists_only_then() -> None:
     quota.queued("anna", 3)
     quota.stored("anna", 100)
     six = NOW + 4.5 * HOUR
-    for block in (quota.blocks("anna", "eu", 1, 0, NOW), quota.may_queue("anna", 1, NOW), quota.may_keep("anna", 1, NOW)):
+    for block in (
+        quota.blocks("anna", "eu", 1, 0, NOW),
+        quota.may_queue("anna", 1, NOW),
+        quota.may_keep("anna", 1, NOW),
+    ):
         assert block is not None and block.lifted == six
     assert quota.blocks("anna", "eu", 1, 0, six) is None and quota.room("anna", "eu", six) == NO_BOUND
     assert quota.may_queue("anna", 1, six) is None and quota.may_keep("anna", 1, six) is None

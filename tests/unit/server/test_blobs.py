@@ -329,3 +329,66 @@ def test_many_claims_are_few_steps(stand: Stand) -> None:
         assert len(stand.database.blobs()[1]) == 1
 
     run(story())
+
+
+# --- what the policy says of it
+class Counter:
+    """Somebody who counts what owners keep, and has a limit for all together."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.used = most, dict[str, int]()
+
+    def tell(self, owner: str, delta: int) -> None:
+        self.used[owner] = self.used.get(owner, 0) + delta
+
+    def refuse(self, owner: str, size: int) -> str:
+        return "" if sum(self.used.values()) + size <= self.most else "at most so many (quota of who=@phys)"
+
+
+def test_what_owners_keep_is_told_as_it_changes_and_at_the_start(tmp_path: Path) -> None:
+    async def work() -> None:
+        stand, counter = Stand(tmp_path), Counter(10**9)
+        stand.blobs.rule(counter.tell, counter.refuse)
+        first = await stand.put(b"abc")
+        assert counter.used == {ANN: 3}
+        await stand.put(b"abc")  # again: counted once
+        stand.blobs.claim(ANN, 7, [first])
+        await stand.put(b"defg", BOB)
+        assert counter.used == {ANN: 3, BOB: 4}
+        later = Counter(10**9)
+        stand.begin().rule(later.tell, later.refuse)
+        assert later.used == {ANN: 3, BOB: 4}
+        stand.now += KEEP_UNUSED + 1
+        await stand.blobs.sweep()
+        assert later.used == {ANN: 3, BOB: 0}, "what a run holds stays"
+        stand.blobs.release(7)
+        assert later.used == {ANN: 0, BOB: 0}
+
+    asyncio.run(work())
+
+
+def test_a_blob_over_a_quota_of_the_policy_is_refused_by_its_rule(tmp_path: Path) -> None:
+    async def work() -> None:
+        stand, counter = Stand(tmp_path), Counter(5)
+        stand.blobs.rule(counter.tell, counter.refuse)
+        held = await stand.put(b"abc")
+        for check in (stand.put(b"defg"), stand.put(b"defg", BOB)):
+            with pytest.raises(Refused, match="quota of who=@phys") as found:
+                await check
+            assert found.value.code == "quota"
+        stand.blobs.check_rule(ANN, held, 3)  # what is held is counted already
+        await stand.put(b"abc")
+        assert counter.used == {ANN: 3}
+
+    asyncio.run(work())
+
+
+def test_two_that_come_at_once_do_not_share_the_last_room(tmp_path: Path) -> None:
+    async def work() -> None:
+        stand, counter = Stand(tmp_path), Counter(4)
+        stand.blobs.rule(counter.tell, counter.refuse)
+        done = await asyncio.gather(stand.put(b"abc"), stand.put(b"xyz", BOB), return_exceptions=True)
+        assert sorted(type(one).__name__ for one in done) == ["Refused", "str"]
+        assert sum(counter.used.values()) == 3
+
+    asyncio.run(work())

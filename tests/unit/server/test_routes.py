@@ -17,13 +17,14 @@ from shoal.server.on_logs import Logs
 from shoal.server.on_open import OpenRuns
 from shoal.server.on_people import People
 from shoal.server.on_pilots import Pilots
+from shoal.server.on_policy import OnPolicy
 from shoal.server.on_runs import Runs
 from shoal.server.on_server import OnServer
 from shoal.server.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
     "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "server": OnServer,
-    "blobs": OnBlobs, "open": OpenRuns, "acct": Acct,
+    "blobs": OnBlobs, "open": OpenRuns, "acct": Acct, "policy": OnPolicy,
 }  # fmt: skip
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 

@@ -10,8 +10,9 @@ from shoal.model.errors import BadInput, NotFound, ShoalError, TooLarge
 from shoal.model.limits import MAX_ARGV_BYTES, MAX_ARGV_ITEMS, MAX_ECHO, MAX_SPECS
 from shoal.model.spec import Needs
 from shoal.model.states import Rerun
+from shoal.wire.checks import did_you_mean
 from shoal.wire.submission import canonical, parse_submission
-from shoal.wire.task import FIELDS, LATER, did_you_mean, parse_spec, texts
+from shoal.wire.task import FIELDS, parse_spec, texts
 
 CONTRACT_3 = (
     "name command shell function cwd env setup stdin inputs outputs cores memory disk gpus time retries rerun require rank "
@@ -152,18 +153,9 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
     assert refused(task(), tasks_=1).hint == "did you mean tasks"
 
 
-@pytest.mark.parametrize("field", LATER)
-def test_a_field_that_is_not_built_yet_is_refused_in_words(field: str) -> None:
-    error = refused(task(**{field: "x"}))
-    assert error.code == "unsupported_field"
-    assert error.field == field
-    assert "not supported by this version of Shoal yet" in error.line
-
-
 def test_the_table_is_the_contracts() -> None:
-    # Beyond the contract's list a function has its calls, and what is called before them.
-    assert set(FIELDS) | set(LATER) == {*CONTRACT_3.split(), "calls", "initializer"}
-    assert not set(FIELDS) & set(LATER)
+    # Beyond the contract's list a function has its calls, and what is called before them; a sweep has an order [U10].
+    assert set(FIELDS) == {*CONTRACT_3.split(), "calls", "initializer", "order"}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:

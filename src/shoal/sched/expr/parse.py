@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple, NoReturn, Union
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import MAX_EXPR_BYTES, MAX_EXPR_DEPTH, MAX_EXPR_TERMS
+from shoal.model.limits import MAX_EXPR_BYTES, MAX_EXPR_DEPTH, MAX_EXPR_TERMS, MAX_GLOB
 from shoal.sched.expr.names import ATTRIBUTES, CONTEXT, FUNCTIONS, KEYWORDS, NUMERIC, meant, nearest
 from shoal.sched.expr.tree import (
     Among,
@@ -31,7 +31,6 @@ from shoal.sched.expr.tree import (
     expression,
 )
 
-MAX_GLOB = 256  # characters of a pattern: its time on one text is the product of both lengths
 _KEPT = 1_024  # expressions read lately; the largest takes some 100 kB
 
 _TOKEN = re.compile(
