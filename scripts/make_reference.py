@@ -366,7 +366,8 @@ def task_page() -> list[str]:
         '**Durations**: seconds, or `"90s"`, `"15m"`, `"2h"`, `"1h30m"`, `"1d"`, `"02:30:00"`, `"1-00:00:00"`.  ',
         '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
         '`"1..3,7"`, or a TOML list.  ',
-        "**Placeholders**: `{name}` is filled in `command`, `shell`, `cwd`, `env`, `stdin`, `inputs` and `outputs` of a sweep "
+        "**Placeholders**: `{name}` is filled in `command`, `shell`, `cwd`, `env`, `stdin`, `inputs`, `outputs`, `setup` and "
+        "`checkpoint` of a sweep "
         "or array; `{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
         "## Variables every task gets",

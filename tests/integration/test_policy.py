@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -64,7 +63,9 @@ def test_a_policy_is_changed_kept_journaled_and_audited(guests: Guests) -> None:
     assert (line["what"], line["outcome"], line["owner"]) == ("POST /v1/policy", "ok", before["author"])
     guests.stop()
     guests.start()
-    assert policy(guests) == before
+    after = policy(guests)
+    assert after["changed"] == pytest.approx(before["changed"], abs=1.0)
+    assert {**after, "changed": 0} == {**before, "changed": 0}
     users = guests.do("GET", "/v1/users")["users"]
     assert {row["name"]: row["share"] for row in users}[ANNA] == 2
     assert {row["name"]: row["share"] for row in guests.do("GET", "/v1/groups")["groups"]} == {PHYS: 3, CHEM: 1}
@@ -212,7 +213,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
 # --- what holds
 def test_a_limit_below_what_runs_stops_nothing_and_starts_nothing(guests: Guests) -> None:
     olaf = guests.people[OLAF]
-    run = guests.submit(olaf.token, OLAF, tasks=[{"command": ["true"], "array": "1-4"}])
+    guests.do("POST", "/v1/cancel", {"targets": [olaf.run]})
+    olaf.host.held.clear()
+    olaf.host.talk()
+    alone = {"command": ["true"], "array": "1-4", "rerun": "exclusive"}  # none is fetched ahead
+    run = guests.submit(olaf.token, OLAF, tasks=[alone])
     pilot = guests.join(olaf.enrol.secret, OLAF, host="zqolaf-large", room={"cores": 8, "memory": 2**30, "disk": 2**30})
     while len(pilot.held) < SUFFICE:
         pilot.lease(SUFFICE - len(pilot.held))
@@ -223,11 +228,10 @@ def test_a_limit_below_what_runs_stops_nothing_and_starts_nothing(guests: Guests
     for _ in range(5):
         answer = pilot.talk(free={"cores": 6})
         assert (answer.json["leases"], answer.json["orders"]) == ([], []), "nothing starts, nothing is stopped"
-    first, second = sorted(pilot.held)
-    pilot.report(first, exit_code=0)
+    pilot.report(min(pilot.held), exit_code=0)
     assert pilot.talk(free={"cores": 7}).json["leases"] == [], "one runs, which is all that may"
     (share,) = [row for row in guests.do("GET", "/v1/shares")["shares"] if row["owner"] == OLAF]
-    assert share["cores"] == 1 and share["used"] == 1.0 and share["queued"] >= 3
+    assert share["cores"] == 1 and 0.0 < share["used"] <= 1.0 and share["queued"] == 3
     assert change(guests, {}).status == 200
     assert pilot.lease()["attempt"].startswith(run), "without the limit the others start"
 
@@ -298,7 +302,7 @@ def test_strict_refuses_what_no_pilot_could_ever_run(house: Guests) -> None:
 def test_a_hook_is_told_of_a_ban_and_of_its_end(guests: Guests, tmp_path: Path) -> None:
     told = tmp_path / "told"
     script = f'echo "$SHOAL_EVENT $SHOAL_PLACE_KIND $SHOAL_PLACE" >> {told}; echo "heard of $SHOAL_PLACE"'
-    document = {"ban": {"hook": ["/bin/sh", "-c", script], "longest": "1h", "scale": "1m"}}
+    document = {"ban": {"hook": ["/bin/sh", "-c", script], "longest": "1m", "scale": "1m"}}
     assert change(guests, document).status == 200
     anna = guests.people[ANNA]
     good = guests.join(anna.enrol.secret, ANNA, host="zqanna-good", identity="zqanna-good", protocol=4)
@@ -306,12 +310,12 @@ def test_a_hook_is_told_of_a_ban_and_of_its_end(guests: Guests, tmp_path: Path) 
     guests.submit(anna.token, ANNA, tasks=[{"command": ["true"], "setup": ["true"], "array": "1-99", "retries": 9}])
     for _ in range(3):
         good.report(good.lease()["attempt"], exit_code=0)
-    for _ in range(6):
-        leases = bad.talk(free={"cores": 1}).json["leases"]
-        if not leases:
-            break
-        bad.report(leases[0]["attempt"], "failed", cause="host_unfit", exit_code=1, message="module: not found")
-    guests.until(lambda: told.exists() and "banned host zqanna-bad" in told.read_text(), "the hook is told")
+    for _ in range(3):
+        attempt = next(iter(bad.held), "") or bad.lease()["attempt"]
+        bad.report(attempt, "failed", cause="host_unfit", exit_code=1, message="module: not found")
+    guests.until(lambda: told.exists() and "banned host zqanna-bad\n" in told.read_text(), "the hook is told")
+    bad.report(next(iter(bad.held), "") or bad.lease()["attempt"], exit_code=0)
+    guests.until(lambda: "lifted host zqanna-bad\n" in told.read_text(), "the hook is told of the end")
     guests.until(lambda: "heard of zqanna-bad" in guests.log.read_text(), "what it prints is in the log")
     assert not leaks(guests.ask("GET", "/v1/policy", token=anna.token), frozenset({ANNA, PHYS}))
 
@@ -339,6 +343,4 @@ def test_the_commands_work_on_a_real_server(guests: Guests, tmp_path: Path) -> N
     assert shoal("quota", "drop", "--who", "*").returncode == 0
     assert json.loads(shoal("policy", "show", "--json").stdout)["version"] == 4
     assert ANNA in shoal("share", "list", who=ANNA).stdout and OLAF not in shoal("share", "list", who=ANNA).stdout
-    assert os.listdir(tmp_path / ".local" if (tmp_path / ".local").exists() else tmp_path), (
-        "no embedded server was started"
-    )
+    assert not list(tmp_path.rglob("shoal.db*")), "no embedded server was started"

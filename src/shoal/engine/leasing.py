@@ -29,6 +29,7 @@ from shoal.sched.size import ahead, turn
 from shoal.wire.messages import Lease
 
 MAX_MISSES = 16  # classes that a full pilot is tried on
+FEW_OWNERS = 16  # with work, whose turns are reckoned anew at each start
 
 
 def closed(state: State) -> str:
@@ -112,7 +113,8 @@ class Filling:
                 self.lease_from(cursor.cls, MAX_LEASES)  # type: ignore[arg-type]  # _next left a class there
             return
         state.stir()
-        # Owners by their turn; each start moves its owner back, the others stay where they are.
+        # Owners by their turn. Each start changes the standing of all; where they are many, only its owner moves back
+        # and the others stay where they are, which is right to one task.
         turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
         heapq.heapify(turns)
         while turns:
@@ -122,9 +124,9 @@ class Filling:
                 heapq.heappop(turns)
                 continue
             self.lease_from(cls, turn(cls.base.mean))
-            if state.queue.rule.policy == STRICT:
+            if state.queue.rule.policy == STRICT and len(turns) > FEW_OWNERS:
                 heapq.heapreplace(turns, (self._turn(cursor), at, cursor))
-            else:  # each start changes what part everybody has
+            else:
                 turns = [(self._turn(other), at, other) for _, at, other in turns]
                 heapq.heapify(turns)
 

@@ -16,12 +16,15 @@ from shoal.engine.chunks import carve, finish
 from shoal.engine.failing import note, send_elsewhere, weigh
 from shoal.engine.hosts import tally
 from shoal.engine.records import Array, Attempt, Pilot, Task
+from shoal.engine.render import parameters
 from shoal.engine.runs import after_final
 from shoal.engine.state import State
+from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_REPORTS
+from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS
 from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.model.sweep import fill
 from shoal.sched.retry import Final
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
@@ -45,8 +48,11 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"{echo(report.cause)!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
+    if len(report.files) > MAX_CHECKPOINT or not all(is_digest(digest) for digest in report.files.values()):
+        raise BadInput("no checkpoint", code="bad_digest", field="reports.files", hint="names with sha256:HEX")
     numbers = (
         report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0, report.out, report.err,
+        report.staging,
     )  # fmt: skip
     if not all(0 <= number <= MAX_BYTES for number in numbers):
         raise _no_number()
@@ -274,7 +280,8 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
 
 def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
     """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
-    if not task.array.spec.checkpoint or set(report.files) - set(task.array.spec.checkpoint):
+    spec, params = task.array.spec, parameters(task.array.spec, task.element - task.array.first)
+    if set(report.files) != {fill(name, params) if params else name for name in spec.checkpoint}:
         state.drop_attempt(task, live.id)  # no such thing was declared: as if it had been given back
         state.back_to_ready(task)
         return

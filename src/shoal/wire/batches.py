@@ -39,7 +39,7 @@ def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
     plain: list[tuple[int, int, int, int, Report]] = []
     for report in reports:
         good = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
-        if good and not (report.new_files or report.message or report.result):
+        if good and not (report.new_files or report.message or report.result or report.staging):
             run, element, number, incarnation = parse_attempt(report.attempt)
             plain.append((run, number, incarnation, element, report))
         else:

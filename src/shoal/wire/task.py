@@ -260,6 +260,6 @@ def _check_holes(spec: Spec) -> None:
 
 def texts(spec: Spec) -> list[str]:
     """Every text of a spec that may hold placeholders."""
-    found = [spec.name, *spec.command, *spec.env.values(), *spec.inputs, *spec.outputs]
+    found = [spec.name, *spec.command, *spec.env.values(), *spec.inputs, *spec.outputs, *spec.setup, *spec.checkpoint]
     found += [text for text in (spec.shell, spec.cwd, spec.stdin) if text is not None]
     return found
