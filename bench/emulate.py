@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.wire.messages import PROTOCOL
 
+TAGS = {"arch": "x86_64", "os": "linux", "cpu_mhz": 2600, "load": 0.5}  # for expressions to look at
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 
@@ -23,7 +24,14 @@ class EmulatedPilot:
         self._said: list[dict[str, Any]] = []  # the leases reported last
         self._seq, self.done, self.exchanges, self._buffer = 0, 0, 0, b""
         self._room = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
-        said = {"protocol": PROTOCOL, "version": "bench", "host": "bench", "identity": "bench", "room": self._room}
+        said = {
+            "protocol": PROTOCOL,
+            "version": "bench",
+            "host": "bench",
+            "identity": "bench",
+            "room": self._room,
+            "tags": TAGS,
+        }
         joined = self._join(said, enrol)
         self._name, self._session = joined["pilot"], joined["session"]
         self._path = f"/v1/pilots/{self._name}/exchange"

@@ -1,7 +1,7 @@
 """How many tasks a second can a server lease, take back as reports and commit, all durable?
 
 Emulated pilots speak the real protocol, at most 100 tasks an exchange; nothing is executed. Then the same with a
-thousand pilots. Also: is a task as cheap with a million queued as with a thousand?
+thousand pilots. And with a requirement and a rank on every task over the same without, in turns.
 """
 
 from __future__ import annotations
@@ -9,23 +9,53 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
+from typing import Any
 
 from bench.emulate import EmulatedPilot, run_until
 from bench.serving import Serving, line, serving
 
 ROUNDS = 3
 TASKS = 40_000
+ARRAYS = 100  # of different classes, where they are several
 
 
-def rate(server: Serving, pilots: list[EmulatedPilot], tasks: int) -> float:
+def words_of(number: int, with_expressions: bool) -> dict[str, Any]:
+    """What makes this array a class of its own."""
+    if not with_expressions:
+        return {"priority": -number}
+    require = f'memory_mb >= {number} and arch == "x86_64" and has(disk_mb)'
+    return {"priority": -number, "require": require, "rank": f"cpu_mhz * 0.5 - load * {number}"}
+
+
+def rate(
+    server: Serving, pilots: list[EmulatedPilot], tasks: int, arrays: int = 1, with_expressions: bool = False
+) -> float:
     """Tasks per second with so many queued."""
+    each = {"command": ["true"], "array": f"1-{tasks // arrays}"}
+    made = [{**each, **words_of(number, with_expressions)} for number in range(arrays)]
     # With a key it may be repeated: a server that has just given work to a thousand pilots at once puts people off.
-    server.client.submit(
-        {"tasks": [{"command": ["true"], "array": f"1-{tasks}"}], "cwd": "/", "key": secrets.token_hex(8)}
-    )
+    server.client.submit({"tasks": made, "cwd": "/", "key": secrets.token_hex(8)})
     began = time.monotonic()
     done = run_until(pilots, tasks)
     return done / (time.monotonic() - began)
+
+
+def compared(arrays: int) -> tuple[float, str]:
+    """Dispatch with expressions over dispatch without, and both rates in words."""
+    with serving() as server:
+        pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(8)]
+        pairs = []
+        for _ in range(ROUNDS + 2):
+            plain = rate(server, pilots, TASKS, arrays)
+            pairs.append((rate(server, pilots, TASKS, arrays, with_expressions=True), plain))
+        for pilot in pilots:
+            pilot.close()
+    pairs = pairs[1:]
+    ones, others = (statistics.median(some) for some in zip(*pairs, strict=True))
+    words = (
+        f"{ones:.0f} over {others:.0f} a second, {TASKS} tasks in {arrays} array{'s' if arrays > 1 else ''}, in turns"
+    )
+    return statistics.median(a / b for a, b in pairs), words
 
 
 def main() -> None:
@@ -39,6 +69,10 @@ def main() -> None:
         line("dispatch_tasks_per_exchange", sum(p.done for p in pilots) / exchanges, "tasks", "")
         for pilot in pilots:
             pilot.close()
+    ratio, words = compared(1)
+    line("dispatch_expr_ratio", ratio, "ratio", words)
+    ratio, words = compared(ARRAYS)
+    line("dispatch_expr_classes_ratio", ratio, "ratio", words)
     with serving() as server:
         pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(1_000)]
         rate(server, pilots, 20_000)

@@ -30,11 +30,13 @@ SLOTS, MEMORY_MB = 8, 64_000
 ENOUGH = 1_500  # tasks that fit
 SPENT = 9_000  # classes that are through before the last case is measured
 LATE = "all match, 9 of 10 are through"
+WIDE = "all match, two cores are left and each needs three"
 CASES = {
     "all match": range(CLASSES),
     "1 % match": range(CLASSES - CLASSES // 100, CLASSES),
     "one matches": range(CLASSES - 1, CLASSES),
     LATE: range(CLASSES),
+    WIDE: range(CLASSES),
 }
 LASTS = 60.0  # seconds: nothing is fetched ahead
 PART = 10_000  # tasks of a submission
@@ -59,6 +61,7 @@ class Desk:
         register = Register(PROTOCOL, "bench", "bench", "bench", ROOM, tags=TAGS)
         self.pilot = self.engine.handle(Enrol(register, "ann", "here"), self.now).result
         self._say([], {})
+        self.full = len(self.held)
 
     def _say(self, reports: list[Report], tags: dict[str, TagValue]) -> float:
         """One exchange; seconds of this process that it took."""
@@ -80,7 +83,7 @@ class Desk:
         """One report in, one lease out."""
         done = self.held.popleft()
         took = self._say([Report(done, "succeeded", exit_code=0, duration=LASTS, cpu=LASTS)], tags or {})
-        assert len(self.held) == SLOTS, "one lease for each report"
+        assert len(self.held) == self.full, "one lease for each report"
         return took
 
     def beat(self) -> float:
@@ -93,13 +96,13 @@ def few_classes(count: int, classes: int = 50) -> list[dict[str, Any]]:
     return [{"command": ["true", f"--number={n}"], "require": REQUIRE.format(least=n % classes)} for n in range(count)]
 
 
-def many_classes(matching: range) -> list[dict[str, Any]]:
+def many_classes(matching: range, cores: int = 1) -> list[dict[str, Any]]:
     """10,000 classes with expressions of their own; those in this range fit on the pilot, and have tasks enough."""
     made = []
     for number in range(CLASSES):
         fits = number in matching
         least = number if fits else MEMORY_MB + 1 + number
-        task = {"require": REQUIRE.format(least=least), "rank": RANK.format(weight=number)}
+        task = {"cores": cores, "require": REQUIRE.format(least=least), "rank": RANK.format(weight=number)}
         made += [{"command": ["true", str(at)], **task} for at in range(ENOUGH // len(matching) + 1 if fits else 1)]
     return made
 
@@ -132,7 +135,7 @@ def classes() -> None:
         f"request_{name}_ms": {} for name in ("10k_classes", "10k_full", "new_tags")
     }
     for name, matching in CASES.items():
-        desk = Desk(many_classes(matching))
+        desk = Desk(many_classes(matching, 3 if name == WIDE else 1))
         gc.freeze()
         for _ in range(SPENT if name == LATE else 0):
             desk.request()

@@ -466,7 +466,7 @@ def _enrol_by_hand(day: Day, token: str) -> Json:
         connection = http.client.HTTPConnection("127.0.0.1", day.port)
         connection.sock = link
         said = {
-            "protocol": 2,
+            "protocol": 4,
             "version": "0",
             "host": "hand",
             "identity": "hand",

@@ -18,7 +18,6 @@ from tests.integration.guests import ANNA, BOSS, CHEM, MIKE, MONA, OLAF, PHYS, A
 
 pytestmark = pytest.mark.integration
 BYTES = "application/octet-stream"
-SUFFICE = 2  # tasks that run when the limit is lowered
 
 
 @pytest.fixture
@@ -212,28 +211,27 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
 
 # --- what holds
 def test_a_limit_below_what_runs_stops_nothing_and_starts_nothing(guests: Guests) -> None:
-    olaf = guests.people[OLAF]
-    guests.do("POST", "/v1/cancel", {"targets": [olaf.run]})
-    olaf.host.held.clear()
-    olaf.host.talk()
+    newt = guests.add_person("newt")
     alone = {"command": ["true"], "array": "1-4", "rerun": "exclusive"}  # none is fetched ahead
-    run = guests.submit(olaf.token, OLAF, tasks=[alone])
-    pilot = guests.join(olaf.enrol.secret, OLAF, host="zqolaf-large", room={"cores": 8, "memory": 2**30, "disk": 2**30})
-    while len(pilot.held) < SUFFICE:
-        pilot.lease(SUFFICE - len(pilot.held))
-    told = change(guests, {"quota": [{"who": OLAF, "cores": 1}]}).json
-    assert told["notes"] == [f"quota of who={OLAF}: 2 cores run now, nothing is stopped, nothing new starts"]
-    (row,) = policy(guests, OLAF)["quotas"]
+    run = guests.submit(newt.token, "newt", tasks=[alone])
+    enrol = guests.mint("enrol", by=newt.token, site="pond")
+    pilot = guests.join(enrol.secret, "newt")
+    while len(pilot.held) < 2:
+        pilot.lease()
+    told = change(guests, {"quota": [{"who": "newt", "cores": 1}]}).json
+    assert told["notes"] == ["quota of who=newt: 2 cores run now, nothing is stopped, nothing new starts"]
+    (row,) = policy(guests, "newt")["quotas"]
     assert (row["kind"], row["limit"], row["used"]) == ("cores", 1, 2)
-    for _ in range(5):
-        answer = pilot.talk(free={"cores": 6})
+    idle = guests.join(enrol.secret, "newt", host="newt-idle", identity="newt-idle")
+    for one in (pilot, idle) * 5:
+        answer = one.talk(free={"cores": 0 if one is pilot else 2})
         assert (answer.json["leases"], answer.json["orders"]) == ([], []), "nothing starts, nothing is stopped"
     pilot.report(min(pilot.held), exit_code=0)
-    assert pilot.talk(free={"cores": 7}).json["leases"] == [], "one runs, which is all that may"
-    (share,) = [row for row in guests.do("GET", "/v1/shares")["shares"] if row["owner"] == OLAF]
+    assert pilot.talk(free={"cores": 1}).json["leases"] == [], "one runs, which is all that may"
+    (share,) = [row for row in guests.do("GET", "/v1/shares")["shares"] if row["owner"] == "newt"]
     assert share["cores"] == 1 and 0.0 < share["used"] <= 1.0 and share["queued"] == 3
     assert change(guests, {}).status == 200
-    assert pilot.lease()["attempt"].startswith(run), "without the limit the others start"
+    assert idle.lease()["attempt"].startswith(run), "without the limit the others start"
 
 
 def test_bytes_are_kept_within_a_quota_also_after_a_restart(guests: Guests) -> None:
@@ -310,11 +308,16 @@ def test_a_hook_is_told_of_a_ban_and_of_its_end(guests: Guests, tmp_path: Path) 
     guests.submit(anna.token, ANNA, tasks=[{"command": ["true"], "setup": ["true"], "array": "1-99", "retries": 9}])
     for _ in range(3):
         good.report(good.lease()["attempt"], exit_code=0)
-    for _ in range(3):
-        attempt = next(iter(bad.held), "") or bad.lease()["attempt"]
+    spare = bad.lease()["attempt"]
+    for _ in range(20):
+        while bad.held.keys() == {spare} and not told.exists():
+            bad.talk(free={"cores": 1})
+        attempt = next((held for held in bad.held if held != spare), "")
+        if not attempt:
+            break
         bad.report(attempt, "failed", cause="host_unfit", exit_code=1, message="module: not found")
     guests.until(lambda: told.exists() and "banned host zqanna-bad\n" in told.read_text(), "the hook is told")
-    bad.report(next(iter(bad.held), "") or bad.lease()["attempt"], exit_code=0)
+    bad.report(spare, exit_code=0)
     guests.until(lambda: "lifted host zqanna-bad\n" in told.read_text(), "the hook is told of the end")
     guests.until(lambda: "heard of zqanna-bad" in guests.log.read_text(), "what it prints is in the log")
     assert not leaks(guests.ask("GET", "/v1/policy", token=anna.token), frozenset({ANNA, PHYS}))
@@ -343,4 +346,3 @@ def test_the_commands_work_on_a_real_server(guests: Guests, tmp_path: Path) -> N
     assert shoal("quota", "drop", "--who", "*").returncode == 0
     assert json.loads(shoal("policy", "show", "--json").stdout)["version"] == 4
     assert ANNA in shoal("share", "list", who=ANNA).stdout and OLAF not in shoal("share", "list", who=ANNA).stdout
-    assert not list(tmp_path.rglob("shoal.db*")), "no embedded server was started"

@@ -87,6 +87,10 @@ GET  /v1/tokens               !    !    B    !    !    !    Y    Y    Y    Y    
 POST /v1/tokens               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- ---- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/tokens/revoke        !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- ---- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/audit                !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX YYYY XXXX XXXX XXXX XXXX XXXX !!!!
+GET  /v1/policy               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+POST /v1/policy               !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
+GET  /v1/shares               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+POST /v1/policy/shares        !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX YY-- XXXX YYY- XXXX XXXX XXXX XXXX XXXX !!!!
 GET  /v1/server               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/server/stop          !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 POST /v1/prune                !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
@@ -149,6 +153,7 @@ class World:
             "session": anna.host.session, "foreign": guests.people[OLAF].host.session, "dead": dead.session,
         }  # fmt: skip
         self.blobs = {whose: self._put(whose) for whose in (ANNA, MIKE, OLAF)}
+        guests.do("POST", "/v1/policy", {"version": 0, "policy": POLICY})
         time.sleep(max(0.0, born + 1.2 - time.monotonic()))
 
     def _put(self, whose: str) -> str:
@@ -193,6 +198,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Everyone, once for all cells; a cell that changes something changes it for nobody else."""
     with serving(tmp_path_factory.mktemp("matrix") / "guests") as guests:
         yield World(guests)
+
+
+# A line about everybody, none of which keeps anyone from anything.
+POLICY: Json = {
+    "share": dict.fromkeys((ANNA, MIKE, MONA, OLAF, f"@{PHYS}", f"@{CHEM}"), 2),
+    "quota": [{"who": who, "queued": 10**9} for who in ("*", ANNA, MIKE, MONA, OLAF, f"@{PHYS}", f"@{CHEM}")],
+    "ban": {"hook": ["/zqboss-hook"]},
+}
 
 
 # --- what each call names
@@ -293,6 +306,16 @@ def _revoke(world: World, role: str, whose: str) -> list[Ask]:
     return asks
 
 
+def _policy(world: World, role: str, whose: str) -> list[Ask]:
+    version = world.guests.do("GET", "/v1/policy")["version"]
+    return [Ask("/v1/policy", {"version": version, "policy": {**POLICY, "memory": {"cap": 5 + version}}})]
+
+
+def _share(world: World, role: str, whose: str) -> list[Ask]:
+    owner = whose or "nobody"
+    return [Ask("/v1/policy/shares", {"shares": {owner: 3}}, (owner,))]
+
+
 def _plain(path: str, body: Any = None) -> Asks:
     return lambda world, role, whose: [Ask(path, body)]
 
@@ -324,6 +347,8 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("POST", "/v1/tokens"): _mint,
     ("POST", "/v1/tokens/revoke"): _revoke,
     ("GET", "/v1/audit"): lambda world, role, whose: [Ask(f"/v1/audit?owner={whose or 'nobody'}")],
+    ("POST", "/v1/policy"): _policy,
+    ("POST", "/v1/policy/shares"): _share,
     ("POST", "/v1/server/stop"): _plain("/v1/server/stop", {}),
     ("POST", "/v1/prune"): _plain("/v1/prune", {"older_than": "3650d"}),
 }
@@ -646,6 +671,10 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         ("/v1/tokens", {"owner": MIKE}, anna.token, mine, ANNA, 404),
         ("/v1/tokens", {}, anna.token, mine, ANNA, 200),
         ("/v1/tokens/revoke", {"tokens": [gone.id]}, anna.token, mine, ANNA, 200),
+        ("/v1/policy", {"version": 0, "policy": {"share": {ANNA: 9}}}, anna.token, mine, ANNA, 403),
+        ("/v1/policy", {"version": 0, "policy": {"share": {ANNA: 2}}}, guests.admin, boss["token"], boss["owner"], 200),
+        ("/v1/policy", {"version": 0, "policy": {}}, guests.admin, boss["token"], boss["owner"], 409),
+        ("/v1/policy/shares", {"shares": {ANNA: 9}}, anna.token, mine, ANNA, 403),
         ("/v1/prune", {"older_than": "3650d"}, guests.admin, boss["token"], boss["owner"], 200),
         ("/v1/server/stop", {}, anna.token, mine, ANNA, 403),
     ]

@@ -87,9 +87,8 @@ def test_every_moment_is_in_exactly_one_occurrence_or_gap(text: str, now: float)
     when = parse_when(text)
     if when.kind == "part":
         hour, day = int(now // 3600), int(now // 86_400)
+        length = (when.end - when.start) % 24 or 24
         inside = [
-            (day - back + 3) % 7 in when.days and 0 <= hour - ((day - back) * 24 + when.start) < (when.end - when.start) % 24
-            or (day - back + 3) % 7 in when.days and (when.start, when.end) == (0, 24) and not back
-            for back in (0, 1)
-        ]  # fmt: skip
+            (day - back + 3) % 7 in when.days and 0 <= hour - (day - back) * 24 - when.start < length for back in (0, 1)
+        ]
         assert is_open == any(inside)

@@ -1,6 +1,7 @@
-"""The queue against a model of dicts: random submissions, pilots, lost replies, silence, cancels, retries and crashes.
+"""The queue against a model of dicts: random submissions, pilots, lost replies, silence, cancels, retries and crashes;
+several owners under changing quotas and licences, requirements and ranks over tags that change.
 
-The model keeps, per task, what was promised (I2-I4, I8, I11, I19, I20). Pilots are bodies: what they hold, they run,
+The model keeps, per task, what was promised (I2-I4, I8, I11, I14, I19, I20). Pilots are bodies: what they hold, they run,
 until they end it, die, or their guard kills it. The journal tells what the engine did; the model judges it.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,24 +30,48 @@ from shoal.engine.commands import Accept, Cancel, Drain, Submit, Talk, Tick
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.event import KINDS, Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.policy import outward
 from shoal.model.timing import Timing
-from shoal.wire.messages import Exchange, Report, Room
+from shoal.wire.chunk import shift, single
+from shoal.wire.messages import Exchange, Published, Report, Room, TagValue
 from shoal.wire.submission import canonical, parse_submission
-from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
+from tests.unit.engine.stand import FakePilot, Stand, bad, good
 
 TIMING = Timing()
 HAPPENED: Counter[str] = Counter()  # over all examples: events, and what the wires did
 MUST_HAPPEN = {
-    "crash with changes lost", "enrolled again", "key refused", "reply lost", "retry refused", "report_refused", "run_reopened",
+    "crash with changes lost", "enrolled again", "key refused", "reply lost", "retry refused", "retry over quota", "report_refused", "run_reopened",
     "task_adopted late success", "task_adopted living copy", "task_adopted pilot came back", "task_finished cancelled",
     "task_finished failed", "task_finished lost", "task_finished succeeded", "task_lost_pilot ready again",
     "task_lost_pilot waits for its hold to end", "task_retried", "task_returned", "tasks_closed cancelled",
     "tasks_closed dependency_failed", "tasks_released", "tasks_reset",
+    "at a limit", "over a lowered limit", "policy_changed", "submission refused", "tags_published", "task for its tag",
+    "task at the cost of its host",
 }  # fmt: skip
 FINALS = ("succeeded", "failed", "cancelled", "lost")
 _END = st.sampled_from(["succeeded", "succeeded", "failed", "returned"])
 _RARE = st.integers(0, 3)  # a rule that would drown the others acts only on a 3
 _RERUN = st.sampled_from(["safe", "safe", "exclusive", "never"])
+GROUPS = {"ann": "g", "bob": "g.inner", "cid": "g.inner"}
+_OWNER = st.sampled_from(sorted(GROUPS))
+SITES = ("s", "s.a", "t")
+# Requirements, and what they ask for: the oracle is plain Python over the tags that the server knows.
+Tags = Mapping[str, TagValue]
+REQUIRE: dict[str, Callable[[Tags, str], bool]] = {
+    "": lambda tags, owner: True,
+    "x >= 1": lambda tags, owner: tags.get("x", -1) >= 1,  # type: ignore[operator]
+    "x == 0 and not (site == 't')": lambda tags, owner: tags.get("x") == 0 and tags["site"] != "t",
+    "my.y == 1": lambda tags, owner: tags.get(f"{owner}.y") == 1,
+    "has(x) or my.y == 1": lambda tags, owner: "x" in tags or tags.get(f"{owner}.y") == 1,
+}
+_REQUIRE = st.sampled_from(["", "", "", *REQUIRE])
+_RANK = st.sampled_from(["", "", "x", "0 - x", "free_cores", "my.y"])
+_LICENCES = st.sampled_from([0, 0, 1, 2])
+_WHO = st.sampled_from(["*", "ann", "bob", "@g", "@g.inner"])
+_QUOTA = st.builds(
+    lambda who, site, cores: {"who": who, "site": site, "cores": cores},
+    _WHO, st.sampled_from(["*", *SITES]), st.integers(0, 4),
+) | st.builds(lambda who, queued: {"who": who, "queued": queued}, _WHO, st.sampled_from([0, 3, 6, 12]))  # fmt: skip
 
 
 @dataclass
@@ -55,9 +81,14 @@ class Fate:
     rerun: str
     retries: int
     parents: list[TaskId]
+    owner: str = ""
+    require: str = ""
+    cores: int = 1
+    licences: int = 0
     final: str = ""
     highest: int = 0
     failures: int = 0  # since it was submitted or last retried by a person
+    free: int = 0  # failures that cost it no retry
     begun: str = ""  # never: the attempt that had its one chance
     live: set[AttemptId] = field(default_factory=set)
 
@@ -71,6 +102,9 @@ class Model:
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)  # key -> digest, run
     seq: int = 0
     adopted: set[int] = field(default_factory=set)  # runs in which a living copy was taken back
+    quotas: list[dict[str, Any]] = field(default_factory=list)
+    licences: int = 0
+    used: list[int] = field(default_factory=lambda: [0])  # of each limit after the last command; the licences last
 
 
 @dataclass
@@ -86,6 +120,8 @@ class Body:
     rerun: dict[str, str] = field(default_factory=dict)
     contact: float = 0.0
     leaving: str = ""
+    terms: dict[str, Any] = field(default_factory=dict)  # site, host and tags, as it enrols with them
+    news: dict[str, TagValue] = field(default_factory=dict)  # tags to be told
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -99,6 +135,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.successes: set[str] = set()  # attempts for which a success was ever reported
         self.later: list[Answer] = []  # answers that wait for the commit
         self.lose_next = False
+        self.sites: dict[str, str] = {}  # pilot -> site
+        self.digest(self.stand.last)
+        for owner, group in GROUPS.items():
+            self.stand.group(group, owner)
+        self._set_policy([], 3, "strict")
         self.digest(self.stand.last)
         self.stand.commit()
         self.saved = copy.deepcopy(self.model)
@@ -119,6 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self._event(change, rows)
         for row in rows.values():
             self._row(row)
+        self._limits()
         for answer in outcome.answers:
             if answer.durable:
                 self.later.append(answer)
@@ -135,8 +177,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert event.kind in KINDS
         task = TaskId(event.run, event.task) if event.run is not None and event.task is not None else None
         if event.kind == "tasks_leased":
-            for text in event.data["attempts"]:
-                self._leased(parse_attempt(text))
+            attempts = [parse_attempt(text) for text in event.data["attempts"]]
+            for text, count in event.data.get("chunks", ()):
+                attempts += [shift(parse_attempt(text), at) for at in range(count)]
+            for attempt in attempts:
+                self._leased(attempt)
+                self._may_run(attempt, event.pilot or "")
         elif event.kind == "task_finished":
             assert task is not None
             self._final(task, event.data["state"])
@@ -152,9 +198,17 @@ class QueueMachine(RuleBasedStateMachine):
         fate, number = self.model.tasks[task], event.attempt or 0
         gone = {a for a in fate.live if a.number == number}
         if event.kind == "task_retried":
-            fate.failures += 1
+            fate.failures += event.data["burnt"]
+            fate.free += not event.data["burnt"]
+            HAPPENED["task at the cost of its host"] += not event.data["burnt"]
             assert fate.failures <= fate.retries, "more retries than were granted"
+            assert fate.free <= 3, "more free tries than there are"
             fate.live -= gone
+        elif event.kind == "task_backed_up":
+            assert fate.rerun == "safe"
+            assert number > fate.highest
+            fate.highest = number
+            self._may_run(AttemptId(*task, number, self.stand.engine.state.incarnation), event.pilot or "")
         elif event.kind == "task_returned":
             fate.live -= gone
             if not event.data["started"] and fate.begun in {str(a) for a in gone}:
@@ -181,6 +235,39 @@ class QueueMachine(RuleBasedStateMachine):
             assert not fate.begun, f"{attempt} after {fate.begun} had its chance"
             fate.begun = str(attempt)
         fate.live.add(attempt)
+
+    def _may_run(self, attempt: AttemptId, pilot: str) -> None:
+        """Does what it requires hold there?"""
+        fate, known = self.model.tasks[attempt.task], self.stand.engine.state.pilots[pilot]
+        HAPPENED["task for its tag"] += bool(fate.require)
+        assert REQUIRE[fate.require]({**known.tags, "site": known.site}, fate.owner), f"{attempt} on {known.tags}"
+
+    def _limits(self) -> None:
+        """Count by hand what runs where, against every limit: nothing starts beyond one, also where it was lowered below
+        what runs [I14, E75]."""
+        running: list[tuple[str, str, int, int]] = []  # owner, site, cores, licences
+        for run in self.stand.engine.state.runs.values():
+            for array in run.arrays:
+                for task in array.tasks.values():
+                    fate = self.model.tasks[task.id]
+                    running += [(fate.owner, self.sites[a.pilot], fate.cores, fate.licences) for a in task.live.values()]
+                for chunk in array.chunks:
+                    fate = self.model.tasks[TaskId(run.number, chunk.low)]
+                    running += [(fate.owner, self.sites[chunk.pilot], fate.cores, fate.licences)] * len(chunk.left)
+        used = [
+            sum(cores for owner, site, cores, _ in running if _covers(rule, owner, site))
+            if "cores" in rule
+            else sum(1 for fate in self.model.tasks.values() if not fate.final and _covers(rule, fate.owner, "*"))
+            for rule in self.model.quotas
+        ]
+        used.append(sum(licences for *_, licences in running))
+        most = [int(rule["cores"] if "cores" in rule else rule["queued"]) for rule in self.model.quotas] + [self.model.licences]
+        for at, (now, limit, before) in enumerate(zip(used, most, self.model.used, strict=True)):
+            kind = self.model.quotas[at] if at < len(self.model.quotas) else "licences"
+            assert now <= max(limit, before), f"{now} of {limit}, before it were {before}: {kind}"
+            HAPPENED["at a limit"] += 0 < now == limit
+            HAPPENED["over a lowered limit"] += now > limit
+        self.model.used = used
 
     def _alone(self, attempt: AttemptId) -> None:
         """No body still runs another copy: it ended it, or its guard did for want of contact [I3]."""
@@ -228,7 +315,7 @@ class QueueMachine(RuleBasedStateMachine):
         for report in exchange.reports:
             assert report.attempt in {v.attempt for v in answer.reply.verdicts}, "a report without a verdict"
             body.ended.pop(report.attempt, None)
-        for lease in answer.reply.leases:
+        for lease in [single(lease, at) for lease in answer.reply.leases for at in range(lease.count)]:
             if lease.attempt not in body.seen:
                 body.seen.add(lease.attempt)
                 body.running[lease.attempt] = "leased"
@@ -271,7 +358,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         width=st.integers(1, 5), rerun=_RERUN, retries=st.integers(0, 2), throttle=st.none() | st.integers(1, 2),
         cores=st.sampled_from([1, 1, 2]), chain=st.integers(0, 2), max_fail=st.none() | st.integers(1, 2),
-        key=st.sampled_from(["", "", "a", "b"]),
+        key=st.sampled_from(["", "", "a", "b"]), owner=_OWNER, require=_REQUIRE, rank=_RANK, licences=_LICENCES,
+        own=st.booleans(),
     )  # fmt: skip
     def submit(
         self,
@@ -283,6 +371,11 @@ class QueueMachine(RuleBasedStateMachine):
         chain: int,
         max_fail: int | None,
         key: str,
+        owner: str,
+        require: str,
+        rank: str,
+        licences: int,
+        own: bool,
     ) -> None:
         if len(self.model.tasks) > 40:
             return
@@ -290,19 +383,24 @@ class QueueMachine(RuleBasedStateMachine):
         first: dict[str, Any] = {"command": ["x", "{i}"], "name": "t0", "array": array, "rerun": rerun, "cores": cores}
         if rerun != "never":
             first["retries"] = retries
+        for name, value in (("require", require), ("rank", rank), ("cwd", "own" if own else "")):
+            if value:
+                first[name] = value
+        if licences:
+            first["licences"] = {"k": licences}
         tasks = [first]
         for at in range(1, chain + 1):
             tasks.append({"command": ["y"], "name": f"t{at}", "after": [f"t{at - 1}"], "rerun": rerun})
         body = {"tasks": tasks, "max_fail": max_fail, "key": key}
         digest = hashlib.sha256(canonical(body).encode()).hexdigest()
         submission = parse_submission(body)
-        found = self.stand.reader.find_key(OWNER, key) if key else None
+        found = self.stand.reader.find_key(owner, key) if key else None
         if found is not None and found["run"] not in self.stand.engine.state.runs:
             return  # the server's edge answers for runs that only the database knows
-        known = self.model.keys.get(key)
+        known = self.model.keys.get(f"{owner} {key}")
         if known is not None and known[0] != digest:
             try:
-                self.stand.do(Submit(submission, OWNER, digest))
+                self.stand.do(Submit(submission, owner, digest))
             except BadInput as error:
                 assert error.code == "key_reused"
                 HAPPENED["key refused"] += 1
@@ -310,22 +408,40 @@ class QueueMachine(RuleBasedStateMachine):
             raise AssertionError("a key was used for something else")
         expected = known[1] if known is not None else f"r{self.stand.engine.state.next_run}"
         run = int(expected[1:])
+        if known is None and self._is_too_much(owner, submission.count):
+            try:
+                self.stand.do(Submit(submission, owner, digest))
+            except Conflict as error:
+                assert error.code == "over_quota"
+                HAPPENED["submission refused"] += 1
+                return
+            raise AssertionError("more was queued than may be")
         if known is None:
-            self._promise(run, submission.specs)
-        outcome = self.do(Submit(submission, OWNER, digest))
+            self._promise(run, submission.specs, owner)
+        outcome = self.do(Submit(submission, owner, digest))
         assert outcome.result["run"] == expected
         assert outcome.result["again"] == (known is not None)
         if key:
-            self.model.keys[key] = (digest, expected)
+            self.model.keys[f"{owner} {key}"] = (digest, expected)
         self.do(Accept(run))
 
-    def _promise(self, run: int, specs: Any) -> None:
+    def _is_too_much(self, owner: str, count: int) -> bool:
+        """Would a limit of what is queued be exceeded?"""
+        waiting = [fate.owner for fate in self.model.tasks.values() if not fate.final]
+        return any(
+            sum(1 for name in waiting if _covers(rule, name, "*")) + count > rule["queued"]
+            for rule in self.model.quotas
+            if "queued" in rule and _covers(rule, owner, "*")
+        )
+
+    def _promise(self, run: int, specs: Any, owner: str) -> None:
         first, names = 1, dict[str, list[TaskId]]()
         for spec in specs:
             mine = [TaskId(run, first + k) for k in range(spec.count)]
             parents = [task for name in spec.after for task in names[name]]
             for task in mine:
-                self.model.tasks[task] = Fate(spec.rerun.value, spec.retries, parents)
+                counts = spec.needs.cores, sum(count for _, count in spec.needs.licences)
+                self.model.tasks[task] = Fate(spec.rerun.value, spec.retries, parents, owner, spec.require, *counts)
             if spec.throttle is not None:
                 self.model.limits.setdefault(run, []).append((range(first, first + spec.count), spec.throttle))
             names[spec.name] = mine
@@ -365,34 +481,78 @@ class QueueMachine(RuleBasedStateMachine):
         self.commit()
         again = [t for t, f in self.model.tasks.items() if t.run == run and f.final not in ("", "succeeded")]
         kept = copy.deepcopy(self.model)
+        is_too_much = bool(again) and self._is_too_much(self.model.tasks[again[0]].owner, len(again))
         for task in again:
             fate = self.model.tasks[task]
-            fate.final, fate.failures, fate.begun = "", 0, ""
+            fate.final, fate.failures, fate.free, fate.begun = "", 0, 0, ""
         try:
             count = self.stand.retry(run)
         except Conflict as error:
+            self.model = kept
+            if error.code == "over_quota":
+                assert is_too_much
+                HAPPENED["retry over quota"] += 1
+                return
             assert error.code == "still_stopping"
             HAPPENED["retry refused"] += 1
             assert any(kept.tasks[t].rerun != "safe" for t in again)
-            self.model = kept
             return
+        assert not is_too_much or not again
         assert count == len(again)
         self.digest(self.stand.last)
         self.commit()
 
+    # --- administrators
+    @rule(
+        quotas=st.lists(_QUOTA, max_size=3), licences=st.integers(0, 3), order=st.sampled_from(["strict", "weighted"]),
+        dice=_RARE,
+    )  # fmt: skip
+    def set_policy(self, quotas: list[dict[str, Any]], licences: int, order: str, dice: int) -> None:
+        if dice < 2:
+            return
+        self._set_policy(quotas, licences, order)
+        self.digest(self.stand.last)
+        self.commit()
+
+    def _set_policy(self, quotas: list[dict[str, Any]], licences: int, order: str) -> None:
+        self.model.quotas, self.model.licences = quotas, licences
+        everything = 10**6  # what runs may go on, however much it is
+        self.model.used = [everything] * (len(quotas) + 1)
+        self._limits()
+        self.stand.policy(
+            quota=quotas, licences={"k": licences}, order={"policy": order, "waiting": 1.0, "share": 0.5}
+        )
+
     # --- pilots
     @initialize(cores=st.integers(1, 3), width=st.integers(2, 5), rerun=_RERUN, retries=st.integers(0, 2))
     def first_pilot_and_first_run(self, cores: int, width: int, rerun: str, retries: int) -> None:
-        self.enrol(cores)
-        self.submit(width, rerun, retries, None, 1, 1, None, "")
+        self.enrol(cores, "s", 1, "h0")
+        self.submit(width, rerun, retries, None, 1, 1, None, "", "ann", "", "", 0, False)
 
     @precondition(lambda self: len(self.bodies) < 4)
-    @rule(cores=st.integers(1, 3))
-    def enrol(self, cores: int) -> None:
-        pilot = self.stand.pilot(room=Room(cores, 1 << 30, 1 << 30))
-        self.digest(self.stand.last)
-        self.bodies.append(Body(pilot, contact=self.stand.now))
+    @rule(
+        cores=st.integers(1, 3), site=st.sampled_from(SITES), x=st.none() | st.integers(0, 1),
+        host=st.sampled_from(["h0", "h0", "h1"]),
+    )  # fmt: skip
+    def enrol(self, cores: int, site: str, x: int | None, host: str) -> None:
+        terms = {"site": site, "host": host, "group": "g", "tags": {} if x is None else {"x": x}}
+        body = Body(self._enrol(Room(cores, 1 << 30, 1 << 30), None, terms), contact=self.stand.now, terms=terms)
+        self.bodies.append(body)
         self.commit()
+
+    def _enrol(self, room: Room, former: FakePilot | None, terms: dict[str, Any]) -> FakePilot:
+        pilot = self.stand.pilot(room=room, former=former, **terms)
+        self.sites[pilot.name] = terms["site"]
+        self.digest(self.stand.last)
+        return pilot
+
+    @precondition(lambda self: self.bodies)
+    @rule(data=st.data(), x=st.sampled_from([0, 1, 1, ""]))
+    def change_tag(self, data: st.DataObject, x: int | str) -> None:
+        """Something about a host is different; its pilot says so with its next word."""
+        body = data.draw(st.sampled_from(self.bodies))
+        body.news["x"] = x
+        self._turn(body, False, True, True, [])
 
     def known(self) -> list[Body]:
         """The bodies that the server knows by their present name."""
@@ -404,8 +564,7 @@ class QueueMachine(RuleBasedStateMachine):
         body.unanswered.clear()
         former = body.pilot
         former.held = {}
-        body.pilot = self.stand.pilot(former=former, room=former.room)
-        self.digest(self.stand.last)
+        body.pilot = self._enrol(former.room, former, body.terms)
         body.contact = self.stand.now
         self.commit()
 
@@ -474,7 +633,9 @@ class QueueMachine(RuleBasedStateMachine):
         fresh = [report for attempt, report in body.ended.items() if attempt not in riding]
         self.successes |= {r.attempt for r in fresh if r.outcome == "succeeded"}
         held = {**body.running, **dict.fromkeys(body.ended, "done")}
-        return body.pilot.make(fresh, leaving=body.leaving, held=held)
+        news, body.news = body.news, {}
+        said = [Published(attempt, {"y": len(attempt) % 2}) for attempt, stage in body.running.items() if stage == "running"]
+        return body.pilot.make(fresh, leaving=body.leaving, held=held, tags=news, published=said[:1])
 
     def _say(self, body: Body, exchange: Exchange, durable: bool) -> None:
         try:
@@ -627,6 +788,12 @@ class QueueMachine(RuleBasedStateMachine):
             if not fate.final:
                 bad_parents = [p for p in fate.parents if self.model.tasks[p].final not in ("", "succeeded")]
                 assert not bad_parents, f"{task} waits for {bad_parents}"
+
+
+def _covers(rule: Mapping[str, Any], owner: str, site: str) -> bool:
+    who, where = rule["who"], rule.get("site", "*")
+    names = {"*", owner, *(f"@{group}" for group in outward(GROUPS[owner]))}
+    return who in names and (where == "*" or where in outward(site))
 
 
 def test_the_queue_keeps_its_promises_whatever_happens() -> None:

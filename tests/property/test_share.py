@@ -45,7 +45,7 @@ def naive_due(
         weight = dict.fromkeys(children, 1.0)
         if all_shares > 0:
             for child, own in share.items():
-                U = use.get(child, 0.0) / all_use if all_use > 0 else 0.0
+                U = use.get(child, 0.0) / max(1.0, all_use)
                 weight[child] = own / (1 + U / (own / all_shares)) if own > 0 else 0.0
         due: dict[str, float] = {}
         for child, inside in children.items():
@@ -117,9 +117,9 @@ def test_usage_and_due_equal_a_recomputation_from_all_leases(
     copy = Tree(shares, groups, rule)
     copy.load(tree.rows())
     for name in NAMES:
-        for start, end, cores, _ in leases[name]:
+        for start, end, held, _ in leases[name]:
             if end == math.inf:
-                copy.start(name, now, cores, start)
+                copy.start(name, now, held, start)
     for name in [*NAMES, "@g", "@k"]:
         later_on = now + 250.0
         assert math.isclose(copy.usage(name, later_on), tree.usage(name, later_on), rel_tol=1e-6, abs_tol=1e-3)

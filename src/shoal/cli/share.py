@@ -11,7 +11,8 @@ from shoal.cli.policy import client_of, tell_changes
 from shoal.cli.session import json_option, server_option
 from shoal.cli.tables import print_json, print_lines, table
 from shoal.model.errors import BadInput, echo
-from shoal.wire.policy import MAX_SHARE, parse_policy
+from shoal.model.limits import MAX_SHARE
+from shoal.wire.policy import parse_policy
 
 HOUR = 3_600.0
 

@@ -103,11 +103,15 @@ TASK_OPTIONS = options(
     click.option("--stdin", metavar="FILE", help="File for the standard input."),
     click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file the task reads (repeat for more)."),
     click.option("--output", "outputs", multiple=True, metavar="FILE", help="A file it writes (repeat for more)."),
-    click.option("--require", metavar="EXPR", help="Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."),
+    click.option(
+        "--require", metavar="EXPR", help="Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."
+    ),
     click.option("--rank", metavar="EXPR", help="Which of them is best: the highest number, e.g. 'cpu_mhz'."),
     click.option("--deadline", metavar="TIME", help="When it should be done: 2h from now, or 2026-11-16T08:00."),
     click.option("--order", metavar="[-]NAME", help="Start the elements by this parameter; with -, the largest first."),
-    click.option("--setup", multiple=True, metavar="LINE", help="A line of shell before the command (repeat for more)."),
+    click.option(
+        "--setup", multiple=True, metavar="LINE", help="A line of shell before the command (repeat for more)."
+    ),
     click.option("--container", metavar="IMAGE", help="Run it in this image, e.g. docker://python:3.12."),
     click.option(
         "--licence", "licences", multiple=True, metavar="NAME[=N]", help="A licence it holds (repeat for more)."

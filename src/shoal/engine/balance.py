@@ -105,6 +105,10 @@ def _move(state: State, idle: Pilot) -> None:
         pilot.asked_move = state.now
         why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
         state.order(pilot, Order(MOVE, str(attempt.id), why))
+        task = state.task_of(attempt.id)
+        if pilot.host not in task.differences.avoid:  # or it would go on where it was
+            task.differences.avoid.append(pilot.host)
+            state.avoiding[task.id] = task
         state.emit("task_moved", task=name, attempt=attempt.id.number, pilot=pilot, why=why)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from shoal.engine.changes import Notice
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
+from shoal.sched.ban import HOST, PILOT, SITE
 
 
 def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
@@ -37,6 +38,15 @@ def forgive(state: State, trait: str, hosts: list[str]) -> None:
         if pilot is not None and state.books.places.streaks:
             lifted = state.books.places.forgive(pilot.name, host, pilot.site)
             _lift(state, pilot, lifted, "it was the task's own error")
+
+
+def end_probes(state: State) -> None:
+    """Probes that were returned, cancelled or lost told nothing: nobody need wait for them."""
+    places = state.books.places
+    for kind, name in [key for key, streak in places.streaks.items() if streak.probing is not None]:
+        there = [p for p in state.pilots.values() if {PILOT: p.name, HOST: p.host, SITE: p.site}[kind] == name]
+        if not any(pilot.held for pilot in there):
+            places.release(*(name if kind == each else "" for each in (PILOT, HOST, SITE)))
 
 
 def _lift(state: State, pilot: Pilot, places: list[tuple[str, str]], why: str) -> None:

@@ -13,15 +13,18 @@ import itertools
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.engine.records import Array, ClassKey
 from shoal.model.policy import OrderRule
-from shoal.model.spec import Needs, Spec
+from shoal.model.spec import Spec
 from shoal.model.states import Rerun
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place
+
+if TYPE_CHECKING:
+    from shoal.engine.menus import Asked
 
 Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
 FUNCTION = "function "  # begins the kind of a function
@@ -36,6 +39,8 @@ VOLATILE = frozenset(
 )  # fmt: skip
 RECENT = 64  # durations by which the longest are judged
 REORDER = 1.0  # seconds after which weighted places are laid out anew
+LOOKED = 32  # lots whose elements are counted one by one
+COMINGS_KEPT = 20_000  # classes that got work again, as menus are told of them
 
 
 class Lot(NamedTuple):
@@ -64,11 +69,14 @@ class TaskClass:
         "_p95",
         "base",
         "heap",
+        "is_forgotten",
+        "is_safe",
         "is_volatile",
         "key",
         "listed",
         "mean",
         "names",
+        "needs",
         "rank",
         "recent",
         "require",
@@ -77,6 +85,9 @@ class TaskClass:
 
     def __init__(self, key: ClassKey, serial: int, base: TaskClass | None = None) -> None:
         self.key, self.serial = key, serial
+        self.needs = key.needs  # what each of its tasks takes
+        self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
+        self.is_forgotten = False
         self.base = base or self  # where durations are learned: those of a task that stands apart are its array's
         self.heap: list[tuple[float, int, int, int, Lot]] = []  # deadline, run, first, serial, lot
         self.mean: float | None = None
@@ -89,14 +100,9 @@ class TaskClass:
         self.is_volatile = not self.names.isdisjoint(VOLATILE)
 
     @property
-    def needs(self) -> Needs:
-        """What each of its tasks takes."""
-        return self.key.needs
-
-    @property
-    def is_safe(self) -> bool:
-        """May its tasks be fetched ahead, and run again?"""
-        return self.key.rerun == Rerun.SAFE.value
+    def has_expressions(self) -> bool:
+        """Does it matter to it what a pilot says of itself?"""
+        return self.require is not None or self.rank is not None
 
     @property
     def is_function(self) -> bool:
@@ -137,19 +143,19 @@ class TaskClass:
         return None
 
     def ready(self, most: int) -> int:
-        """How many elements are ready, counted no further than `most`."""
-        total = 0
-        for _, _, _, _, lot in self.heap:
-            total += 1 if lot.element else len(lot.array.todo) - len(lot.array.apart)
+        """How many elements are ready, at least, and counted no further than `most`."""
+        total = max(0, len(self.heap) - LOOKED)  # each of the others has one, whatever it has besides
+        for _, _, _, _, lot in self.heap[:LOOKED]:
             if total >= most:
                 break
+            total += 1 if lot.element else len(lot.array.todo) - len(lot.array.apart)
         return total
 
 
 class Line:
     """One owner's classes with ready work, in order."""
 
-    __slots__ = ("classes", "epoch", "log", "order", "owner")
+    __slots__ = ("asked", "asking", "classes", "comings", "epoch", "log", "news", "order", "owner", "turned")
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -157,11 +163,33 @@ class Line:
         self.classes: dict[int, TaskClass] = {}  # by serial
         self.log: list[TaskClass] = []  # as they came: who knows the first ones need only look at the others
         self.epoch = 0  # raised when the log begins anew
+        self.asking = 0  # how many of them have expressions
+        self.asked: Asked | None = None  # these made ready for numpy
+        self.news = 0  # raised when a class gets work that had none
+        self.comings: list[TaskClass] = []  # those with a rank that did
+        self.turned = 0  # raised when these begin anew
+
+    def enter(self, cls: TaskClass) -> None:
+        """A class that is new."""
+        self.classes[cls.serial] = cls
+        self.log.append(cls)
+        self.asking += cls.has_expressions
+
+    def come(self, cls: TaskClass) -> None:
+        """A class has work that had none."""
+        self.news += 1
+        if cls.rank is not None:
+            if len(self.comings) >= COMINGS_KEPT:
+                self.comings = []
+                self.turned += 1
+            self.comings.append(cls)
 
     def forget(self) -> None:
         """Classes without work go."""
-        self.classes = {serial: cls for serial, cls in self.classes.items() if cls.heap}
+        self.classes = {serial: cls for serial, cls in self.classes.items() if not cls.is_forgotten}
         self.log = list(self.classes.values())
+        self.asking = sum(cls.has_expressions for cls in self.log)
+        self.asked = None
         self.epoch += 1
 
 
@@ -196,6 +224,8 @@ class Queue:
         self.names: set[str] = set()  # tags that expressions of classes look at
         self._classes: dict[ClassKey, TaskClass] = {}
         self._serials = itertools.count(1)
+        self.ranked = 0  # classes with work that ask for the best pilot
+        self._with_work = 0  # owners
         self._ordered = 0.0  # when weighted places were laid out
         self._stirred: set[str] = set()  # owners who got their first work, or lost their last
 
@@ -205,7 +235,7 @@ class Queue:
     def class_of(self, array: Array, element: int = 0) -> TaskClass:
         """The class of an array, or of one of its elements that stands apart; made when first needed."""
         found = array.cls
-        if found is None or self._classes.get(found.key) is not found:
+        if found is None or found.is_forgotten:
             spec = array.spec
             key = ClassKey(
                 array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind, spec.require, spec.rank,
@@ -222,19 +252,20 @@ class Queue:
         found = self._classes.get(key)
         if found is None:
             if len(self._classes) > KEPT_CLASSES:
-                self._classes = {k: c for k, c in self._classes.items() if c.heap}
+                for cls in self._classes.values():
+                    cls.is_forgotten = not cls.heap and cls.listed is None
+                self._classes = {k: c for k, c in self._classes.items() if not c.is_forgotten}
                 for known in self.lines.values():
                     known.forget()
             found = self._classes[key] = TaskClass(key, next(self._serials), base)
             line = self.lines.setdefault(key.owner, Line(key.owner))
             self.names |= found.names
-            line.classes[found.serial] = found
-            line.log.append(found)
+            line.enter(found)
         return found
 
     def has_work(self) -> bool:
         """May there be a class with ready work? (No means no.)"""
-        return any(line.order for line in self.lines.values())
+        return self._with_work > 0
 
     # --- places
     def offer(self, array: Array, now: float = 0.0) -> None:
@@ -270,8 +301,13 @@ class Queue:
             del line.order[bisect_left(line.order, cls.listed)]
         if where is not None:
             insort(line.order, where)
+            if cls.listed is None:
+                line.come(cls)
+        if cls.rank is not None:
+            self.ranked += (where is not None) - (cls.listed is not None)
         cls.listed = where
         if bool(line.order) is not had_work:
+            self._with_work += -1 if had_work else 1
             self._stirred.add(line.owner)
 
     def take_stirred(self) -> set[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from shoal.engine.blame import blame, forgive
+from shoal.engine.blame import blame, end_probes, forgive
 from shoal.engine.menus import menu_of, other_hosts
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
@@ -92,7 +92,8 @@ def _reason(cause: Cause, report: Report) -> str:
 
 
 def let_back(state: State) -> None:
-    """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse."""
+    """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse.
+    And a place whose probe told nothing may be tried again."""
     for key, task in list(state.avoiding.items()):
         array, special = task.array, task.special
         if array.tasks.get(task.element) is not task or special is None or not special.avoid:
@@ -108,6 +109,7 @@ def let_back(state: State) -> None:
             task.note = f"{task.note}; no other host is left to try it on".lstrip("; ")
             state.offer_back(task)
             state.write_task(task)
+    end_probes(state)
 
 
 def _able(state: State, task: Task) -> list[Pilot]:

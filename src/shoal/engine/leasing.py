@@ -12,7 +12,7 @@ from typing import Any
 from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.classes import Line, Lot, TaskClass
 from shoal.engine.facts import attributes, lookup, time_left
-from shoal.engine.menus import candidates, menu_of, other_hosts
+from shoal.engine.menus import Tight, candidates, menu_of, other_hosts
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
@@ -25,10 +25,11 @@ from shoal.sched.ban import Banned
 from shoal.sched.expr.scalar import holds
 from shoal.sched.match import how_many
 from shoal.sched.order import share_term
-from shoal.sched.size import ahead, turn
+from shoal.sched.size import SHORT, ahead, turn
 from shoal.wire.messages import Lease
 
 MAX_MISSES = 16  # classes that a full pilot is tried on
+MANY_MISSES = 64  # classes that did not fit, to be remembered
 FEW_OWNERS = 16  # with work, whose turns are reckoned anew at each start
 
 
@@ -73,13 +74,20 @@ def served_lines(state: State, pilot: Pilot) -> list[Line]:
 class _Cursor:
     """How far an owner's classes were looked through for one pilot."""
 
-    __slots__ = ("_walk", "cls", "line")
+    __slots__ = ("_walk", "cls", "line", "looked", "menu", "news")
 
     def __init__(self, state: State, pilot: Pilot, line: Line) -> None:
         self.line = line
         is_strict = state.queue.rule.policy == STRICT
-        self._walk: Iterator[TaskClass] = candidates(menu_of(state, pilot, line), line, is_strict)
+        self.menu = menu_of(state, pilot, line)
+        self._walk: Iterator[TaskClass] = candidates(self.menu, line, is_strict)
         self.cls: TaskClass | None = None
+        self.looked = 0  # classes that did not fit; -1: some of them may fit without more room
+        self.news = line.news
+
+    def miss(self, is_large: bool) -> None:
+        """A class was passed over."""
+        self.looked = self.looked + 1 if is_large and self.looked >= 0 else -1
 
     def step(self) -> TaskClass | None:
         """The next class; None: there are no more."""
@@ -149,30 +157,43 @@ class Filling:
         if self.count >= MAX_LEASES:
             return None
         cls = cursor.cls
-        if cls is not None and cls.head() is not None and self.most(cls) > 0:
-            return cls
-        while (cls := cursor.step()) is not None:
-            if cls.head() is None:
-                self.state.queue.relist(cls, self.state.now)
-            elif self.most(cls) > 0:
-                self._misses = 0
+        if cls is not None and cls.head() is not None:
+            if self.most(cls) > 0:
                 return cls
-            else:
-                self._misses += 1
-                if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
-                    # The pilot is full, and the best classes are not fetched ahead either: the others need not be
-                    # looked at. That is a matter of speed only.
-                    return None
+            cursor.miss(self._is_large(cls))
+        tight = cursor.menu.tight
+        if tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now):
+            return None
+        while (cls := cursor.step()) is not None:
+            is_large = self._is_large(cls)
+            if not is_large:
+                if cls.head() is None:
+                    self.state.queue.relist(cls, self.state.now)
+                    continue
+                if self.most(cls) > 0:
+                    self._misses = 0
+                    return cls
+            self._misses += 1
+            cursor.miss(is_large)
+            if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
+                # The pilot is full, and the best classes are not fetched ahead either: the others need not be looked
+                # at. That is a matter of speed only.
+                return None
+        if cursor.looked > MANY_MISSES:
+            cursor.menu.tight = Tight(self.pilot.free, cursor.news, self.state.now)
         return None
+
+    def _is_large(self, cls: TaskClass) -> bool:
+        """Is it for want of room that not one of them can be leased?"""
+        needs, free = cls.needs, self.pilot.free
+        is_short = needs.cores > free.cores or needs.memory > free.memory
+        return (is_short or needs.disk > free.disk or needs.gpus > free.gpus) and not self._may_ahead(cls)
 
     # --- how many
     def most(self, cls: TaskClass) -> int:
         """How many of a class that is on its menu the pilot may get now: into free slots, and ahead of them."""
         pilot, state = self.pilot, self.state
-        room = how_many(cls.needs, pilot.free)
-        if room <= 0 and not self._may_ahead(cls):
-            return 0
-        most = room + (self._ahead(cls) if cls.is_safe else 0)
+        most = how_many(cls.needs, pilot.free) + self._ahead(cls)
         if cls.require is not None and cls.is_volatile:
             most = min(most, 1)  # each start may change what it looks at
         if self._probes:
@@ -182,7 +203,8 @@ class Filling:
         return state.books.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
 
     def _may_ahead(self, cls: TaskClass) -> bool:
-        return cls.is_safe and self.pilot.proven and cls.base.mean is not None
+        mean = cls.base.mean
+        return mean is not None and mean * self.pilot.pace <= SHORT and cls.is_safe and self.pilot.proven
 
     def _ahead(self, cls: TaskClass) -> int:
         if not self._may_ahead(cls):

@@ -8,8 +8,11 @@ something is about to be leased.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 from shoal.engine.classes import CONTAINER, Line, Place, TaskClass
 from shoal.engine.facts import all_facts, attributes, lookup
@@ -17,10 +20,14 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.match import misfit
+from shoal.wire.messages import Room
 
 FEW = 64  # classes on a menu that are looked at one by one, rather than along the owner's line
 MANY = 200  # classes with expressions that are worth being looked at with numpy
 BLOCK = 64  # places of a line that are looked at at once
+GROWN = 1.25  # times as long a line has to be for its classes to be made ready for numpy anew
+SKIPPED = 64  # classes without work in the way of a walk that are then put aside
+TIGHT = 10.0  # seconds for which it is remembered that nothing fitted: some may prove short enough to be fetched ahead
 FRESH = 1.0  # seconds that a rank which depends on the moment is good for
 SURROUNDINGS_SINCE = 4  # protocol
 
@@ -28,7 +35,10 @@ SURROUNDINGS_SINCE = 4  # protocol
 class Menu:
     """The classes of one owner that a pilot can run."""
 
-    __slots__ = ("by_rank", "epoch", "fits", "is_volatile", "made", "ranked", "stamp", "upto")
+    __slots__ = (
+        "aside", "by_rank", "epoch", "fits", "heard", "is_volatile", "made", "passed", "ranked", "skipped", "stamp", "tight",
+        "turned", "upto",
+    )  # fmt: skip
 
     def __init__(self, stamp: int, epoch: int, now: float) -> None:
         self.stamp, self.epoch, self.made = stamp, epoch, now
@@ -37,9 +47,82 @@ class Menu:
         self.ranked: dict[int, float] = {}  # serial -> rank
         self.by_rank: list[tuple[float, float, int]] | None = None  # the same in order: -priority, -rank, serial
         self.is_volatile = False
+        # Classes without work would be passed over with each request: those in the way are put aside until they come
+        # again.
+        self.aside: set[int] = set()  # serials
+        self.heard = self.turned = 0  # how much of the line's comings is known here
+        self.passed = self.skipped = 0  # places of `by_rank` that the last walk saw, and how many had no work
+        self.tight: Tight | None = None
 
     def __contains__(self, cls: TaskClass) -> bool:
         return cls.serial in self.fits or cls.serial in self.ranked
+
+
+class Tight(NamedTuple):
+    """All classes were looked at, and none fitted into what was free: nothing less has to be tried before some class
+    gets work that had none. (What may be fetched ahead is found again when something larger was free.)"""
+
+    free: Room
+    news: int
+    at: float
+
+    def holds(self, free: Room, news: int, now: float) -> bool:
+        """Is there no more room now, and nothing new?"""
+        was = self.free
+        return (
+            news == self.news
+            and free.cores <= was.cores
+            and free.memory <= was.memory
+            and free.disk <= was.disk
+            and free.gpus <= was.gpus
+            and now < self.at + TIGHT
+        )
+
+
+class Asked:
+    """All classes of a line made ready for numpy, so that a pilot with new tags costs no more than the evaluation."""
+
+    def __init__(self, state: State, line: Line) -> None:
+        import numpy as np
+
+        from shoal.sched.vector.expr import Batch
+
+        log = line.log
+        self.upto = len(log)
+        tasks = [attributes(state, cls.key) for cls in log]
+        self._batch = Batch([cls.require for cls in log], [cls.rank for cls in log], tasks)
+        self._serials = np.array([cls.serial for cls in log])
+        self._priorities = np.array([cls.key.priority for cls in log])
+        self._is_ranked = np.array([cls.rank is not None for cls in log])
+        self._is_volatile = np.array([cls.is_volatile for cls in log])
+        self._alike: list[TaskClass] = []  # one of each kind by what does not depend on expressions
+        kinds: dict[object, int] = {}
+        self._kinds = np.array([self._kind(kinds, cls) for cls in log])
+
+    def _kind(self, kinds: dict[object, int], cls: TaskClass) -> int:
+        number = kinds.setdefault((cls.needs, cls.key.surroundings, cls.key.avoid), len(kinds))
+        if number == len(self._alike):
+            self._alike.append(cls)
+        return number
+
+    def put(self, state: State, pilot: Pilot, menu: Menu) -> None:
+        """Write an empty menu."""
+        import numpy as np
+
+        from shoal.sched.vector.expr import Table
+
+        fits, ranks = self._batch.match(Table([all_facts(state, pilot)]))
+        able = np.array([static_misfit(pilot, cls) is None for cls in self._alike])[self._kinds]
+        good = able & (fits[:, 0] | self._is_volatile)  # what depends on the moment is asked again
+        menu.fits = set(self._serials[good & ~self._is_ranked].tolist())
+        good &= self._is_ranked
+        serials, negative, priorities = self._serials[good], -ranks[good, 0], -self._priorities[good]
+        order = np.lexsort((serials, negative, priorities))
+        rows = zip(priorities[order].tolist(), negative[order].tolist(), serials[order].tolist(), strict=True)
+        menu.by_rank = list(rows)
+        menu.ranked = dict(zip(serials.tolist(), ranks[good, 0].tolist(), strict=True))
+        menu.is_volatile = bool((able & self._is_volatile).any())
+        menu.upto = self.upto
 
 
 def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
@@ -48,6 +131,11 @@ def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
     stale = menu is None or menu.stamp != pilot.stamp or menu.epoch != line.epoch
     if menu is None or stale or (menu.is_volatile and state.now >= menu.made + FRESH):
         menu = pilot.menus[line.owner] = Menu(pilot.stamp, line.epoch, state.now)
+        menu.heard, menu.turned = len(line.comings), line.turned
+        if line.asking >= MANY:  # numpy is loaded only where there is so much to do
+            if line.asked is None or len(line.log) > GROWN * line.asked.upto:
+                line.asked = Asked(state, line)
+            line.asked.put(state, pilot, menu)
     if menu.upto < len(line.log):
         _extend(state, pilot, menu, line.log[menu.upto :])
         menu.upto = len(line.log)
@@ -106,7 +194,8 @@ def _extend(state: State, pilot: Pilot, menu: Menu, new: list[TaskClass]) -> Non
                 menu.fits.add(cls.serial)
             else:
                 menu.ranked[cls.serial] = rank
-                menu.by_rank = None
+                if menu.by_rank is not None:
+                    insort(menu.by_rank, (-cls.key.priority, -rank, cls.serial))
 
 
 def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[bool, float]]:
@@ -121,7 +210,10 @@ def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[
 def candidates(menu: Menu, line: Line, is_strict: bool) -> Iterator[TaskClass]:
     """An owner's classes that a pilot can run and that have work, best first: by priority, by rank for this pilot, by
     deadline, by age. Leasing from one while walking is fine: it is met again where it stands then."""
-    if menu.ranked:
+    if not menu.fits:
+        for entry in _ranked(menu, line, is_strict):
+            yield line.classes[int(entry[-1])]
+    elif menu.ranked:
         plain = ((where[0], 0.0, *where[1:]) for where in _plain(menu, line))
         for entry in heapq.merge(plain, _ranked(menu, line, is_strict)):
             yield line.classes[int(entry[-1])]
@@ -148,12 +240,36 @@ def _plain(menu: Menu, line: Line) -> Iterator[Place]:
 
 def _ranked(menu: Menu, line: Line, is_strict: bool) -> Iterator[tuple[float, ...]]:
     """Places of those with a rank, the rank put in after the priority."""
-    if menu.by_rank is None:
-        classes = line.classes
+    if not is_strict:  # weighted places change with time: ranks decide between those that are alike
+        ranked = menu.ranked
+        for _, alike in groupby(list(line.order), itemgetter(0)):
+            yield from sorted((where[0], -ranked[where[4]], *where[1:]) for where in alike if where[4] in ranked)
+        return
+    classes, by_rank = line.classes, _in_order(menu, line)
+    for at, (_, negative, serial) in enumerate(by_rank):
+        where = classes[serial].listed
+        if where is None:
+            menu.skipped += 1
+        else:
+            menu.passed = at
+            yield (where[0], negative, *where[1:])
+
+
+def _in_order(menu: Menu, line: Line) -> list[tuple[float, float, int]]:
+    """Those with a rank, best first, mostly such as have work."""
+    classes = line.classes
+    if menu.by_rank is None or menu.turned != line.turned:
         menu.by_rank = sorted((-classes[serial].key.priority, -rank, serial) for serial, rank in menu.ranked.items())
-    found = (
-        (where[0], negative, *where[1:])
-        for _, negative, serial in menu.by_rank
-        if (where := line.classes[serial].listed) is not None
-    )
-    return found if is_strict else iter(sorted(found))  # weighted places change with time
+        menu.aside.clear()
+        menu.heard, menu.turned = len(line.comings), line.turned
+    elif menu.skipped > SKIPPED:
+        seen = menu.by_rank[: menu.passed]
+        menu.by_rank[: menu.passed] = [entry for entry in seen if classes[entry[2]].listed is not None]
+        menu.aside.update(entry[2] for entry in seen if classes[entry[2]].listed is None)
+    menu.passed = menu.skipped = 0
+    for cls in line.comings[menu.heard :]:
+        if cls.serial in menu.aside:
+            menu.aside.discard(cls.serial)
+            insort(menu.by_rank, (-cls.key.priority, -menu.ranked[cls.serial], cls.serial))
+    menu.heard = len(line.comings)
+    return menu.by_rank

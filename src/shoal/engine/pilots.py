@@ -214,10 +214,11 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     lacking = compare(state, pilot, exchange)
     hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
+    at_once = bool(exchange.tails or exchange.published)  # the pilot has more to say after the answer
     if leases and pilot.parked is not None:
         give_parked(state, pilot, leases, durable)  # they need not wait for the commit of the reports
         leases, durable = [], False
-    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking), bool(exchange.tails))
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking), at_once)
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
@@ -308,6 +309,8 @@ def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     if exchange.seq < pilot.seq - 1:
         raise Conflict(f"exchange {exchange.seq} is older than the last two", code="replay")
     _keep_nonce(pilot, exchange)
+    for said in exchange.published:
+        _publish(state, pilot, said)
     verdicts = _judge_all(state, pilot, exchange)
     reply = Reply(exchange.seq, state.incarnation, verdicts=verdicts, hold=state.timing.beat)
     state.out.answers.append(Answer(pilot.name, exchange.seq, reply, True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Retry
 from shoal.engine.records import Run, Task
+from shoal.engine.ruling import check_queue
 from shoal.engine.runs import array_at, meet
 from shoal.engine.state import State
 from shoal.model.errors import Conflict
@@ -26,6 +27,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
             )  # fmt: skip
     spans = [span for span in command.spans if span[0] in array_at(run, span[0]).done]
     _check_parents(run, [row.element for row in rows], spans)
+    check_queue(state, run.owner, len(rows) + sum(high - low for low, high, _ in spans))
     for row in rows:
         _reopen(state, run, row.element, row.element + 1, row.state)
     for low, high, before in spans:

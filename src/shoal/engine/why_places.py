@@ -6,7 +6,7 @@ from shoal.engine.leasing import banned, closed
 from shoal.engine.menus import menu_of, static_misfit
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
-from shoal.engine.why_ready import START, Reason, why_ready
+from shoal.engine.why_ready import START, Reason, why_ready, widest_ban
 from shoal.model.policy import outward
 from shoal.model.quantities import many, show_duration
 
@@ -22,7 +22,7 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         return [
             Reason(f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left", "it ends by itself")
         ]
-    ban = banned(state, pilot)
+    ban = widest_ban(state, pilot)
     if ban is not None:
         left = "it is on trial with one task" if ban.probing else f"for {show_duration(ban.until - state.now)} more"
         return [

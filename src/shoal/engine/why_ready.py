@@ -15,9 +15,12 @@ from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
+from shoal.model.spec import Needs
+from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.scalar import holds
 from shoal.sched.match import misfit
+from shoal.wire.messages import Room
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,17 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     if not taking:
         return Reason(f"every pilot is ending ({pilots[0].draining})", START)
     able = [p for p in taking if static_misfit(p, cls) is None]
-    if not able:
-        return _too_small(taking, cls)
     fitting = [p for p in able if _may_require(state, p, cls)]
     if not fitting:
-        return _unwanted(state, able, cls)
-    return _policy(state, fitting, cls) or _moment(state, fitting, cls)
+        if any(_is_avoided(state, p, cls) for p in taking):
+            return Reason(
+                f"it failed on {', '.join(cls.key.avoid)} and is tried elsewhere, but no other pilot can run it",
+                "start a pilot on another host; it goes back if none is left",
+            )
+        return _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
+    books = state.books
+    free = [p for p in fitting if books.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
+    return _policy(state, fitting, free, cls) or _moment(state, free, len(fitting) - len(free), cls)
 
 
 # --- what no pilot is
@@ -64,20 +72,28 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
     roomy = [p for p in taking if misfit(cls.needs, p.room) is None]
     if roomy:
         lacks = sorted({static_misfit(p, cls) or "" for p in roomy})
-        if any(p.host in cls.key.avoid for p in roomy):
-            return Reason(
-                f"it failed on {', '.join(cls.key.avoid)} and is tried elsewhere, but no other pilot can run it",
-                "start a pilot on another host; it goes back if none is left",
-            )
         old = any(p.protocol < SURROUNDINGS_SINCE for p in roomy)
         fix = "an idle pilot renews itself" if old else "install one there, or start a pilot where there is one"
         return Reason(f"no pilot can run it: {lacks[0]}", fix)
-    best = max(taking, key=lambda p: (misfit(cls.needs, p.room) is None, p.room.cores, p.room.memory))
+    best = max(taking, key=lambda p: (_nearly(cls.needs, p.room), p.room.cores, p.room.memory))
     return Reason(
         f"no pilot is large enough: it {misfit(cls.needs, best.room)} "
-        f"(the largest of {len(taking)}, {best.name} on {best.host})",
+        f"(the nearest of {len(taking)}, {best.name} on {best.host} of site {best.site})",
         "ask for less, or start a larger pilot",
     )
+
+
+def _nearly(needs: Needs, room: Room) -> float:
+    """What part of its needs there is room for, by what lacks most."""
+    pairs = (
+        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
+    )  # fmt: skip
+    return min(has / wants for wants, has in pairs if wants)
+
+
+def _is_avoided(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Could the pilot run it, had it not failed on its host?"""
+    return pilot.host in cls.key.avoid and misfit(cls.needs, pilot.room) is None and _may_require(state, pilot, cls)
 
 
 def _may_require(state: State, pilot: Pilot, cls: TaskClass) -> bool:
@@ -87,7 +103,7 @@ def _may_require(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
 
 
-def _unwanted(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
+def _unwanted(state: State, pilots: list[Pilot], all_pilots: int, cls: TaskClass) -> Reason:
     """Its requirement holds on no pilot: clause by clause, and the smallest change by which it would."""
     assert cls.require is not None
     known = sorted({name for pilot in pilots for name in static_facts(pilot)})
@@ -102,12 +118,13 @@ def _unwanted(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
     fix = f"{told.nearest.text}: require = '{told.nearest.require}'" if told.nearest is not None else START
     if told.nearest is not None and not told.nearest.require:
         fix = f"{told.nearest.text}: leave `require` out"
-    return Reason(f"its requirement holds on no pilot: {words}", fix)
+    large = " that is large enough" if len(pilots) < all_pilots else ""
+    return Reason(f"its requirement holds on no pilot{large}: {words}", fix)
 
 
 # --- what policy says
-def _policy(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
-    """Licences, quotas and bans that keep it from every pilot it fits on."""
+def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: TaskClass) -> Reason | None:
+    """Licences, quotas and bans that keep it from every pilot it fits on; `open_sites`: pilots where it may start."""
     books, owner, needs = state.books, cls.key.owner, cls.needs
     for name, each in needs.licences:
         has, used = books.policy.licences.get(name, 0), books.licences.get(name, 0)
@@ -119,7 +136,6 @@ def _policy(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
             )
         if used + each > has:
             return Reason(f"all licences {name} are in use: {used} of {has}", "wait, or have more of them counted")
-    open_sites = [p for p in pilots if books.may_start(owner, p.site, needs, 1, cls.expected, state.now) > 0]
     if not open_sites:
         site = pilots[0].site
         block = books.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
@@ -134,7 +150,7 @@ def _policy(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
             f"over quota: {block.text}{left}",
             "wait, ask for less, or have it raised: `shoal quota list` shows it, `shoal quota set` changes it",
         )
-    bans = {p.name: banned(state, p) for p in open_sites}
+    bans = {p.name: widest_ban(state, p) for p in open_sites}
     if all(bans.values()):
         ban = min((b for b in bans.values() if b is not None), key=lambda b: b.until)
         if ban.probing:
@@ -147,9 +163,16 @@ def _policy(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
     return None
 
 
+def widest_ban(state: State, pilot: Pilot) -> Banned | None:
+    """The ban that keeps work from a pilot; that of its host or site, where it is no shorter than the pilot's own."""
+    own = banned(state, pilot)
+    wide = state.books.places.verdict("", pilot.host, pilot.site, state.now)
+    return wide if own is not None and wide is not None and wide.until >= own.until else own
+
+
 # --- what the moment says
-def _moment(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
-    """Time left, silence, doubts and free room."""
+def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) -> Reason:
+    """Time left, silence, doubts and free room on pilots where it may start; so many others are at a limit."""
     good = [p for p in pilots if banned(state, p) is None]
     long = [p for p in good if p.ends is None or not too_short(state, p, cls)]
     if not long:
@@ -183,7 +206,8 @@ def _moment(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason:
             return Reason(f"a pilot has room; the next round of matching is in {show_duration(left)}", "nothing to do")
         return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
     cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
+    others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""
     return Reason(
-        f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}",
+        f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}{others}",
         "wait, or start more pilots with `shoal pilot start`",
     )

@@ -92,6 +92,16 @@ HOSTS_KEPT = 20_000  # hosts remembered, the ones seen last
 ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
 ENDED_KEPT = 1_000  # attempts of a pilot whose last words may still come after their report
 
+# --- policy [promises E74, E75]
+MAX_SHARE = 1e6  # of one owner or group: a million times the default
+MAX_SHARES = 20_000  # owners and groups that a policy names
+MAX_QUOTAS = 1_000  # rules; those that cover one owner on one site are looked through at each start
+MAX_LICENCE_KINDS = 1_000  # that a policy counts
+MAX_QUOTA_COUNT = 10**12  # cores, core hours, tasks: beyond any pool, and exact in every sum
+MAX_USAGE_BUCKETS = 366  # frames of a usage window: each owner keeps so many numbers
+MAX_WEIGHT = 1e6  # of one part of a task's order
+MAX_HOOK = 32  # words of a command
+
 # --- accounts, and what is remembered of failures
 MAX_ACCT_LINES = 10_000  # of one answer: cut short, its totals would be wrong
 PLACES_KEPT = 20_000

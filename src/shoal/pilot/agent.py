@@ -33,12 +33,12 @@ from shoal.pilot.moves import (
     NoAnswer,
     Noticed,
     Outdated,
+    Recall,
     Rejected,
     Send,
     Settle,
     Signal,
     Started,
-    Stop,
     Tick,
     Watch,
     Wrote,
@@ -108,7 +108,7 @@ class Agent:
         actions += begun
         if any(begin.lease.function for begin in begun):
             self._urges.soon(now)
-        actions += [Stop(attempt, "another slot is idle") for attempt in self._slots.recall(now)]
+        actions += [Recall(attempt) for attempt in self._slots.recall(now)]
         self._renew(now, actions)
         self._talk(now, actions)
         self._maybe_finish(now, actions)

@@ -22,7 +22,7 @@ from shoal.pilot.blobs import Blobs
 from shoal.pilot.carry import StageError
 from shoal.pilot.channel import Channel
 from shoal.pilot.endings import End
-from shoal.pilot.moves import Begin, Contact, Ended, Event, Settle, Signal, Started, Stop, Watch
+from shoal.pilot.moves import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.porter import Porter
 from shoal.pilot.spawn import BASES_KEPT, STREAM_ROOM
 from shoal.pilot.stage import Prepared, Stage
@@ -136,6 +136,12 @@ class Attempts:
             here.stop, here.keep = action.why, action.keep
             log.info("stop attempt=%s why=%s", action.attempt, action.why)
             self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+
+    def recall(self, action: Recall) -> None:
+        """Have an attempt back that has not begun; the guard knows."""
+        here = self._here.get(action.attempt)
+        if here is not None and here.guarded:
+            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": None})
 
     def signal(self, action: Signal) -> None:
         """Send a signal to an attempt; the guard knows whether it runs."""

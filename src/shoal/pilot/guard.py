@@ -202,7 +202,7 @@ class Guard:
         task = self._tasks.get(order["attempt"])
         if self._waiting.drop(order["attempt"]) is not None:
             self._tell({"was": "failed", "attempt": order["attempt"], **spawn.STOPPED}, 0.0)
-        elif task is not None:
+        elif task is not None and order["grace"] is not None:  # None: one that has begun is left alone
             self._terminate(task, "stopped", order["grace"], tree.now())
 
     def _signal(self, order: dict[str, Any]) -> None:

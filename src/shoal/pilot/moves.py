@@ -166,6 +166,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """Take an attempt out of the line it stands in; one that has begun meanwhile goes on."""
+
+    attempt: str
+
+
+@dataclass(frozen=True)
 class Signal:
     """Send a signal to a running attempt."""
 
@@ -219,4 +226,4 @@ class Finish:
     renew: str = ""
 
 
-Action = Union[Join, Send, Begin, Stop, Signal, Watch, Fetch, Complain, Settle, Contact, Finish]
+Action = Union[Join, Send, Begin, Stop, Recall, Signal, Watch, Fetch, Complain, Settle, Contact, Finish]

@@ -10,8 +10,8 @@ Rules
   that owners with waiting work run; `credit` is the integral of (due x cores - own cores), in core seconds.
   The difference of cores steers at once, without knowing how long tasks will take; the credit makes up in the long run
   for parts of a core, for wide tasks and for tasks that end late.
-  (Stride scheduling over expected core seconds was tried first: an owner whose tasks are a hundred times longer than
-  the others' then gets its slots back one at a time, and misses its due by far more than the promised 0.05.)
+  (Stride scheduling over expected core seconds was tried first: an owner whose tasks are much longer than the others'
+  gets its slots back one at a time, and in simulation it missed its due by up to 0.7 instead of the promised 0.05.)
 - Credit is bounded by what doubles or stops an owner's part for one horizon, so that a long disturbance is not paid
   back for hours; the fading usage does that. Idleness earns none: who rests loses credit and keeps debt.
 - Who comes with nothing running and no debt starts first, once, in the order of coming; where less than a core is due
@@ -32,6 +32,7 @@ FIRST_MEAN = 30.0  # seconds a task takes, while none has ended
 MEMORY = 0.02  # weight of the last task in the mean
 STALE = 1.0  # seconds after which what is due is computed again
 SETTLE = 0.05  # seconds that who comes and goes may wait for it
+LEAST_USE = 1.0  # core seconds of all children: below that their parts of it say nothing
 FRESH, LATER, LAST = 0, 1, 2  # first start, in turn, only if nobody else
 
 Key = tuple[int, float, str]  # smallest first
@@ -325,7 +326,7 @@ def _divide(children: Sequence[_Vertex], part: float, now: float) -> list[float]
         return [part / len(children)] * len(children)
     used = [child.usage.at(now) if child.share > 0 else 0.0 for child in children]
     # U / s, with both sums drawn out: usage of all / shares of all is what one share of 1 has used.
-    level = sum(used) / shares
+    level = max(LEAST_USE, sum(used)) / shares
     weights = [
         child.share / (1.0 + use / (child.share * level)) if use > 0 else child.share
         for child, use in zip(children, used)

@@ -34,7 +34,9 @@ class People:
         seen = self.access.seen_by(call.caller)
         rows = [row for row in self.access.users.values() if seen is None or row.name in seen]
         shares = self.house.service.engine.state.books.policy.shares
-        return answer({"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]})
+        return answer(
+            {"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]}
+        )
 
     async def groups(self, call: Call) -> web.Response:
         """All groups for administrators, their own for others."""

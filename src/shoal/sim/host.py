@@ -28,6 +28,7 @@ from shoal.pilot.moves import (
     Leave,
     NoAnswer,
     Outdated,
+    Recall,
     Send,
     Settle,
     Started,
@@ -100,7 +101,7 @@ class Host:
         elif isinstance(action, Begin):
             self._lined[action.lease.attempt] = action.lease
             self._begin(action.lease)
-        elif isinstance(action, Stop) and self._leave_line(action.attempt):
+        elif isinstance(action, (Stop, Recall)) and self._leave_line(action.attempt):
             report = Report(action.attempt, "failed", "cancelled", "stopped")
             self.world.clock.after(0.001, lambda: self.see(Ended(report)))
         elif isinstance(action, Stop):

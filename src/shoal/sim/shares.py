@@ -361,18 +361,27 @@ def jain(amounts: list[float]) -> float:
 
 
 # --- settings
-def crowd(count: int, seed: int, skewed: bool = False, grouped: bool = False, late: float = 0.0) -> dict[str, Person]:
-    """So many owners: lengths from 5 s to 2 min, skewed shares, groups in groups and late arrivals where asked for."""
-    rng, people = Random(f"{seed}/{count}/{skewed}/{grouped}/{late}"), {}
+GROUP_SHARES = {"g": 2.0, "g.h": 0.5}
+LATE = 900.0  # seconds in which the second half of the owners comes
+KINDS: dict[str, tuple[bool, bool, float]] = {  # skewed shares, groups in groups, late arrivals
+    "equal": (False, False, 0.0),
+    "skewed": (True, False, 0.0),
+    "nested": (True, True, 0.0),
+    "late": (False, False, LATE),
+    "all": (True, True, LATE),
+}
+
+
+def crowd(count: int, kind: str, seconds: float, seed: int = 1, pilots: int = 5) -> Setting:
+    """So many owners of one kind, with tasks of 10 s to 2 min in the mean and of very different spread."""
+    skewed, grouped, late = KINDS[kind]
+    rng, people = Random(f"{seed}/{count}/{kind}"), {}
     for at in range(count):
         people[f"o{at:02}"] = Person(
             share=rng.choice([0.5, 1.0, 2.0, 5.0, 20.0]) if skewed else 1.0,
             group=rng.choice(["", "g", "g.h", "k"]) if grouped else "",
-            mean=[5.0, 20.0, 40.0, 120.0][at % 4],
+            mean=[10.0, 20.0, 40.0, 120.0][at % 4],
             spread=[0.5, 0.8, 1.2][at % 3],
             comes=rng.uniform(0.0, late) if late and at % 2 else 0.0,
         )
-    return people
-
-
-GROUP_SHARES = {"g": 2.0, "g.h": 0.5}
+    return Setting(people, seconds, pilots, shares=GROUP_SHARES, seed=seed)

@@ -7,7 +7,18 @@ from collections.abc import Collection, Mapping
 from typing import Any, Callable, TypeVar
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import MAX_BYTES, MAX_NAME
+from shoal.model.limits import (
+    MAX_BYTES,
+    MAX_HOOK,
+    MAX_LICENCE_KINDS,
+    MAX_NAME,
+    MAX_QUOTA_COUNT,
+    MAX_QUOTAS,
+    MAX_SHARE,
+    MAX_SHARES,
+    MAX_USAGE_BUCKETS,
+    MAX_WEIGHT,
+)
 from shoal.model.policy import (
     EVENT,
     HALF_LIFE,
@@ -27,15 +38,6 @@ from shoal.model.policy import (
 )
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.wire.checks import did_you_mean, whole
-
-MAX_SHARE = 1e6  # of one owner or group: a million times the default
-MAX_SHARES = 20_000  # owners and groups that a policy names
-MAX_QUOTAS = 1_000  # rules; those that cover one owner on one site are looked through at each start
-MAX_LICENCE_KINDS = 1_000  # that a policy counts
-MAX_QUOTA_COUNT = 10**12  # cores, core hours, tasks: beyond any pool, and exact in every sum
-MAX_USAGE_BUCKETS = 366  # frames of a usage window: each owner keeps so many numbers
-MAX_WEIGHT = 1e6  # of one part of a task's order
-MAX_HOOK = 32  # words of a command
 
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 _LICENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

@@ -278,7 +278,11 @@ def test_a_limit_that_cannot_be_one_is_refused_here_in_one_line(
 
 
 def test_a_change_is_made_anew_on_top_of_another(typed: Typed, pool: FakeServer) -> None:
-    stale = (409, json.dumps({"error": {"code": "stale_policy", "message": "m", "field": "", "hint": ""}}).encode(), {})
+    stale: tuple[int, bytes, dict[str, str]] = (
+        409,
+        json.dumps({"error": {"code": "stale_policy", "message": "m", "field": "", "hint": ""}}).encode(),
+        {},
+    )
     newer = {**answer(Policy(quotas=(Rule("ben", cores=1),))), "version": 8}
     pool.answers["/v1/policy"] = [answer(), stale, newer, CHANGED]
     assert typed("quota", "set", "--who", "anna", "--cores", "5")[0] == 0

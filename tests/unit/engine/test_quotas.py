@@ -222,7 +222,6 @@ def test_core_hours_of_a_window_come_back_with_the_next_and_survive_a_restart() 
     stand.now += 20
     assert pilot.pull() == [], "what was spent is remembered"
     stand.now = 11 * 24 * HOUR + 1
-    pilot = stand.pilot(4, host="next")
     assert len(pilot.pull()) == 1
 
 
@@ -271,6 +270,21 @@ def test_what_is_final_no_longer_counts_as_queued_also_after_a_restart() -> None
     stand.submit({})
     stand.cancel(run)
     stand.submit({"array": "1-3"})
+    assert stand.sound()
+
+
+def test_a_retry_beyond_the_queued_quota_is_refused_whole() -> None:
+    stand = limited({"who": OWNER, "queued": 4})
+    run = stand.submit({"array": "1-3"})
+    stand.cancel(run)
+    stand.submit({"array": "1-2"})
+    with pytest.raises(Conflict) as refused:
+        stand.retry(run)
+    assert refused.value.code == "over_quota"
+    assert stand.state(run) == "cancelled"
+    assert stand.sound()
+    stand.policy()
+    assert stand.retry(run) == 3
     assert stand.sound()
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId
+from shoal.wire.messages import Room
 from tests.unit.engine.stand import Stand, good
 
 
@@ -44,8 +45,43 @@ def test_too_large_for_every_pilot() -> None:
     small, large = stand.pilot(2), stand.pilot(16, host="n17")
     assert small.name != large.name
     assert stand.why(run).text == (
-        f"no pilot is large enough: it needs 64 cores, has 16 (the largest of 2, {large.name} on n17)"
+        f"no pilot is large enough: it needs 64 cores, has 16 (the nearest of 2, {large.name} on n17 of site local)"
     )
+
+
+def test_too_large_names_the_pilot_that_lacks_least() -> None:
+    """The nearest place, not the one with the most cores [E27]."""
+    stand = Stand()
+    run = stand.submit({"memory": "64G"})
+    stand.pilot(64, host="wide", site="a")
+    stand.pilot(room=Room(2, 48 << 30, 1 << 40), host="deep", site="b")
+    assert "48.0G" in stand.why(run).text
+    assert "on deep of site b" in stand.why(run).text
+
+
+def test_a_pilot_with_room_where_a_quota_forbids_it_is_no_answer() -> None:
+    stand = Stand()
+    stand.policy(quota=[{"site": "eu", "cores": 0}])
+    run = stand.submit({"array": "1-2"})
+    stand.pilot(4, host="a", site="eu").pull()
+    stand.pilot(1, host="b", site="us").pull()
+    assert stand.why(run, 2).text == (
+        "all slots are busy: 1 task on 1 core of 1 pilot; a limit keeps it from 1 other pilot"
+    )
+
+
+def test_a_requirement_is_judged_on_those_that_are_large_enough() -> None:
+    stand = Stand()
+    run = stand.submit({"cores": 4, "require": "arch == 'x'"})
+    stand.pilot(1, host="a", tags={"arch": "x"})
+    stand.pilot(4, host="b", tags={"arch": "y"})
+    assert stand.why(run).text.startswith("its requirement holds on no pilot that is large enough: `arch == \"x\"`")
+
+
+def test_others_hear_nothing_of_pilots_that_do_not_serve_them() -> None:
+    stand = Stand()
+    stand.pilot(owner="bob", host="secret")
+    assert stand.why(stand.submit({})).text == "no pilot is connected"
 
 
 @pytest.mark.parametrize(

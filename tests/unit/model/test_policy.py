@@ -39,7 +39,7 @@ def test_windows_are_read(text: str, when: When) -> None:
      "mon--fri", "mon-tue-wed", "8-18 8-18", "-1-5", "mon 08-18 utc", "Mon", "08-0"],
 )  # fmt: skip
 def test_what_is_no_window_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(BadInput, match="not a window of time.*mon-fri 08-18") as caught:
+    with pytest.raises(BadInput, match=r"not a window of time.*mon-fri 08-18") as caught:
         parse_when(text)
     assert caught.value.code == "bad_window" and caught.value.field == "when"
 

@@ -175,6 +175,17 @@ def test_a_stopped_task_gets_sigterm_once_and_its_grace(line: Line) -> None:
     assert line.text("got") == "got\n"
 
 
+def test_who_is_called_back_leaves_the_line_but_who_has_begun_goes_on(line: Line) -> None:
+    """A call to come back may cross with the start: that must not end the task."""
+    line.start("a", "sh", "-c", "sleep 0.3")
+    line.start("b", "true", after="a")
+    line.hear("started", "a")
+    for name in ("a", "b"):
+        line.send("stop", attempt=name, grace=None)
+    assert line.hear("failed", "b")["message"] == "stopped"
+    assert line.hear("ended", "a")["status"] == 0
+
+
 def test_a_signal_goes_to_the_whole_group_and_the_task_goes_on(line: Line) -> None:
     inner = "(trap 'echo > inner; exit' USR1; touch inner_ready; while :; do sleep 0.02; done) &"
     outer = "trap 'echo > got' USR1; touch ready; while ! test -e go; do sleep 0.02; done"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
 from shoal.model.policy import Rule
 from shoal.sched.quota import NO_BOUND, Ledger
 
-NOW = datetime(2024, 2, 28, 13, 30, tzinfo=timezone.utc).timestamp()  # a wednesday
+NOW = datetime(2024, 2, 28, 13, 30, tzinfo=UTC).timestamp()  # a wednesday
 HOUR = 3600.0
 GROUPS = {"anna": "phys.hep", "bert": "phys", "carl": "chem"}
 
@@ -39,9 +39,9 @@ def test_without_rules_everything_may_start() -> None:
     ],
 )
 def test_a_rule_covers_the_subtree_it_names(rule: Rule, covered: set[str]) -> None:
-    places = ["anna@eu", "anna@eu.cern", "bert@eu", "carl@us", "dora@us"]
+    places = [("anna", "eu"), ("anna", "eu.cern"), ("bert", "eu"), ("carl", "us"), ("dora", "us")]
     quota = ledger(rule)
-    bound = {place for place in places if quota.room(*place.split("@"), NOW) == 5}
+    bound = {f"{owner}@{site}" for owner, site in places if quota.room(owner, site, NOW) == 5}
     assert bound == covered
 
 
@@ -100,6 +100,13 @@ def test_hours_are_spent_reserved_and_forgotten_at_the_end_of_the_window() -> No
     assert quota.blocks("anna", "eu", 1, 0.0, NOW + HOUR) is not None
     assert quota.room("anna", "eu", midnight - 1) == 0 and quota.room("anna", "eu", midnight) == NO_BOUND
     assert quota.blocks("anna", "eu", 1, 10 * HOUR, midnight) is None
+
+
+def test_what_is_told_late_counts_in_the_window_it_was_spent_in() -> None:
+    quota = ledger(Rule(when="day", core_hours=1))
+    assert quota.blocks("anna", "eu", 1, HOUR, NOW) is None
+    quota.spend("anna", "eu", NOW - 24 * HOUR, HOUR)
+    assert quota.blocks("anna", "eu", 1, HOUR, NOW) is None and quota.blocks("anna", "eu", 1, 1, NOW - 24 * HOUR)
 
 
 def test_hours_for_always_are_never_given_back() -> None:

@@ -106,6 +106,15 @@ def test_idleness_earns_no_credit() -> None:
         shares.rest("b", now)
 
 
+def test_who_was_short_of_its_due_gets_more_than_its_part_for_a_while() -> None:
+    shares = tree()
+    shares.load({"a": [0.0, 1e6], "b": [0.0, 1e6]})  # so much that the last minutes hardly change what is due
+    assert fill(shares, ["a", "b"], 3) == {"a": 1, "b": 2}
+    shares.end("b", 100.0, 1, 0.0)
+    assert fill(shares, ["a", "b"], 2, 100.0) == {"a": 2, "b": 0}, "half a core for 100 s is owed to a"
+    assert fill(shares, ["a", "b"], 4, 1_000.0)["b"] > 2, "and paid back long ago"
+
+
 def test_owners_with_as_much_stand_in_the_order_of_their_names() -> None:
     shares = tree()
     for name in ("c", "b", "a"):

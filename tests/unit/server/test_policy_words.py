@@ -86,7 +86,7 @@ def test_a_reader_is_shown_no_line_about_others_and_not_the_hook() -> None:
     policy = Policy(
         shares={"anna": 2.0, "olaf": 3.0},
         quotas=(Rule("*", cores=9), Rule("olaf", cores=1), Rule("@phys", cores=2)),
-        ban=BanRule(hook=("/root/tell",)),
+        ban=BanRule(hook=("/bin/tell",)),
     )
     document = dump_policy(policy)
     seen, hidden = visible(document, {"*", "anna", "@phys"}.__contains__)

@@ -1,0 +1,105 @@
+"""Matching by interval and chunk, as the paper's scheduler does it [GWP 4.3], beside matching by event."""
+
+from __future__ import annotations
+
+from tests.unit.engine.stand import FakePilot, Stand, good
+
+
+def interval(chunk: int = 3, **more: object) -> Stand:
+    """A stand that matches every nine seconds."""
+    stand = Stand()
+    stand.policy(match={"mode": "interval", "interval": "9s", "chunk": chunk, **more})
+    stand.pass_time(0.1)
+    return stand
+
+
+def beat(stand: Stand, pilots: list[FakePilot], seconds: float) -> int:
+    """Let time pass with everybody waiting; how many tasks were handed out."""
+    for pilot in pilots:
+        assert pilot.pull() == [], "nothing is handed out in between"
+    stand.pass_time(seconds)
+    return sum(len(pilot.took()) for pilot in pilots)
+
+
+def test_an_interval_hands_out_at_most_its_chunk() -> None:
+    stand = interval(chunk=3)
+    stand.submit({"array": "1-40"})
+    pilots = [stand.pilot(4, host=f"n{n}") for n in range(3)]
+    given = [beat(stand, pilots, 9) for _ in range(4)]
+    assert given == [3, 3, 3, 3]
+    assert beat(stand, pilots, 1) == 0
+    assert stand.sound()
+
+
+def test_a_larger_chunk_is_bounded_by_the_slots() -> None:
+    stand = interval(chunk=100)
+    stand.submit({"array": "1-40"})
+    pilots = [stand.pilot(4, host=f"n{n}") for n in range(2)]
+    for pilot in pilots:
+        pilot.wait()
+    stand.pass_time(9)
+    assert sum(len(p.took()) for p in pilots) == 8
+
+
+def test_what_ends_between_intervals_is_not_replaced_before_the_next() -> None:
+    stand = interval(chunk=5)
+    stand.submit({"array": "1-40"})
+    pilot = stand.pilot()
+    pilot.wait()
+    stand.pass_time(9)
+    (lease,) = pilot.took()
+    assert pilot.talk(good(lease.attempt, duration=5.0)).leases == []
+    pilot.wait()
+    stand.pass_time(9)
+    assert len(pilot.took()) == 1
+
+
+def test_the_engine_says_when_the_next_round_is_due() -> None:
+    stand = interval()
+    stand.submit({"array": "1-40"})
+    stand.pass_time(9)
+    assert stand.engine.deadline() == stand.now + 9
+
+
+def test_owners_take_turns_in_rounds_too() -> None:
+    stand = interval(chunk=4)
+    stand.group("g", "ann", "bob")
+    for owner in ("ann", "bob"):
+        stand.submit({"array": "1-40"}, owner=owner)
+    pilots = [stand.pilot(1, host=f"n{n}", group="g") for n in range(8)]
+    for _ in range(3):
+        beat(stand, pilots, 9)
+    assert stand.live("ann") + stand.live("bob") == 8
+    assert abs(stand.live("ann") - stand.live("bob")) <= 4
+
+
+def test_quotas_and_licences_hold_in_rounds() -> None:
+    stand = interval(chunk=50)
+    stand.policy(
+        match={"mode": "interval", "interval": "9s", "chunk": 50}, quota=[{"who": "ann", "cores": 3}], licences={"k": 1}
+    )
+    stand.submit({"array": "1-9", "licences": ["k"]}, {"array": "1-9"})
+    pilots = [stand.pilot(4, host=f"n{n}") for n in range(2)]
+    for _ in range(3):
+        beat(stand, pilots, 9)
+    assert stand.live("ann") == 3
+    assert stand.engine.state.books.licences == {"k": 1}
+    assert stand.sound()
+
+
+def test_back_to_events_everything_goes_on_at_once() -> None:
+    stand = interval(chunk=1)
+    stand.submit({"array": "1-40"})
+    pilot = stand.pilot(4)
+    pilot.wait()
+    stand.policy()
+    assert len(pilot.took()) == 4
+
+
+def test_a_restart_keeps_the_policy() -> None:
+    stand = interval(chunk=2)
+    stand.submit({"array": "1-40"})
+    pilot = stand.pilot(4)
+    stand.restart()
+    assert pilot.pull() == []
+    assert beat(stand, [pilot], 9) == 2
