@@ -30,12 +30,14 @@ import pytest
 from shoal.cli.main import cli
 from shoal.db.named import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
+from shoal.model.ids import parse_attempt
 from shoal.pilot import carry as carrying
 from shoal.pilot import runner_load
 from shoal.pilot.carry import StageError, bring, carry
 from shoal.pilot.stage import Facts, Stage
 from shoal.pilot.tls import Trust, WrongServer
 from shoal.server.routes import ROUTES
+from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
 from shoal.wire.messages import Lease, Room
 from tests.integration.cluster import clean_env
@@ -49,7 +51,6 @@ from tests.integration.guests import (
     PHYS,
     Answer,
     Guests,
-    Json,
     Person,
     leaks,
     serving,
@@ -319,7 +320,7 @@ def test_cve_2012_3493_lease_ids_are_shown_to_their_pilot_only(guests: Guests) -
     report = {"attempt": attempt, "outcome": "succeeded"}
     twin = guests.join(anna.enrol.secret, ANNA)
     for other, verdict in ((guests.people[OLAF].host, "unknown"), (twin, "stale")):
-        assert other.talk(reports=[report]).json["verdicts"] == [{"attempt": attempt, "verdict": verdict}]
+        assert other.talk(reports=[report]).json["verdicts"] == [{"attempt": attempt, "verdict": verdict, "count": 1}]
     assert guests.do("GET", f"/v1/tasks/{task}")["state"] == "leased"
 
 
@@ -334,7 +335,7 @@ def test_cve_2024_48936_no_pilot_touches_another_owners_tasks(guests: Guests) ->
     thief.held = {attempt: "running"}
     tail = {"attempt": attempt, "stream": "stdout", "text": "false\n", "offset": 0}
     answer = thief.talk(free={"cores": 2}, tails=[tail], reports=[{"attempt": attempt, "outcome": "failed"}])
-    assert answer.json["verdicts"] == [{"attempt": attempt, "verdict": "unknown"}]
+    assert answer.json["verdicts"] == [{"attempt": attempt, "verdict": "unknown", "count": 1}]
     assert [(order["kind"], order["attempt"]) for order in answer.json["orders"]] == [("cancel", attempt)]
     assert not [lease for lease in answer.json["leases"] if lease["attempt"].startswith(f"{run}.")]
     assert not leaks(answer, frozenset({OLAF}))
@@ -376,7 +377,7 @@ def test_promises_d1_a_site_operator_cannot_exceed_the_pilots_of_their_token(gue
     said = guests.register(ANNA)
     pilot = guests.ask("POST", "/v1/pilots", said, token=third.secret).json
     message = {
-        "protocol": 2, "pilot": pilot["pilot"], "session": pilot["session"], "seq": 1, "ack": 0, "free": {"cores": 0},
+        "protocol": 4, "pilot": pilot["pilot"], "session": pilot["session"], "seq": 1, "ack": 0, "free": {"cores": 0},
         "leaving": "bye",
     }  # fmt: skip
     assert guests.ask("POST", f"/v1/pilots/{pilot['pilot']}/exchange", message, token=pilot["session"]).status == 200
@@ -392,7 +393,7 @@ def test_cve_2023_49933_replayed_exchange(guests: Guests) -> None:
     pilot.held.pop(attempt)
     report = pilot.message(reports=[{"attempt": attempt, "outcome": "failed", "message": "first"}])
     first = pilot.send(report)
-    assert first.json["verdicts"] == [{"attempt": attempt, "verdict": "recorded"}]
+    assert first.json["verdicts"] == [{"attempt": attempt, "verdict": "recorded", "count": 1}]
     assert pilot.send(report).json == first.json
     for _ in range(3):
         pilot.talk()
@@ -608,10 +609,15 @@ def test_cve_2021_23727_no_unpickling(guests: Guests, tmp_path: Path) -> None:
     }  # fmt: skip
     for path in _modules():
         name = path.relative_to(SOURCE).as_posix()
-        assert _imports(path) & formats == OWNERS_CODE.get(name, set()), path
+        # numpy can read pickles; in its one corner it computes, and none of its readers is called.
+        vector = {"numpy"} & _imports(path) if name.startswith("sched/vector/") else set()
+        assert _imports(path) & formats == OWNERS_CODE.get(name, set()) | vector, path
         called = {ast.unparse(call.func) for call in _calls(path)}
         loads = {word for word in called if re.fullmatch(r"(?:c?loud|pickle|marshal|cloudpickle)\.loads?", word)}
         assert bool(loads) == (name in LOADS), (path, loads)
+        assert not {
+            word for word in called if re.fullmatch(r"(?:np|numpy)\.(?:load|fromfile|memmap|genfromtxt)", word)
+        }, path
         names = {_name(call) for call in _calls(path)}
         assert not names & {"__reduce__", "__setstate__", "Unpickler"}, path
         assert "msgspec.msgpack" not in path.read_text(encoding="utf-8"), path
@@ -779,14 +785,19 @@ def test_cve_2020_11978_parameters_reach_no_shell(guests: Guests, tmp_path: Path
     person = newcomer(guests, "shell")
     pilot = guests.join(person.enrol.secret, ANNA, room={"cores": 99, "memory": 2**30, "disk": 2**30})
     run = guests.do("POST", "/v1/runs", {"tasks": [{**task, "cores": 9}]}, token=person.token)["run"]
-    leases: dict[str, Json] = {}
+    leases: dict[str, Lease] = {}
     while len(leases) < len(values):
         answer = pilot.talk(free={"cores": 99}).json
-        leases |= {lease["attempt"]: lease for lease in answer["leases"] if lease["attempt"].startswith(f"{run}.")}
+        for lease in answer["leases"]:
+            if lease["attempt"].startswith(f"{run}."):
+                whole = Lease(**{**lease, "room": Room(**lease["room"])})
+                leases |= {one.attempt: one for one in (single(whole, at) for at in range(whole.count))}
     stage = Stage(Facts(str(tmp_path / "work"), dict(os.environ)))
-    for lease, value in zip(sorted(leases.values(), key=lambda found: str(found["attempt"])), values, strict=True):
-        assert lease["command"] == ["/bin/echo", "-n", value] and lease["shell"] is None
-        made = stage.prepare(Lease(**{**lease, "room": Room(**lease["room"])}))
+    for lease, value in zip(
+        sorted(leases.values(), key=lambda found: parse_attempt(found.attempt)), values, strict=True
+    ):
+        assert lease.command == ["/bin/echo", "-n", value] and lease.shell is None
+        made = stage.prepare(lease)
         assert subprocess.run(made.argv, cwd=made.cwd, env=made.env, stdout=subprocess.PIPE).stdout.decode() == value
     assert not mark.exists()
     for path in _modules():

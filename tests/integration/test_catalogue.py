@@ -220,7 +220,7 @@ def bad_body(
 
 
 # --- rows 1 to 12: the body
-EXCHANGE = b'{"protocol":2,"pilot":"p0123","session":"s","seq":%s,"ack":0,"free":{}}'
+EXCHANGE = b'{"protocol":4,"pilot":"p0123","session":"s","seq":%s,"ack":0,"free":{}}'
 for _text in (b"hello", b'{"targets": [', b"{'targets': []}", b'{"targets": ["r1"]} x', b"<xml/>"):
     bad_body(1, repr(_text), _text, 400, "bad_json", "line 1 column")
 for _text in (b"", b" \n\t"):

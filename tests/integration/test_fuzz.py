@@ -232,7 +232,7 @@ class World:
         self.pilots = self.pilots[-6:]
         for at in range(8):
             body = {
-                "protocol": 2 + at // 2 % 2,
+                "protocol": 3 + at // 2 % 2,
                 "version": "1",
                 "host": "fuzz1",
                 "identity": "i",

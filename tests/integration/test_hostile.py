@@ -397,7 +397,7 @@ def _quoted(stage: Stage, word: str) -> str:
 
 def _enrol(stage: Stage, host: str, tags: Json, **more: Any) -> Json:
     said = {
-        "protocol": 2, "version": "0", "host": host, "identity": "emulated", "room": {"cores": 1}, "tags": tags,
+        "protocol": 4, "version": "0", "host": host, "identity": "emulated", "room": {"cores": 1}, "tags": tags,
         "nonce": hashlib.sha256(f"{host} {tags} {more}".encode("utf-8", "surrogatepass")).hexdigest(), **more,
     }  # fmt: skip
     status, told = stage.ask("POST", "/v1/pilots", said, token=stage.enrol)
@@ -407,7 +407,7 @@ def _enrol(stage: Stage, host: str, tags: Json, **more: Any) -> Json:
 def _speak(stage: Stage, enrolled: Json, word: str) -> str:
     """A pilot that names attempts, streams and pilots in its own way."""
     exchange = {
-        "protocol": 2, "pilot": enrolled["pilot"], "session": enrolled["session"], "seq": stage.asked, "ack": 0,
+        "protocol": 4, "pilot": enrolled["pilot"], "session": enrolled["session"], "seq": stage.asked, "ack": 0,
         "free": {"cores": 0}, "nonce": f"n{stage.asked}",
     }  # fmt: skip
     path = f"/v1/pilots/{enrolled['pilot']}/exchange"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,15 +18,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 GROUP, SLOTS, PILOTS = "lab", 20, 4
 WARM, WINDOW, STEP = 2.0, 50.0, 0.25  # seconds
 PEOPLE = {"ada": (1.0, 0.8), "bea": (1.0, 3.0), "cyd": (2.0, 1.0), "dan": (3.0, 1.5), "eve": (5.0, 2.0)}  # share, sleep
-
-
-def set_policy(cluster: Cluster, document: dict[str, Any]) -> None:
-    """The administrator's whole policy."""
-    told = cluster.address()
-    headers = {"Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"}
-    body = json.dumps({"version": 0, "policy": document}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{told['url']}/v1/policy", body, headers), timeout=30) as answer:
-        assert json.load(answer)["version"] == 1
 
 
 def start_pilots(cluster: Cluster) -> None:
@@ -51,7 +40,7 @@ def test_five_owners_of_a_group_use_what_is_due(cluster: Cluster) -> None:
         for name in PEOPLE:
             client.add_user(name, GROUP)
             tokens[name] = client.new_token("submit", owner=name)["token"]
-    set_policy(cluster, {"share": {name: share for name, (share, _) in PEOPLE.items()}})
+        client.set_policy({"share": {name: share for name, (share, _) in PEOPLE.items()}}, 0)
     url = cluster.address()["url"]
     runs: dict[str, int] = {}
     for name, (_, seconds) in PEOPLE.items():

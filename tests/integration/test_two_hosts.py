@@ -424,7 +424,7 @@ class Thief:
     def exchange(self, seq: int, nonce: str, **more: Any) -> Answer:
         """One exchange."""
         said = {
-            "protocol": 2, "pilot": self.name, "session": self.session, "seq": seq, "ack": seq - 1, "free": {"cores": 0},
+            "protocol": 4, "pilot": self.name, "session": self.session, "seq": seq, "ack": seq - 1, "free": {"cores": 0},
             "held": list(self.held), "nonce": nonce, **more,
         }  # fmt: skip
         return self.quick.ask("POST", f"/v1/pilots/{self.name}/exchange", said, self.session, self.chain)
@@ -483,7 +483,7 @@ class Quick:
     def register(self) -> Json:
         """What an emulated pilot says when it comes."""
         return {
-            "protocol": 2, "version": "0", "host": "far", "identity": "far", "room": {"cores": 1, "memory": 2**30},
+            "protocol": 4, "version": "0", "host": "far", "identity": "far", "room": {"cores": 1, "memory": 2**30},
             "nonce": f"nonce-{next(self._nonces)}",
         }  # fmt: skip
 

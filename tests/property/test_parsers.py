@@ -92,7 +92,7 @@ def test_a_refused_join_string_never_shows_its_token(text: str, form: str) -> No
 _LEAF = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=6)
 _TREE = st.recursive(_LEAF, lambda i: st.lists(i, max_size=3) | st.dictionaries(st.text(max_size=5), i, max_size=3))
 _GOOD = {
-    "protocol": 2, "pilot": "p3f9c", "session": "s", "seq": 1, "ack": 0, "free": {"cores": 1}, "version": "1", "host": "h",
+    "protocol": 4, "pilot": "p3f9c", "session": "s", "seq": 1, "ack": 0, "free": {"cores": 1}, "version": "1", "host": "h",
     "identity": "i", "room": {"cores": 1}, "tags": {"a": 1}, "held": [{"attempt": "r1.1#1@1", "stage": "running"}],
     "reports": [{"attempt": "r1.1#1@1", "outcome": "failed"}], "tails": [], "leaving": "", "nonce": "", "unfit": [],
 }  # fmt: skip

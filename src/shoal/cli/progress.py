@@ -284,7 +284,7 @@ def end_in_words(row: Json) -> str:
         if not said:
             return f"it was ended by signal {number}"
         return said if f"signal {number}" in said else f"{said} (ended by signal {number})"
-    if row.get("cause") == "task_error" and code:
+    if row.get("cause") == "task_error" and code and said in ("", f"exit code {code}"):
         return f"the command ended with exit code {code}"
     return said or str(row.get("cause") or "it did not run")
 

@@ -31,6 +31,7 @@ from shoal.wire.messages import Lease
 MAX_MISSES = 16  # classes that a full pilot is tried on
 MANY_MISSES = 64  # classes that did not fit, to be remembered
 FEW_OWNERS = 16  # with work, whose turns are reckoned anew at each start
+KEPT_LONG = 900.0  # seconds that one pilot's room is waited for before another pilot's is
 
 
 def closed(state: State) -> str:
@@ -116,6 +117,7 @@ class Filling:
         state.queue.reorder(state.now)
         lines = served_lines(state, self.pilot)
         if len(lines) == 1:
+            state.kept.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
             while self._next(cursor) is not None:
                 self.lease_from(cursor.cls, MAX_LEASES)  # type: ignore[arg-type]  # _next left a class there
@@ -125,10 +127,14 @@ class Filling:
         # and the others stay where they are, which is right to one task.
         turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
         heapq.heapify(turns)
+        if state.kept and self._is_kept([cursor for _, _, cursor in turns]):
+            return
         while turns:
             _, at, cursor = turns[0]
             cls = self._next(cursor)
             if cls is None:
+                if not self.count and len(turns) == len(lines) and self._keep(cursor):
+                    return
                 heapq.heappop(turns)
                 continue
             self.lease_from(cls, turn(cls.base.mean))
@@ -137,6 +143,49 @@ class Filling:
             else:
                 turns = [(self._turn(other), at, other) for _, at, other in turns]
                 heapq.heapify(turns)
+
+    # --- room for what is wide
+    def _keep(self, cursor: _Cursor) -> bool:
+        """Keep what becomes free here for the owner that is first in turn, if its task wants more room than is free now:
+        narrow tasks of others would take each core as it comes, and it would never start [I13]. One pilot at a time."""
+        state, pilot, owner = self.state, self.pilot, cursor.line.owner
+        name, since = state.kept.get(owner, ("", 0.0))
+        if name != pilot.name and name in state.pilots and state.now - since < KEPT_LONG:
+            return False
+        if not self._lacks_room(cursor):
+            return False
+        if name != pilot.name:
+            state.kept[owner] = (pilot.name, state.now)
+        return True
+
+    def _is_kept(self, cursors: list[_Cursor]) -> bool:
+        """Is this pilot kept for somebody whose task does not fit yet? (If it does, its owner starts it first.)"""
+        state, pilot = self.state, self.pilot
+        for owner in [owner for owner, (name, _) in state.kept.items() if name == pilot.name]:
+            cursor = next((cursor for cursor in cursors if cursor.line.owner == owner), None)
+            cls = self._next(cursor) if cursor is not None else None
+            if cls is not None:
+                self.lease_from(cls, 1)
+            elif cursor is not None and self._lacks_room(cursor):
+                return True
+            else:
+                del state.kept[owner]  # it has no such task any more, or may not start one
+        return False
+
+    def _lacks_room(self, cursor: _Cursor) -> bool:
+        """Is it only for want of cores or memory, of which others hold a part, that the owner's first class waits?"""
+        state, pilot = self.state, self.pilot
+        if pilot.free.cores < 1 or self._probes:
+            return False
+        is_strict = state.queue.rule.policy == STRICT
+        cls = next((cls for cls in candidates(cursor.menu, cursor.line, is_strict) if cls.head() is not None), None)
+        if cls is None:
+            return False
+        needs, free = cls.needs, pilot.free
+        if needs.gpus > free.gpus or needs.disk > free.disk or not suits_now(state, pilot, cls):
+            return False
+        is_short = needs.cores > free.cores or needs.memory > free.memory
+        return is_short and state.books.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
     def _cursors(self, lines: list[Line]) -> list[_Cursor]:
         order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
@@ -243,6 +292,7 @@ class Filling:
             self.leases.append(lease_of(array, attempt, state.state_dir))
         count = high - low
         self.count += count
+        state.kept.pop(cls.key.owner, None)
         if count > free and cls.serial in self._spare:
             self._spare[cls.serial] -= count - max(0, free)
         if self._probes:
@@ -291,6 +341,8 @@ def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     kinds = state.books.kinds
     if head is None or not kinds.in_row(pilot.host):
         return True
+    if state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):
+        return True  # whose fault it was is decided, and its ban is over: the one probe it gets shall tell
     return kinds.may_try(head.array.trait, pilot.host, state.now, len(other_hosts(state, pilot, cls)))
 
 

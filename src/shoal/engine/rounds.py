@@ -18,6 +18,8 @@ from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
 from shoal.sched.assign import greedy_sparse
 from shoal.sched.expr.scalar import rank_of
+from shoal.sched.match import how_many
+from shoal.sched.size import turn as turn_of
 
 HEADS = 64  # classes of one owner that a round looks at (A6)
 
@@ -40,7 +42,7 @@ def turn(state: State) -> None:
 
 def has_ranks(state: State) -> bool:
     """Does any class with work ask for the best pilot?"""
-    return any(cls.rank is not None and cls.listed is not None for cls in state.queue)
+    return state.queue.ranked > 0
 
 
 def serve_parked(state: State) -> None:
@@ -53,7 +55,7 @@ def serve_parked(state: State) -> None:
     if not state.queue.has_work() or closed(state) or state.books.policy.match.mode == INTERVAL:
         return
     if len(state.parked) > 1 and has_ranks(state):
-        hand_out(state, MAX_LEASES * len(state.parked))
+        hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
         return
     for pilot in list(state.parked.values()):
         leases, durable = fill(state, pilot, pilot.seq)
@@ -63,8 +65,9 @@ def serve_parked(state: State) -> None:
                 return
 
 
-def hand_out(state: State, most: int) -> None:
-    """Give at most so many tasks to pilots that wait: owner by owner in turn, each class to its best pilots."""
+def hand_out(state: State, most: int, is_event: bool = False) -> None:
+    """Give at most so many tasks to free slots of pilots that wait: owner by owner in turn, each class to its best
+    pilots. On an event, what may be fetched ahead follows when no slot is left that could have it at once."""
     fillings = {
         pilot.name: Filling(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
     }
@@ -76,6 +79,8 @@ def hand_out(state: State, most: int) -> None:
             break
         most -= given
     for name, filling in fillings.items():
+        if is_event:
+            filling.fill()
         filling.tell()
         pilot = state.pilots[name]
         if filling.leases and pilot.parked is not None:
@@ -83,7 +88,8 @@ def hand_out(state: State, most: int) -> None:
 
 
 def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
-    """One sweep: at most one task for each pilot, by the greatest ranks of the classes whose turn it is [D8]."""
+    """One sweep: a task for each pilot, or as many short ones as pass in a moment, by the greatest ranks of the classes
+    whose turn it is [D8]."""
     owners: dict[str, None] = {}
     for filling in fillings.values():
         for line in served_lines(state, filling.pilot):
@@ -94,8 +100,9 @@ def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
         for row, column in greedy_sparse(pairs):
             cls, filling = classes[column], pilots[row]
             if given < most and cls.head() is not None and filling.most(cls) > 0:
-                filling.lease_from(cls, 1)
-                given += 1
+                before, room = filling.count, how_many(cls.needs, filling.pilot.free)
+                filling.lease_from(cls, min(turn_of(cls.base.mean), room, most - given))
+                given += filling.count - before
         if given:
             return given
     return 0
@@ -106,7 +113,9 @@ def _pairs(
 ) -> tuple[list[tuple[int, int, float]], list[TaskClass], list[Filling]]:
     """What of an owner's best classes fits where, and how well: pilots and classes, and for each pair its place."""
     line = state.queue.lines[owner]
-    pilots = [filling for filling in fillings.values() if state.serves(filling.pilot, owner)]
+    pilots = [
+        filling for filling in fillings.values() if filling.count < MAX_LEASES and state.serves(filling.pilot, owner)
+    ]
     columns: dict[int, int] = {}
     classes: list[TaskClass] = []
     found: list[tuple[tuple[float, ...], int, int]] = []  # as in `candidates`: priority, rank, deadline, age
@@ -119,6 +128,8 @@ def _pairs(
             if looked > HEADS:
                 break
             if cls.head() is None or cls.listed is None or filling.most(cls) <= 0:
+                continue
+            if how_many(cls.needs, pilot.free) <= 0:
                 continue
             if cls.serial not in columns:
                 columns[cls.serial] = len(classes)

@@ -44,6 +44,6 @@ def regroup(state: State, command: Regroup) -> None:
 
 def check_queue(state: State, owner: str, count: int) -> None:
     """Refuse more tasks than an owner may have waiting."""
-    block = state.books.ledger.may_queue(owner, count, state.now)
+    block = state.books.ledger.may_queue(owner, count, state.now) if count > 0 else None
     if block is not None:
         raise Conflict(block.text, code="over_quota", hint="wait until some are done, or ask for more: `shoal quota`")

@@ -270,6 +270,9 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
         pilot = state.pilots.get(attempt.pilot)
         if pilot is not None:
             state.order(pilot, Order("cancel", str(attempt.id), why))
+            if attempt.running:  # it helped nobody, but it was used: who cancels pays for it, too [G12, I14]
+                attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
+                state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [I3].
         state.dying.update({attempt.id: (task, attempt) for attempt in stopping})

@@ -199,7 +199,11 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         facts = all_facts(state, trusted[0])
         now = ", ".join(f"{name} = {facts.get(name)!r}" for name in sorted(cls.names & set(facts)))
         return Reason(f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})", "wait")
-    if any(misfit(cls.needs, p.free) is None for p in held):
+    roomy = [p for p in held if misfit(cls.needs, p.free) is None]
+    kept = {name for owner, (name, _) in state.kept.items() if owner != cls.key.owner}
+    if roomy and all(p.name in kept for p in roomy):
+        return Reason("the only free room is kept for a task that needs more of it, and whose turn it is", "wait")
+    if roomy:
         rule = state.books.policy.match
         if rule.mode == INTERVAL:
             left = max(0.0, state.last_round + rule.interval - state.now)

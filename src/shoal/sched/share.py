@@ -13,13 +13,16 @@ Rules
   (Stride scheduling over expected core seconds was tried first: an owner whose tasks are much longer than the others'
   gets its slots back one at a time, and in simulation it missed its due by up to 0.7 instead of the promised 0.05.)
 - Credit is bounded by what doubles or stops an owner's part for one horizon, so that a long disturbance is not paid
-  back for hours; the fading usage does that. Idleness earns none: who rests loses credit and keeps debt.
+  back for hours; the fading usage does that. The debt of one task beyond the due is not bounded: where less than a core
+  is due, who has long tasks waits after each for as long as the others need to catch up. Idleness earns no credit: who
+  rests loses it and keeps debt.
 - Who comes with nothing running and no debt starts first, once, in the order of coming; where less than a core is due
   to it, that is an advance of one mean task which it pays back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
@@ -50,7 +53,7 @@ class _Vertex:
 class _Owner(_Vertex):
     """A leaf, with what steers its turns."""
 
-    __slots__ = ("awake", "cores", "credit", "due", "fresh", "settled", "stamp", "total", "used")
+    __slots__ = ("awake", "cores", "credit", "due", "fresh", "settled", "stamp", "total", "used", "width")
 
     def __init__(self, name: str, parent: _Vertex, share: float, usage: Usage, settled: Usage) -> None:
         super().__init__(name, parent, share, usage)
@@ -63,6 +66,7 @@ class _Owner(_Vertex):
         self.total = 0.0  # what all had used then
         self.used = 0.0  # by itself since then, up to the stamp
         self.stamp = 0.0
+        self.width = 1.0  # cores of the task that started last
 
 
 class Tree:
@@ -157,7 +161,9 @@ class Tree:
         for owner, credit in zip(owners, credits):
             owner.due = due[owner.name]
             most = (1.0 + owner.due * self._cores) * self._horizon
-            owner.credit = min(most, max(-most, credit - middle)) if owner.due > 0 else 0.0
+            is_one = owner.cores <= owner.due * self._cores + owner.width
+            least = -math.inf if is_one else min(-most, owner.credit)
+            owner.credit = min(most, max(least, credit - middle)) if owner.due > 0 else 0.0
             owner.total, owner.used, owner.stamp = total, 0.0, now
         self._reckoned, self._dirty, self._unknown = now, False, False
 
@@ -263,6 +269,7 @@ class Tree:
                 owner.fresh = 0
                 owner.credit -= max(0.0, cores - owner.due * self._cores) * self._mean
         owner.cores += cores
+        owner.width = cores or owner.width
 
     def end(self, name: str, now: float, cores: float, began: float, actual: Optional[float] = None) -> None:
         """What was started with these cores at `began` has ended and took `actual` core seconds (none: all the time)."""

@@ -20,7 +20,7 @@ def test_successes_and_failures_count_by_their_cores() -> None:
     pilot = stand.pilot(6)
     one, two = (lease.attempt for lease in pilot.pull())
     pilot.talk(good(one, duration=10.0), bad(two, duration=4.0))
-    (again,) = [a for a in pilot.held]
+    (again,) = pilot.held
     pilot.talk(good(again, duration=5.0))
     assert sums(stand) == {"useful": 45.0, "failed": 12.0, "tasks": 3}
 

@@ -81,7 +81,7 @@ def test_published_tags_are_told_apart_by_owner() -> None:
     first = pilot.work()
     assert pilot.publish(first, x=1).leases == []
     stand.submit({"require": "ann.x == 1"}, owner="bob")
-    assert len(pilot.took()) == 1, "by its whole name anybody may read it"
+    assert len(pilot.pull()) == 1, "by its whole name anybody may read it"
 
 
 def test_published_tags_stay_when_the_pilot_enrols_again() -> None:

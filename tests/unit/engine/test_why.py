@@ -75,7 +75,7 @@ def test_a_requirement_is_judged_on_those_that_are_large_enough() -> None:
     run = stand.submit({"cores": 4, "require": "arch == 'x'"})
     stand.pilot(1, host="a", tags={"arch": "x"})
     stand.pilot(4, host="b", tags={"arch": "y"})
-    assert stand.why(run).text.startswith("its requirement holds on no pilot that is large enough: `arch == \"x\"`")
+    assert stand.why(run).text.startswith('its requirement holds on no pilot that is large enough: `arch == "x"`')
 
 
 def test_others_hear_nothing_of_pilots_that_do_not_serve_them() -> None:

@@ -45,7 +45,9 @@ def again(stand: Stand, task: dict[str, Any]) -> Callable[[Reason], int]:
         found = re.search(r"require = '(.*)'", reason.fix)
         if found is None:
             assert reason.fix.endswith("leave `require` out"), reason.fix
-        return stand.submit({**task, "require": found[1]} if found else {k: v for k, v in task.items() if k != "require"})
+        return stand.submit(
+            {**task, "require": found[1]} if found else {k: v for k, v in task.items() if k != "require"}
+        )
 
     return apply
 
@@ -94,7 +96,7 @@ def two_clauses_that_no_pilot_passes_together(stand: Stand) -> Case:
     stand.pilot(host="a", tags={"gpu": "a100", "mhz": 1000}).pull()
     stand.pilot(host="b", tags={"gpu": "none", "mhz": 3000}).pull()
     task = {"require": "gpu == 'a100' and mhz > 2000"}
-    words = ("`gpu == \"a100\"` holds on 1 of 2 pilots", "`mhz > 2000` holds on 1 of 2 pilots")
+    words = ('`gpu == "a100"` holds on 1 of 2 pilots', "`mhz > 2000` holds on 1 of 2 pilots")
     return Case(stand.submit(task), 1, words, "would let 1 pilot match", again(stand, task))
 
 
@@ -372,7 +374,9 @@ def it_waits_for_a_dependency(stand: Stand) -> Case:
     run = stand.submit({"name": "make"}, {"name": "use", "after": ["make"]})
     pilot = stand.pilot()
     first = pilot.work()
-    return Case(run, 2, ("it waits for make",), "when they have succeeded", lambda _: pull_none(pilot.talk(good(first))))
+    return Case(
+        run, 2, ("it waits for make",), "when they have succeeded", lambda _: pull_none(pilot.talk(good(first)))
+    )
 
 
 @situation

@@ -183,7 +183,7 @@ def test_who_is_called_back_leaves_the_line_but_who_has_begun_goes_on(line: Line
     for name in ("a", "b"):
         line.send("stop", attempt=name, grace=None)
     assert line.hear("failed", "b")["message"] == "stopped"
-    assert line.hear("ended", "a")["status"] == 0
+    assert line.hear("ended", "a")["exit_code"] == 0
 
 
 def test_a_signal_goes_to_the_whole_group_and_the_task_goes_on(line: Line) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.model.limits import KINDS_PER_HOST
 from shoal.model.states import Cause
-from shoal.sched.cause import KINDS_PER_HOST, OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, Facts, Kinds, Whose, decide
+from shoal.sched.cause import OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, Facts, Kinds, Whose, decide
 
 G = 1 << 30
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.model.errors import BadInput
-from shoal.model.limits import MAX_EXPR_DEPTH, MAX_EXPR_TERMS
+from shoal.model.limits import MAX_EXPR_DEPTH, MAX_EXPR_TERMS, MAX_GLOB
 from shoal.sched.expr.names import unknown_tags
-from shoal.sched.expr.parse import MAX_GLOB, parse
+from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Attribute, Both, Chain, Compare, Constant, Not, Tag, show
 
 
