@@ -137,7 +137,6 @@ class QueueMachine(RuleBasedStateMachine):
         self.later: list[Answer] = []  # answers that wait for the commit
         self.lose_next = False
         self.sites: dict[str, str] = {}  # pilot -> site
-        self.came_back = 0  # copies that were taken back by the last command
         self.digest(self.stand.last)
         for owner, group in GROUPS.items():
             self.stand.group(group, owner)
@@ -217,10 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
                 fate.begun = ""
         elif event.kind == "task_lost_pilot" and event.data["next"] == "ready again":
             fate.live -= gone
-        elif event.kind == "task_adopted" and event.data["how"] == "pilot came back":
-            self.came_back += 1
         elif event.kind == "task_adopted" and event.data["how"] == "living copy":
-            self.came_back += bool(fate.licences)
             assert fate.rerun == "safe"
             assert not fate.final
             fate.highest = max(fate.highest, number)
@@ -274,10 +270,10 @@ class QueueMachine(RuleBasedStateMachine):
         for at, (now, limit, before) in enumerate(zip(used, most, self.model.used, strict=True)):
             kind = self.model.quotas[at] if at < len(self.model.quotas) else "licences"
             # A copy whose pilot came back runs whatever the limit says: it is taken as it is.
-            assert now <= max(limit, before) or self.came_back, f"{now} of {limit}, before it were {before}: {kind}"
+            assert now <= max(limit, before), f"{now} of {limit}, before it were {before}: {kind}"
             HAPPENED["at a limit"] += 0 < now == limit
             HAPPENED["over a lowered limit"] += now > limit
-        self.model.used, self.came_back = used, 0
+        self.model.used = used
 
     def _alone(self, attempt: AttemptId) -> None:
         """No body still runs another copy: it ended it, or its guard did for want of contact [I3]."""

@@ -24,7 +24,7 @@ from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place
 
 if TYPE_CHECKING:
-    from shoal.engine.menus import Asked
+    from shoal.sched.vector.sieve import Sieve
 
 Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
 FUNCTION = "function "  # begins the kind of a function
@@ -155,7 +155,7 @@ class TaskClass:
 class Line:
     """One owner's classes with ready work, in order."""
 
-    __slots__ = ("asked", "asking", "classes", "comings", "epoch", "log", "news", "order", "owner", "turned")
+    __slots__ = ("asking", "classes", "comings", "epoch", "log", "news", "order", "owner", "sieve", "turned")
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -164,7 +164,7 @@ class Line:
         self.log: list[TaskClass] = []  # as they came: who knows the first ones need only look at the others
         self.epoch = 0  # raised when the log begins anew
         self.asking = 0  # how many of them have expressions
-        self.asked: Asked | None = None  # these made ready for numpy
+        self.sieve: tuple[Sieve, list[TaskClass]] | None = None  # these made ready for numpy, and one of each kind
         self.news = 0  # raised when a class gets work that had none
         self.comings: list[TaskClass] = []  # those with a rank that did
         self.turned = 0  # raised when these begin anew
@@ -189,7 +189,11 @@ class Line:
         self.classes = {serial: cls for serial, cls in self.classes.items() if not cls.is_forgotten}
         self.log = list(self.classes.values())
         self.asking = sum(cls.has_expressions for cls in self.log)
-        self.asked = None
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Whoever knows what fits where has to ask again."""
+        self.sieve = None
         self.epoch += 1
 
 

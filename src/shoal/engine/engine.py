@@ -65,10 +65,10 @@ class Engine:
         }
 
     def _tick(self) -> None:
+        rounds.turn(self.state)  # before exchanges that waited for it are answered empty
         losses.watch(self.state)
         runs.close_abandoned(self.state)
         failing.let_back(self.state)
-        rounds.turn(self.state)
         balance.balance(self.state)
 
     def started(self, now: float) -> Outcome:

@@ -164,7 +164,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
         return None  # another pilot's
     if task.live and item.stage != "running":
         return None  # a copy that has not begun is worth nothing beside one that is under way
-    if state.books.ledger.blocks(array.run.owner, pilot.site, task.needs.cores, 0.0, state.now) is not None:
+    if state.books.may_start(array.run.owner, pilot.site, task.needs, 1, 0.0, state.now) < 1:
         return None  # a limit holds for copies, too [I14]
     live = Attempt(attempt, pilot.name, state.now)
     former = task.past.pop(attempt, None)

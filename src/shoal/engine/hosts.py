@@ -16,6 +16,7 @@ def arrive(state: State, pilot: Pilot) -> int:
     """A pilot joined; returns how many its host had before."""
     known = state.hosts.get(key_of(pilot))
     before = known.pilots if known is not None else 0
+    pilot.proven = known is not None and known.succeeded > 0
     if known is None:
         known = HostRow(*key_of(pilot), pilot.host, state.now, state.now, 0, 0, 0, 0, 0.0)
     _keep(state, known._replace(host=pilot.host, pilots=before + 1))

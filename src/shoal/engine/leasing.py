@@ -28,6 +28,8 @@ from shoal.sched.order import share_term
 from shoal.sched.size import SHORT, ahead, turn
 from shoal.wire.messages import Lease
 
+FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
+TRUST_GROWS = 2.0  # seconds
 MAX_MISSES = 16  # classes that a full pilot is tried on
 MANY_MISSES = 64  # classes that did not fit, to be remembered
 FEW_OWNERS = 16  # with work, whose turns are reckoned anew at each start
@@ -106,6 +108,7 @@ class Filling:
         self.durable = False
         self._spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
         self._misses = 0  # classes in a row that do not fit
+        self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[Attempt] = []
         self._chunks: list[Chunk] = []
         self._probes = state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now)
@@ -247,9 +250,25 @@ class Filling:
             most = min(most, 1)  # each start may change what it looks at
         if self._probes:
             most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
+        if most > 0 and not pilot.proven:
+            most = min(most, self._trust())
         if most <= 0 or not suits_now(state, pilot, cls):
             return 0
         return state.books.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+
+    def _trust(self) -> int:
+        """How many more a pilot may hold on a host where nothing has succeeded yet: few at first, twice as many after each
+        two seconds that they live. One that fails everything at once must not have the whole queue [I12]; where there is
+        no other host, there is nothing to be saved."""
+        if self._is_new is None:
+            self._is_new = any(
+                p.host != self.pilot.host and p.holder == self.pilot.holder for p in self.state.pilots.values()
+            )
+        if not self._is_new:
+            return MAX_LEASES
+        since = min((a.leased for a in self.pilot.live.values()), default=self.state.now)
+        since = min([since, *(chunk.leased for chunk in self.pilot.chunks.values())])
+        return (FIRST_TRUST << min(20, int((self.state.now - since) / TRUST_GROWS))) - self.pilot.held
 
     def _may_ahead(self, cls: TaskClass) -> bool:
         mean = cls.base.mean

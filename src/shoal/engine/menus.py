@@ -12,7 +12,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.engine.classes import CONTAINER, Line, Place, TaskClass
 from shoal.engine.facts import all_facts, attributes, lookup
@@ -21,6 +21,9 @@ from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.match import misfit
 from shoal.wire.messages import Room
+
+if TYPE_CHECKING:
+    from shoal.sched.vector.sieve import Sieve
 
 FEW = 64  # classes on a menu that are looked at one by one, rather than along the owner's line
 MANY = 200  # classes with expressions that are worth being looked at with numpy
@@ -79,50 +82,31 @@ class Tight(NamedTuple):
         )
 
 
-class Asked:
-    """All classes of a line made ready for numpy, so that a pilot with new tags costs no more than the evaluation."""
+def _sieve(state: State, line: Line) -> tuple[Sieve, list[TaskClass]]:
+    """All classes of a line made ready for numpy, and one of each kind by what does not depend on expressions."""
+    from shoal.sched.vector.sieve import Asked, Sieve  # numpy is loaded only where there is so much to do
 
-    def __init__(self, state: State, line: Line) -> None:
-        import numpy as np
+    kinds: dict[object, int] = {}
+    alike: list[TaskClass] = []
+    asked = []
+    for cls in line.log:
+        kind = kinds.setdefault((cls.needs, cls.key.surroundings, cls.key.avoid), len(kinds))
+        if kind == len(alike):
+            alike.append(cls)
+        task = attributes(state, cls.key)
+        asked.append(Asked(cls.serial, cls.key.priority, cls.require, cls.rank, task, cls.is_volatile, kind))
+    return Sieve(asked), alike
 
-        from shoal.sched.vector.expr import Batch
 
-        log = line.log
-        self.upto = len(log)
-        tasks = [attributes(state, cls.key) for cls in log]
-        self._batch = Batch([cls.require for cls in log], [cls.rank for cls in log], tasks)
-        self._serials = np.array([cls.serial for cls in log])
-        self._priorities = np.array([cls.key.priority for cls in log])
-        self._is_ranked = np.array([cls.rank is not None for cls in log])
-        self._is_volatile = np.array([cls.is_volatile for cls in log])
-        self._alike: list[TaskClass] = []  # one of each kind by what does not depend on expressions
-        kinds: dict[object, int] = {}
-        self._kinds = np.array([self._kind(kinds, cls) for cls in log])
-
-    def _kind(self, kinds: dict[object, int], cls: TaskClass) -> int:
-        number = kinds.setdefault((cls.needs, cls.key.surroundings, cls.key.avoid), len(kinds))
-        if number == len(self._alike):
-            self._alike.append(cls)
-        return number
-
-    def put(self, state: State, pilot: Pilot, menu: Menu) -> None:
-        """Write an empty menu."""
-        import numpy as np
-
-        from shoal.sched.vector.expr import Table
-
-        fits, ranks = self._batch.match(Table([all_facts(state, pilot)]))
-        able = np.array([static_misfit(pilot, cls) is None for cls in self._alike])[self._kinds]
-        good = able & (fits[:, 0] | self._is_volatile)  # what depends on the moment is asked again
-        menu.fits = set(self._serials[good & ~self._is_ranked].tolist())
-        good &= self._is_ranked
-        serials, negative, priorities = self._serials[good], -ranks[good, 0], -self._priorities[good]
-        order = np.lexsort((serials, negative, priorities))
-        rows = zip(priorities[order].tolist(), negative[order].tolist(), serials[order].tolist(), strict=True)
-        menu.by_rank = list(rows)
-        menu.ranked = dict(zip(serials.tolist(), ranks[good, 0].tolist(), strict=True))
-        menu.is_volatile = bool((able & self._is_volatile).any())
-        menu.upto = self.upto
+def _fill(state: State, pilot: Pilot, menu: Menu, line: Line) -> None:
+    """Write an empty menu of many classes at once."""
+    if line.sieve is None or len(line.log) > GROWN * line.sieve[0].count:
+        line.sieve = _sieve(state, line)
+    sieve, alike = line.sieve
+    able = [static_misfit(pilot, cls) is None for cls in alike]
+    passed = sieve.pass_through(all_facts(state, pilot), able)
+    menu.fits, menu.ranked, menu.by_rank, menu.is_volatile = passed
+    menu.upto = sieve.count
 
 
 def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
@@ -133,9 +117,7 @@ def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
         menu = pilot.menus[line.owner] = Menu(pilot.stamp, line.epoch, state.now)
         menu.heard, menu.turned = len(line.comings), line.turned
         if line.asking >= MANY:  # numpy is loaded only where there is so much to do
-            if line.asked is None or len(line.log) > GROWN * line.asked.upto:
-                line.asked = Asked(state, line)
-            line.asked.put(state, pilot, menu)
+            _fill(state, pilot, menu, line)
     if menu.upto < len(line.log):
         _extend(state, pilot, menu, line.log[menu.upto :])
         menu.upto = len(line.log)

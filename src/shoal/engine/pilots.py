@@ -309,6 +309,7 @@ def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     if exchange.seq < pilot.seq - 1:
         raise Conflict(f"exchange {exchange.seq} is older than the last two", code="replay")
     _keep_nonce(pilot, exchange)
+    change_tags(state, pilot, exchange.tags)
     for said in exchange.published:
         _publish(state, pilot, said)
     verdicts = _judge_all(state, pilot, exchange)

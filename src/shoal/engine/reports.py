@@ -201,6 +201,7 @@ def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: 
     task = state.task_at(array, attempt.element)
     task.number = max(task.number, attempt.number)
     state.emit("task_adopted", task=attempt.task, attempt=attempt.number, pilot=pilot, how="late success")
+    state.account(array, pilot, report.duration * array.spec.needs.cores, "useful", staging=report.staging)
     _succeed(state, pilot, task, attempt, report, None)
     return "adopted"
 

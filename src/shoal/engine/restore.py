@@ -182,6 +182,8 @@ def _task(state: State, row: TaskRow) -> None:
             # Its pilot was given up before the crash; an exclusive task's right to run still has to end.
             task.live[attempt.id] = attempt
             attempt.orphaned = state.now + state.timing.hold + state.timing.margin
+            attempt.site, attempt.reserved = row.site, state.queue.class_of(array).expected
+            state.books.enter(array.run.owner, row.site, task.needs, 1, attempt.reserved)
             state.orphans[attempt.id] = task
         task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
     if task.live:

@@ -39,6 +39,9 @@ def _apply(state: State, command: SetPolicy) -> None:
 def regroup(state: State, command: Regroup) -> None:
     """A person is in another group: shares, quotas and pilots follow."""
     state.groups[command.owner] = command.group
+    line = state.queue.lines.get(command.owner)
+    if line is not None:
+        line.begin_anew()  # expressions may look at the group
     state.books.change(state.books.policy, state.now)
 
 

@@ -31,7 +31,7 @@ def test_a_menu_made_with_numpy_is_the_one_made_class_by_class(monkeypatch: pyte
     line, known = state.queue.lines[OWNER], state.pilots[pilot.name]
     known.menus.clear()
     by_numpy = menu_of(state, known, line)
-    assert line.asked is not None
+    assert line.sieve is not None
     monkeypatch.setattr(menus, "MANY", 10_000)
     known.menus.clear()
     one_by_one = menu_of(state, known, line)

@@ -342,3 +342,33 @@ def test_the_books_follow_a_pilot_that_enrols_again_on_another_site() -> None:
     assert stand.live(OWNER, "b") == 1
     assert len(stand.pilot(host="h2", site="a").pull()) == 1
     assert parse_attempt(next(iter(again.held))).element == 1
+
+
+def test_what_an_exclusive_orphan_holds_counts_after_a_restart_too() -> None:
+    stand = limited({"who": OWNER, "cores": 1})
+    stand.submit({"rerun": "exclusive"}, {"command": ["other"]})
+    pilot = stand.pilot(host="p")
+    pilot.work()
+    stand.bury(pilot)
+    assert stand.pilot(host="q").pull() == []
+    stand.restart()
+    stand.pass_time(20)
+    assert stand.pilot(host="r").pull() == [], "it may still run there"
+    stand.pilot(former=pilot, host="p").talk()
+    assert stand.live(OWNER) == 1
+    assert stand.sound()
+
+
+def test_a_copy_that_lives_is_not_adopted_beyond_the_licences_or_the_bound_of_its_site() -> None:
+    for policy in ({"licences": {"k": 1}}, {"licences": {"k": 9}, "match": {"max_running": 1}}):
+        stand = Stand()
+        stand.policy(**policy)
+        stand.submit({"array": "1-2", "licences": ["k"]})
+        old = stand.pilot(host="old")
+        old.work()
+        stand.bury(old)
+        new = stand.pilot(host="new")
+        new.work()
+        again = stand.pilot(former=old, host="old")
+        assert len(again.orders("cancel")) == 1
+        assert stand.live(OWNER) == 1

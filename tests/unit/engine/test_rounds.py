@@ -103,3 +103,14 @@ def test_a_restart_keeps_the_policy() -> None:
     stand.restart()
     assert pilot.pull() == []
     assert beat(stand, [pilot], 9) == 2
+
+
+def test_a_round_comes_before_exchanges_that_wait_are_answered_empty() -> None:
+    stand = Stand()
+    stand.policy(match={"mode": "interval", "interval": "10s"})  # as long as the beat
+    stand.pass_time(0.1)
+    stand.submit({"array": "1-9"})
+    pilot = stand.pilot(4)
+    pilot.wait()
+    stand.pass_time(10)
+    assert len(pilot.took()) == 4

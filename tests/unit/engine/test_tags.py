@@ -180,3 +180,12 @@ def test_a_requirement_over_free_room_is_looked_at_anew_for_each_task() -> None:
     pilot = stand.pilot(4)
     assert len(pilot.pull()) == 2, "with a third one less than 3 would have been free before it"
     assert stand.sound()
+
+
+def test_tags_of_an_exchange_that_was_overtaken_are_not_lost() -> None:
+    stand = Stand()
+    pilot = stand.pilot()
+    first, second = pilot.make(tags={"x": 1}), pilot.make()
+    pilot.send(second)
+    pilot.send(first)
+    assert stand.engine.state.pilots[pilot.name].tags == {"x": 1}
