@@ -61,6 +61,14 @@ def test_who_goes_and_whose_tasks_are_a_hundred_times_longer_disturb_nobody() ->
     check_nobody_waits(story)
 
 
+def test_where_less_than_a_core_is_due_long_tasks_are_paid_back_in_full() -> None:
+    """Twelve owners on four slots. Was: a debt was forgiven after some seconds, and long tasks got 58 % instead of half."""
+    people = {f"o{at:02}": Person(mean=100.0 if at % 2 else 10.0, spread=0.3) for at in range(12)}
+    used = play(Setting(people, 4_000.0, pilots=1)).looks[-1].used
+    assert jain(list(used.values())) >= 0.99
+    assert sum(used[name] for name in used if people[name].mean > 50.0) / sum(used.values()) < 0.54
+
+
 def test_wide_tasks_get_their_part_although_narrow_ones_take_each_core_that_becomes_free() -> None:
     people = {"wide": Person(cores=4, spread=0.5), "narrow": Person()}
     story = play(Setting(people, 1_000.0))

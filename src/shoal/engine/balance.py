@@ -5,12 +5,13 @@ Looked at with each tick, not with each command: it is about tenths of seconds.
 
 from __future__ import annotations
 
-from shoal.engine.leasing import banned, grant_copy, suits_now
+from shoal.engine.leasing import banned, grant_copy
 from shoal.engine.menus import menu_of
 from shoal.engine.parking import give_parked
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.render import lease_of
 from shoal.engine.state import State
+from shoal.engine.suiting import suits_now
 from shoal.model.spec import OWN, Spec
 from shoal.model.states import Rerun
 from shoal.sched.match import misfit

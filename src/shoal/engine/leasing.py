@@ -11,18 +11,17 @@ from typing import Any
 
 from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.classes import Line, Lot, TaskClass
-from shoal.engine.facts import attributes, lookup, time_left
-from shoal.engine.menus import Tight, candidates, menu_of, other_hosts
+from shoal.engine.menus import Tight, candidates, menu_of
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
+from shoal.engine.suiting import suits_now
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
 from shoal.sched.ban import Banned
-from shoal.sched.expr.scalar import holds
 from shoal.sched.match import how_many
 from shoal.sched.order import share_term
 from shoal.sched.size import SHORT, ahead, turn
@@ -332,37 +331,6 @@ class Filling:
         for owner, (attempts, chunks) in by_owner.items():
             more: dict[str, Any] = {"chunks": chunks} if chunks else {}
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
-
-
-def suits_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Does what depends on the moment let a pilot run a class: time left, and expressions over it; and no doubt?"""
-    if pilot.ends is not None and too_short(state, pilot, cls):
-        return False
-    return holds_now(state, pilot, cls) and may_try(state, pilot, cls)
-
-
-def holds_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Does a requirement over what changes from moment to moment hold? (Of the others the menu knows.)"""
-    if cls.require is None or not cls.is_volatile:
-        return True
-    return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
-
-
-def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Would the pilot end before the task does: by the limit it asked for, else by what its like took [B2]?"""
-    lasts = cls.key.time if cls.key.time is not None else cls.base.p95
-    return lasts is not None and lasts > time_left(state, pilot)
-
-
-def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Is there no open question whether this kind of task or this host is at fault?"""
-    head = cls.head()
-    kinds = state.books.kinds
-    if head is None or not kinds.in_row(pilot.host):
-        return True
-    if state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):
-        return True  # whose fault it was is decided, and its ban is over: the one probe it gets shall tell
-    return kinds.may_try(head.array.trait, pilot.host, state.now, len(other_hosts(state, pilot, cls)))
 
 
 def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool = False) -> Attempt:

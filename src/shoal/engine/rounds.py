@@ -21,6 +21,7 @@ from shoal.sched.expr.scalar import rank_of
 from shoal.sched.match import how_many
 from shoal.sched.size import turn as turn_of
 
+CROWD = 16  # waiting pilots from which on full ones are passed over
 HEADS = 64  # classes of one owner that a round looks at (A6)
 
 
@@ -57,7 +58,10 @@ def serve_parked(state: State) -> None:
     if len(state.parked) > 1 and has_ranks(state):
         hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
         return
+    is_crowded = len(state.parked) > CROWD
     for pilot in list(state.parked.values()):
+        if is_crowded and pilot.free.cores <= 0:
+            continue  # what it may fetch ahead it gets when it speaks next: a command must not cost a look at each
         leases, durable = fill(state, pilot, pilot.seq)
         if leases:
             give_parked(state, pilot, leases, durable)

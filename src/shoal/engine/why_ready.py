@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from shoal.engine.classes import TaskClass
 from shoal.engine.facts import all_facts, attributes, lookup, static_facts, time_left
-from shoal.engine.leasing import banned, closed, holds_now, may_try, too_short
+from shoal.engine.leasing import banned, closed
 from shoal.engine.menus import SURROUNDINGS_SINCE, static_misfit
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
+from shoal.engine.suiting import holds_now, may_try, too_short
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
 from shoal.model.spec import Needs

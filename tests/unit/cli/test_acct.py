@@ -7,10 +7,10 @@ import io
 import json
 from typing import Any
 
-import click
 import pytest
 
-from shoal.cli.acct import acct, parse_moment, sensible
+from shoal.cli.acct import parse_moment, sensible
+from shoal.cli.main import invoke
 from shoal.cli.session import Session
 from shoal.model.errors import BadInput
 from tests.unit.report.fake_source import FakeSource, run_info
@@ -38,7 +38,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> FakeSource:
 
 
 def typed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    acct.main(args=list(words), standalone_mode=False)
+    assert invoke(["acct", *words]) == 0
     return capsys.readouterr().out
 
 
@@ -127,8 +127,7 @@ def test_what_is_no_time_is_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("words", [("--csv", "--json"), ("--since", "1d", "--until", "2d")])
 def test_wrong_use_is_refused(source: FakeSource, words: tuple[str, ...]) -> None:
-    with pytest.raises((click.UsageError, BadInput)):
-        acct.main(args=list(words), standalone_mode=False)
+    assert invoke(["acct", *words]) == 2
     assert source.asked == []
 
 

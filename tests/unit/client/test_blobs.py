@@ -123,7 +123,8 @@ def test_a_busy_server_is_asked_again_after_the_time_it_said(server: BlobServer,
     assert line.waits[:2] == [3.0, 1.0] and server.blobs[DIGEST] == BIG
     server.refusals = [Refusal(429, "too_busy", {"Retry-After": "2"})]
     line.waits.clear()
-    assert line.get(DIGEST) == BIG and line.waits == [2.0]
+    assert line.get(DIGEST) == BIG
+    assert line.waits[:1] == [2.0]  # a connection that breaks by the way is taken up again after a pause of its own
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,12 @@ def test_a_task_has_the_fields_of_the_one_table() -> None:
 
 
 def test_a_submission_has_what_is_checked_of_it() -> None:
-    beside = {"environment", "environment_file", "resume", "strict"}  # taken out by server/submit.py before the rest is checked
+    beside = {
+        "environment",
+        "environment_file",
+        "resume",
+        "strict",
+    }  # taken out by server/submit.py before the rest is checked
     assert {field.name for field in dataclasses.fields(SubmissionBody)} == _SUBMISSION | beside
 
 
