@@ -197,7 +197,7 @@ class Server:
             self.orders += orders
             self.changed.notify_all()
 
-    def wait(self, what: Callable[[], object], seconds: float = 15.0) -> None:
+    def wait(self, what: Callable[[], object], seconds: float = 45.0) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: bool(what()), seconds), "did not happen in time"
 

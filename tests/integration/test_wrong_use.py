@@ -182,8 +182,8 @@ WRITTEN: list[tuple[int, str, int, str]] = [
     (44, GOOD + 'inputs = ["none.txt"]\n', 2, "'none.txt'"),
     (44, GOOD + 'stdin = "none.txt"\n', 2, "'none.txt'"),
     (45, GOOD + 'inputs = ["."]\n', 2, "plain file"),
-    (46, GOOD + 'outputs = ["-rf"]\n', 2, "is not an output path"),
-    (0, GOOD + 'container = "image"\n', 2, "not supported"),
+    (46, GOOD + 'outputs = ["-rf"]\n', 2, "is not a path below the task's directory"),
+    (0, GOOD + 'container = "$(image)"\n', 2, "is not an image"),
     (0, HEAD + 'command = ["no-such-program-here"]\n', 3, "check the spelling"),
 ]  # fmt: skip
 

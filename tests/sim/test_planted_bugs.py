@@ -147,6 +147,19 @@ PLANS: dict[str, Plan] = {
 }
 
 
+# Worlds that noticed lately are played first: it saves a minute, and changes nothing about what counts.
+LATELY: dict[str, int] = {
+    "no attempt check: any report counts for whatever runs now": 6,
+    "forgotten held list: nobody asks what a pilot lacks": 21,
+    "half a held list: nobody asks what a pilot lacks of its chunks": 32,
+    "the agent begins an attempt it has seen before": 21,
+    "a late success overturns a cancelled task": 17,
+    "a never task is run again": 32,
+    "an idempotency key is not looked at": 16,
+    "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
+}
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +168,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     plant(monkeypatch, function, old, new)
     if name in ALSO:
         plant(monkeypatch, *ALSO[name])
-    for seed in range(SEEDS):
+    for seed in [LATELY.get(name, 0), *range(SEEDS)]:
         try:
             World(seed, PLANS.get(name), steps=40_000).run()
         except Broken as broken:
