@@ -300,6 +300,138 @@ for _kind in ("text/plain", None, "application/x-www-form-urlencoded", "multipar
 
 
 # --- row 51: streams without end
+# --- rows 27 to 31: what no pilot is, and expressions
+def tasks(**fields: Any) -> bytes:
+    """A submission of one task."""
+    return json.dumps({"tasks": [{"command": ["true"], **fields}]}).encode()
+
+
+@case(27, "what no pilot could ever give waits with the reason and the nearest; strict refuses it")
+def _never_fits(place: Place) -> None:
+    stand = place.stand
+    run = stand.submit(memory="900T")
+    (reason,) = stand.house.call("GET", f"/v1/why/{run}")["reasons"]
+    assert stand.state(f"{run}.1") == "ready" and "900.0T of memory" in reason["text"] and "site" in reason["text"]
+    strict = {"tasks": [{"command": ["true"], "memory": "900T"}], "strict": True}
+    stand.expect(stand.post("/v1/runs", strict), 422, "never_fits", "900.0T")
+    assert stand.post("/v1/cancel", {"targets": [run]}).json()["cancelled"] == 1
+
+
+for _words, _word in (
+    ("foo(1) > 2", "known: abs"),
+    ("task.coresx > 1", "did you mean task.cores"),
+    ("task.zzz > 1", "known:"),
+):
+    refused(
+        28,
+        _words,
+        422,
+        "unknown_attribute",
+        _word,
+        "column",
+        method="POST",
+        path="/v1/runs",
+        data=tasks(require=_words),
+    )
+
+
+@case(28, "an unknown tag is accepted with a warning that names the nearest")
+def _unknown_tag(place: Place) -> None:
+    answer = place.stand.post("/v1/runs", json.loads(tasks(require="memry_mb > 1"))).json()
+    assert "memry_mb" in answer["warnings"][0] and "memory_mb" in answer["warnings"][0]
+    assert place.stand.post("/v1/cancel", {"targets": [answer["run"]]}).json()["cancelled"] == 1
+
+
+for _words in (
+    "__import__('os')",
+    "().__class__",
+    "x.__class__ == 1",
+    "cores >",
+    "1 < 2 < 3",
+    "lambda: 1",
+    "x; y",
+    "'a",
+):
+    refused(29, _words, 422, "bad_expression", "column", method="POST", path="/v1/runs", data=tasks(rank=_words))
+for _title, _words in (
+    ("a megabyte", "x" * (1 << 20)),
+    ("10,000 parentheses", "(" * 2_000 + "1" + ")" * 2_000),
+    ("powers of powers", "9**9**9"),
+    ("a thousand terms", " + ".join(["1"] * 1_000)),
+):
+    refused(30, _title, 422, "expression_too_complex", method="POST", path="/v1/runs", data=tasks(require=_words))
+
+
+@case(31, "true for no pilot, or a type error: not matched, and shown in why")
+def _never_true(place: Place) -> None:
+    stand = place.stand
+    pilot = FalsePilot(stand)
+    for require, words in (
+        ("cores > 10000", "holds on 0"),
+        ("host + 1 > 2", "holds on 0"),
+        ("cores == 'x'", "holds on 0"),
+    ):
+        run = stand.submit(require=require)
+        assert (
+            pilot.say(free={"cores": 1}, tails=[{"attempt": "r1.1#1@1", "stream": "stdout", "text": ""}]).json()[
+                "leases"
+            ]
+            == []
+        )
+        (reason,) = stand.house.call("GET", f"/v1/why/{run}")["reasons"]
+        assert words in reason["text"] and require.split()[0] in reason["text"] and reason["fix"]
+        assert stand.post("/v1/cancel", {"targets": [run]}).json()["cancelled"] == 1
+
+
+# --- rows 74 to 76: shares, quotas, names
+def ruled(**document: Any) -> bytes:
+    """A policy."""
+    return json.dumps({"version": 0, "policy": document}).encode()
+
+
+for _row, _title, _code, _document in (
+    (74, "a negative share", "range", {"share": {"anna": -1}}),
+    (74, "a share that is a text", "range", {"share": {"anna": "2"}}),
+    (74, "an endless share", "range", {"share": {"anna": 1e308}}),
+    (74, "an unknown person", "unknown_user", {"share": {"nobody": 1}}),
+    (75, "a negative quota", "range", {"quota": [{"who": "anna", "cores": -1}]}),
+    (75, "an endless quota", "range", {"quota": [{"who": "anna", "core_hours": 1e308}]}),
+    (75, "a quota of nothing", "required", {"quota": [{"who": "anna"}]}),
+):
+    refused(_row, _title, 422, _code, method="POST", path="/v1/policy", data=ruled(**_document))
+
+
+@case(74, "share 0 runs only when nobody else can; NaN is not even JSON")
+def _share_zero(place: Place) -> None:
+    stand = place.stand
+    version = stand.house.call("GET", "/v1/policy")["version"]
+    answer = stand.post("/v1/policy", {"version": version, "policy": {"share": {"anna": 0}}})
+    assert answer.status == 200 and answer.json()["version"] == version + 1
+    stand.expect(stand.send("POST", "/v1/policy", ruled(share={"anna": float("nan")})), 400, "not_finite")
+
+
+@case(75, "a quota below what runs: accepted, nothing is stopped, nothing starts")
+def _below_use(place: Place) -> None:
+    stand = place.stand
+    run = stand.submit(array="1-3")
+    pilot = FalsePilot(stand)
+    attempt = pilot.lease(run)
+    owner = stand.house.call("GET", f"/v1/runs/{run}")["owner"]
+    version = stand.house.call("GET", "/v1/policy")["version"]
+    answer = stand.post("/v1/policy", {"version": version, "policy": {"quota": [{"who": owner, "cores": 0}]}})
+    assert answer.status == 200 and "nothing" in " ".join(answer.json()["notes"])
+    assert pilot.say(held=[{"attempt": attempt, "stage": "running"}]).json()["orders"] == []
+    assert pilot.verdict(attempt) == "recorded" and stand.state(attempt.partition("#")[0]) == "succeeded"
+    assert "over quota" in stand.house.call("GET", f"/v1/why/{run}")["reasons"][0]["text"]
+    assert stand.post("/v1/policy", {"version": version + 1, "policy": {}}).status == 200
+    assert stand.post("/v1/cancel", {"targets": [run]}).json()["cancelled"] == 2
+
+
+for _person in ("", "root", "../x", "x" * 1_024, "\u0430nna", "Anna", "a b"):
+    _user = json.dumps({"name": _person}).encode()
+    refused(76, repr(_person[:9]), 422, "bad_name", method="POST", path="/v1/users", data=_user)
+
+
 @case(51, "streams without end, without newline, of NULs")
 def _streams(place: Place) -> None:
     """10 GiB with SHOAL_PROVE=1. The stream is kept to 1 MiB, head and tail with a mark between, and the task ends well."""
