@@ -18,6 +18,7 @@ from shoal.sched.quota import Ledger
 from shoal.sched.share import Tree
 
 HOUR = 3600.0
+USAGE_EVERY = 1.0  # seconds
 MICRO = 1_000_000  # the ledger counts in whole microseconds
 
 
@@ -34,6 +35,7 @@ class Books:
         self.licences: dict[str, int] = {}  # in use
         self.running: dict[str, int] = {}  # attempts by site
         self._used: set[str] = set()  # owners whose usage changed
+        self._written = float("-inf")  # when usage was
         self._is_touched = False  # places
         self._told: dict[tuple[str, str], str] = {}  # places as the database has them
 
@@ -81,16 +83,18 @@ class Books:
         """The line of the accounts for work that ended; `fate` is useful, failed, lost or duplicated."""
         self.ledger.spend(owner, site, now, took)
         self._used.add(owner)
-        times = {"useful": 0.0, "failed": 0.0, "lost": 0.0, "duplicated": 0.0, fate: took}
         return AcctAdd(
-            int(now // HOUR), owner, site, host, pilot, run, times["useful"], times["failed"], times["lost"],
-            times["duplicated"], tasks, queued, staging,
+            int(now // HOUR), owner, site, host, pilot, run, took if fate == "useful" else 0.0,
+            took if fate == "failed" else 0.0, took if fate == "lost" else 0.0, took if fate == "duplicated" else 0.0,
+            tasks, queued, staging,
         )  # fmt: skip
 
-    def rows(self) -> list[UsageRow | PlaceRow]:
-        """What changed since the last time, to be written."""
+    def rows(self, now: float) -> list[UsageRow | PlaceRow]:
+        """What changed since the last time, to be written: usage once a second, for a crash that takes the last second of
+        it changes nobody's turn; what quotas count stands in the accounts, which are written with the reports."""
         found: list[UsageRow | PlaceRow] = []
-        if self._used:
+        if self._used and now >= self._written + USAGE_EVERY:
+            self._written = now
             found += [UsageRow(owner, json.dumps(row)) for owner, row in self.tree.rows(self._used).items()]
             self._used.clear()
         if self._is_touched:

@@ -86,7 +86,7 @@ class Engine:
         if isinstance(command, Tick):
             self._forget(now)
         state.stir()
-        state.out.changes += state.books.rows()
+        state.out.changes += state.books.rows(now)
         return state.out
 
     def deadline(self) -> float | None:
