@@ -76,12 +76,7 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
         option = _SINGULAR.get(given[0], given[0])
         raise click.UsageError(f"--{option} does not go with a task file (write it in the tables of {echo_path(name)})")
     text = _read(name)
-    try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        line, words = explain_toml(error, text) if isinstance(error, ValueError) else (0, "nested too deeply")
-        where = f"{echo_path(name)}:{line}" if line else echo_path(name)
-        raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
+    found = parse_toml(text, name)
     document = _with_run_options(found, options)
     try:
         submission = _parse(document)
@@ -107,6 +102,16 @@ def _parse(document: Mapping[str, Any]) -> Submission:
                     place = f"tasks[{at}]." if len(submission.specs) > 1 else ""
                     raise BadInput(error.message, code=error.code, field=place + field, hint=error.hint) from None
     return submission
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The tables of a file; what is no TOML is told with its line."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        line, words = explain_toml(error, text) if isinstance(error, ValueError) else (0, "nested too deeply")
+        where = f"{echo_path(name)}:{line}" if line else echo_path(name)
+        raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
 
 
 def _read(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from typing import Any
 import click
 
 from shoal.cli.describe import moment
+from shoal.cli.document import parse_toml
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, print_json
 from shoal.client import embedded
 from shoal.client.client import Client
-from shoal.client.config import echo_path, explain_toml, own_state
+from shoal.client.config import echo_path, own_state
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_BODY
 from shoal.model.quantities import many
@@ -133,13 +133,7 @@ def tell_changes(told: Json, as_json: bool) -> None:
 
 def read_document(name: str) -> Json:
     """The policy of a file, checked as far as that can be done here."""
-    text = _read(name)
-    try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        line, words = explain_toml(error, text) if isinstance(error, ValueError) else (0, "nested too deeply")
-        where = f"{echo_path(name)}:{line}" if line else echo_path(name)
-        raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
+    found = parse_toml(_read(name), name)
     try:
         parse_policy(found)
     except BadInput as error:
