@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import Optional, Union
 
 from shoal.model.errors import BadInput, echo
@@ -27,11 +28,18 @@ class Steps:
     step: str
     count: int
 
+    @cached_property
+    def _whole(self) -> Optional[tuple[int, int]]:
+        """Start and step where both are whole numbers: then no decimals are needed, which would be a fifth of the time
+        that handing out a short task takes."""
+        return None if "." in self.start or "." in self.step else (int(self.start), int(self.step))
+
     def at(self, k: int) -> Value:
         """The k-th value, from 0."""
-        value = Decimal(self.start) + k * Decimal(self.step)
-        whole = "." not in self.start and "." not in self.step
-        return int(value) if whole else float(value)
+        whole = self._whole
+        if whole is not None:
+            return whole[0] + k * whole[1]
+        return float(Decimal(self.start) + k * Decimal(self.step))
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Axis:
     name: str
     pieces: tuple[Union[Steps, tuple[Value, ...]], ...]
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many values there are."""
         return sum(p.count if isinstance(p, Steps) else len(p) for p in self.pieces)
@@ -84,6 +92,8 @@ class Sweep:
         """The parameters of the k-th element, from 0."""
         if self.rows is not None:
             return dict(self.rows[k])
+        if len(self.axes) == 1:
+            return {self.axes[0].name: self.axes[0].at(k)}
         picked: list[tuple[str, Value]] = []
         for axis in reversed(self.axes):
             k, rest = divmod(k, axis.count)
