@@ -215,7 +215,7 @@ def surroundings_of(spec: Spec) -> str:
     if not (spec.setup or spec.container or spec.checkpoint):
         return ""
     words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
-    kind = CONTAINER if spec.container else ""
+    kind = CONTAINER if spec.container and not spec.setup else ""  # set-up lines may bring the runtime
     return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

@@ -189,3 +189,11 @@ def test_tags_of_an_exchange_that_was_overtaken_are_not_lost() -> None:
     pilot.send(second)
     pilot.send(first)
     assert stand.engine.state.pilots[pilot.name].tags == {"x": 1}
+
+
+def test_an_image_wants_a_runtime_unless_set_up_lines_may_bring_one() -> None:
+    for fields, count in (({"container": "x"}, 0), ({"container": "x", "setup": ["module load apptainer"]}, 1)):
+        stand = Stand()
+        stand.submit(fields)
+        assert len(stand.pilot(1).pull()) == count
+        assert len(stand.pilot(1, tags={"containers": "podman"}).pull()) == 1 - count
