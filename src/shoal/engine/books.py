@@ -98,10 +98,10 @@ class Books:
             found += [UsageRow(owner, json.dumps(row)) for owner, row in self.tree.rows(self._used).items()]
             self._used.clear()
         if self._is_touched:
-            now = {(row[0], row[1]): json.dumps(row) for row in self.places.dump()}
-            found += [PlaceRow(*key, text) for key, text in now.items() if self._told.get(key) != text]
-            found += [PlaceRow(*key, "") for key in self._told if key not in now]
-            self._told, self._is_touched = now, False
+            kept = {(row[0], row[1]): json.dumps(row) for row in self.places.dump()}
+            found += [PlaceRow(*key, text) for key, text in kept.items() if self._told.get(key) != text]
+            found += [PlaceRow(*key, "") for key in self._told if key not in kept]
+            self._told, self._is_touched = kept, False
         return found
 
     def touch_places(self) -> None:
