@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Optional
 from shoal.model.limits import PLACES_KEPT
 
 MIN_BAN = 60.0  # seconds, after a burst: a place that fails in a millisecond has dt = 0, and so no ban by the formula
-BURST = 5  # failures in a row that a place may have before that [promises I12: at most 6 tasks are wasted]
+BURST = 4  # failures in a row that a place may have before that: at the fifth its kind waits anyway (`cause`) [promises I12]
 SHORTEST = 1.0  # seconds below which a ban is none: it would only make noise
 PROBE_LONG = 300.0  # seconds after which a probe that still runs lets another one begin: a black hole fails quickly
 SITE_HOSTS = 3  # hosts in a streak from which on, if they are half of the site's, it is the site's streak too
