@@ -345,7 +345,7 @@ def check_events(day: Day) -> None:
     assert {event["data"]["name"] for event in banned if event["data"]["place"] == "host"} == {"hole"}
     assert {event["data"]["name"] for event in lifted if event["data"]["place"] == "host"} == {"hole"}
     for before, after in itertools.pairwise(event["time"] for event in banned if event["data"]["place"] == "host"):
-        assert after > before
+        assert after >= before  # several failures may come in one report
     back = [event["data"]["before"] for event in day.events("pilot_joined") if event["data"]["host"] == "s1"]
     assert back == [0, 1], "the host was known when it came back"
     rows = day.guests.do("GET", "/v1/audit?limit=1000")["audit"]
