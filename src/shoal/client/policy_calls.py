@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 Json = dict[str, Any]
+
+
+class Asks(Protocol):
+    """What these calls need of the client."""
+
+    def _json(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Json: ...
 
 
 class PolicyCalls:
     """What a client can ask about the policy."""
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object] | None = None,
-        body: Mapping[str, Any] | None = None,
-        repeat: bool | None = None,
-        timeout: float | None = None,
-    ) -> Json:
-        raise NotImplementedError  # the client's own
-
-    def policy(self) -> Json:
+    def policy(self: Asks) -> Json:
         """The policy as far as it concerns the caller: `version`, `author`, `changed`, `policy`, `hidden`, `quotas`."""
         return self._json("GET", "/v1/policy")
 
-    def set_policy(self, policy: Mapping[str, Any], version: int, dry_run: bool = False) -> Json:
+    def set_policy(self: Asks, policy: Mapping[str, Any], version: int, dry_run: bool = False) -> Json:
         """Another policy in place of a version, or what it would change: `version`, `changes`, `notes`, `dry_run`."""
         body = {"version": version, "policy": dict(policy), **({"dry_run": True} if dry_run else {})}
         return self._json("POST", "/v1/policy", body=body)
 
-    def shares(self) -> Json:
+    def shares(self: Asks) -> Json:
         """What is due to people and groups and what they use: `shares`, `groups`."""
         return self._json("GET", "/v1/shares")
 
-    def set_shares(self, shares: Mapping[str, float]) -> Json:
+    def set_shares(self: Asks, shares: Mapping[str, float]) -> Json:
         """Other shares for these: `version`, `changes`, `notes`, `dry_run`."""
         return self._json("POST", "/v1/policy/shares", body={"shares": dict(shares)})

@@ -9,7 +9,6 @@ from shoal.engine.blame import blame, end_probes, forgive
 from shoal.engine.menus import menu_of, other_hosts
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
-from shoal.model.quantities import show_size
 from shoal.model.states import Cause
 from shoal.sched.cause import Facts, Whose, decide
 from shoal.sched.match import misfit
@@ -31,9 +30,8 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     )  # fmt: skip
     others = other_hosts(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else set()
     whose, setup_failed = Whose.TASK, 0
-    if cause is Cause.TASK_ERROR and spec.function:
-        pass  # an exception is the function's own word
-    elif cause in (Cause.TASK_ERROR, Cause.SIGNAL):
+    is_own_word = cause is Cause.TASK_ERROR and bool(spec.function)  # an exception is never in doubt
+    if cause in (Cause.TASK_ERROR, Cause.SIGNAL) and not is_own_word:
         books.kinds.fail(array.trait, host, state.now)
         whose = books.kinds.whose(array.trait, host, len(others - set(special.avoid)), special.avoid)
     elif cause is Cause.OVER_TIME:
@@ -48,7 +46,8 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
         whose, True, report.max_rss, largest, len(others) + 1, max(1, setup_failed), books.setups.worked(array.trait)
     )
     terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)
-    step = next_step(cause, terms, past_of(task), scene)
+    past = past_of(task)
+    step = next_step(cause, terms, past, scene)
     if whose is Whose.HOST:
         blame(state, pilot, _reason(cause, report), max(1, books.kinds.in_row(host)))
     elif cause is Cause.OVER_TIME and counts_against_site(*books.kinds.times(array.trait, pilot.site)):
@@ -56,7 +55,6 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     elif isinstance(step, Final) and special.avoid:
         forgive(state, array.trait, special.avoid)
     books.places.release(pilot.name, host, pilot.site)
-    past = past_of(task)
     return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
 
 
@@ -75,8 +73,6 @@ def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
     if others - set(special.avoid) and pilot.host not in special.avoid:
         special.avoid.append(pilot.host)
         state.avoiding[task.id] = task
-    if step.memory:
-        task.note = f"{task.note}; tried again with {show_size(step.memory)}".lstrip("; ")
 
 
 def past_of(task: Task) -> Past:

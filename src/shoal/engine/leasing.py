@@ -121,8 +121,8 @@ class Filling:
         if len(lines) == 1:
             state.kept.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
-            while self._next(cursor) is not None:
-                self.lease_from(cursor.cls, MAX_LEASES)  # type: ignore[arg-type]  # _next left a class there
+            while (cls := self._next(cursor)) is not None:
+                self.lease_from(cls, MAX_LEASES)
             return
         state.stir()
         # Owners by their turn. Each start changes the standing of all; where they are many, only its owner moves back

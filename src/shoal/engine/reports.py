@@ -23,6 +23,7 @@ from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS
+from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.sweep import fill
 from shoal.sched.retry import Final
@@ -270,6 +271,8 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
         return
     state.drop_attempt(task, live.id)
     note(task, past)  # after the drop: what it held was by its former needs
+    if step.memory:
+        task.note = f"{task.note}; tried again with {show_size(step.memory)}".lstrip("; ")
     send_elsewhere(state, pilot, task, step)
     state.back_to_ready(task)
     state.emit(

@@ -41,11 +41,6 @@ def turn(state: State) -> None:
         hand_out(state, state.books.policy.match.chunk)
 
 
-def has_ranks(state: State) -> bool:
-    """Does any class with work ask for the best pilot?"""
-    return state.queue.ranked > 0
-
-
 def serve_parked(state: State) -> None:
     """There may be news for pilots that wait: work, orders."""
     if state.nudged:
@@ -55,7 +50,7 @@ def serve_parked(state: State) -> None:
                 give_parked(state, pilot, *fill(state, pilot, pilot.seq))
     if not state.queue.has_work() or closed(state) or state.books.policy.match.mode == INTERVAL:
         return
-    if len(state.parked) > 1 and has_ranks(state):
+    if len(state.parked) > 1 and state.queue.ranked:
         hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
         return
     is_crowded = len(state.parked) > CROWD
