@@ -19,7 +19,6 @@ from shoal.sched.share import Tree
 
 HOUR = 3600.0
 USAGE_EVERY = 1.0  # seconds
-MICRO = 1_000_000  # the ledger counts in whole microseconds
 
 
 class Books:
@@ -113,9 +112,4 @@ class Books:
         self.tree.load({row.owner: json.loads(row.data) for row in usage})
         self._told = {(row.kind, row.name): row.data for row in places}
         self.places.load([json.loads(row.data) for row in places])
-        hours: dict[tuple[str, str], list[int]] = {}
-        for owner, site, hour, seconds in spent:
-            row = hours.setdefault((owner, site), [0])
-            row[0] += round(seconds * MICRO)
-            row += (hour, round(seconds * MICRO))
-        self.ledger.load([(owner, site, row) for (owner, site), row in hours.items()])
+        self.ledger.load(sorted(spent, key=lambda line: line[2]))

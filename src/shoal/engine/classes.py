@@ -104,11 +104,6 @@ class TaskClass:
         """Does it matter to it what a pilot says of itself?"""
         return self.require is not None or self.rank is not None
 
-    @property
-    def is_function(self) -> bool:
-        """Are its tasks functions?"""
-        return self.key.kind.startswith(FUNCTION)
-
     def learn(self, duration: float, count: int = 1) -> None:
         """How long its tasks take; `count` of them took so long on average."""
         kept = 0.9**count

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
@@ -26,8 +26,6 @@ NO_BOUND = 1 << 60  # cores that may start where no rule says anything
 KEPT_HOURS = 32 * 24  # of spent time one by one: a month and a day; before that only the total
 _MICRO = 1_000_000
 _CORE_HOUR = HOUR * _MICRO
-
-Row = tuple[str, str, list[int]]  # owner, site; total and then pairs of hour and microseconds
 
 
 @dataclass(frozen=True)
@@ -317,20 +315,11 @@ class Ledger:
         """The counts themselves, for whoever counts again."""
         return Counts(self._running, self._queued, self._capacity)
 
-    def rows(self) -> list[Row]:
-        """What was spent, to be kept; the rest is counted again from leases, tasks and blobs."""
-        return [
-            (owner, site, [spent.total, *(number for pair in sorted(spent.hours.items()) for number in pair)])
-            for (owner, site), spent in sorted(self._spent.items())
-        ]
-
-    def load(self, rows: Iterable[tuple[str, str, Sequence[int]]]) -> None:
-        """Take over what was kept, in place of what is known of these owners and sites."""
-        for owner, site, numbers in rows:
-            spent = self._spent[owner, site] = _Spent()
-            for hour, micro in zip(numbers[1::2], numbers[2::2]):
-                spent.add(int(hour), int(micro))
-            spent.total = int(numbers[0])
+    def load(self, lines: Iterable[tuple[str, str, int, float]]) -> None:
+        """Take over what the accounts know of an empty ledger's past: owner, site, hour and core seconds; the oldest hours
+        first. The rest is counted again from leases, tasks and blobs."""
+        for owner, site, hour, seconds in lines:
+            self._spent.setdefault((owner, site), _Spent()).add(hour, round(seconds * _MICRO))
         for limit in self._limits:
             limit.opens, limit.closes = math.inf, -math.inf  # counted again at the next question
 
