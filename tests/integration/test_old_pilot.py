@@ -1,4 +1,4 @@
-"""Pilots of another version [contract 8]: the released pilot of protocol 3 works with this server, and one whose zip is
+"""Pilots of another version [contract 8]: the released pilot of protocol 4 works with this server, and one whose zip is
 another than the server's becomes the server's own when it is idle.
 
 The old pilot is kept in tests/fixtures as it was released; no code of today is in it.
@@ -19,18 +19,18 @@ import pytest
 from tests.integration.cluster import Cluster, children, comm, is_dead
 
 pytestmark = pytest.mark.integration
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "pilot-protocol-3.pyz.gz"
-SHA256 = "e65cfa6c07d8f7e469548eaf1e0c869b7bb06da0172bec156be41876554e92e3"
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "pilot-protocol-4.pyz.gz"
+SHA256 = "693b1d6ea348e62f85fe1dfb6de4ae0d4e6877f7213bd61de30a2539f223196a"
 
 
 @pytest.fixture
 def old_zip(tmp_path: Path) -> Path:
-    """The released pilot of protocol 3, and proof that it is the very one."""
+    """The released pilot of protocol 4, and proof that it is the very one."""
     data = gzip.decompress(FIXTURE.read_bytes())
     assert hashlib.sha256(data).hexdigest() == SHA256
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        assert b"\nPROTOCOL = 3\n" in archive.read("shoal/wire/messages.py")
-    path = tmp_path / "pilot-protocol-3.pyz"
+        assert b"\nPROTOCOL = 4\n" in archive.read("shoal/wire/messages.py")
+    path = tmp_path / "pilot-protocol-4.pyz"
     path.write_bytes(data)
     return path
 
@@ -46,7 +46,7 @@ def old(tmp_path: Path, old_zip: Path) -> Iterator[Cluster]:
 
 
 # --- the protocol before this one
-def test_the_released_pilot_of_protocol_3_runs_50_tasks_across_a_crash_of_the_server(old: Cluster) -> None:
+def test_the_released_pilot_of_protocol_4_runs_50_tasks_across_a_crash_of_the_server(old: Cluster) -> None:
     """It joins, works, comes back to the next server, and nothing runs twice."""
     old.start_server()
     pilot = old.start_pilot(2)
@@ -65,7 +65,7 @@ def test_the_released_pilot_of_protocol_3_runs_50_tasks_across_a_crash_of_the_se
     old.stop_server()
 
 
-def test_the_released_pilot_of_protocol_3_is_followed_signalled_cancelled_and_renewed(old: Cluster) -> None:
+def test_the_released_pilot_of_protocol_4_is_followed_signalled_cancelled_and_renewed(old: Cluster) -> None:
     """What it does not know it is not sent; idle, it becomes the server's own."""
     old.start_server()
     pilot = old.start_pilot(1)

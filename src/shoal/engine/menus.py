@@ -32,7 +32,6 @@ GROWN = 1.25  # times as long a line has to be for its classes to be made ready 
 SKIPPED = 64  # classes without work in the way of a walk that are then put aside
 TIGHT = 10.0  # seconds for which it is remembered that nothing fitted: some may prove short enough to be fetched ahead
 FRESH = 1.0  # seconds that a rank which depends on the moment is good for
-SURROUNDINGS_SINCE = 4  # protocol
 
 
 class Menu:
@@ -127,8 +126,6 @@ def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
 def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
     """Why a pilot can never run a class, whatever its expressions say."""
     key = cls.key
-    if key.surroundings and pilot.protocol < SURROUNDINGS_SINCE:
-        return "the pilot is of a version that knows no set-up, containers and checkpoints"
     if key.surroundings.startswith(CONTAINER) and not pilot.tags.get("containers"):
         return "the host has neither apptainer nor podman nor docker"
     if pilot.host in key.avoid:

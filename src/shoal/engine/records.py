@@ -36,7 +36,7 @@ class ClassKey(NamedTuple):
     require: str = ""
     rank: str = ""
     time: float | None = None
-    surroundings: str = ""  # set-up, container and checkpoint: older pilots know none of them
+    surroundings: str = ""  # set-up, container and checkpoint
     avoid: tuple[str, ...] = ()  # hosts
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shoal.engine.classes import TaskClass
 from shoal.engine.facts import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.leasing import banned, closed
-from shoal.engine.menus import SURROUNDINGS_SINCE, static_misfit
+from shoal.engine.menus import static_misfit
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.engine.suiting import holds_now, may_try, too_short
@@ -73,9 +73,7 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
     roomy = [p for p in taking if misfit(cls.needs, p.room) is None]
     if roomy:
         lacks = sorted({static_misfit(p, cls) or "" for p in roomy})
-        old = any(p.protocol < SURROUNDINGS_SINCE for p in roomy)
-        fix = "an idle pilot renews itself" if old else "install one there, or start a pilot where there is one"
-        return Reason(f"no pilot can run it: {lacks[0]}", fix)
+        return Reason(f"no pilot can run it: {lacks[0]}", "install one there, or start a pilot where there is one")
     best = max(taking, key=lambda p: (_nearly(cls.needs, p.room), p.room.cores, p.room.memory))
     return Reason(
         f"no pilot is large enough: it {misfit(cls.needs, best.room)} "

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-PROTOCOL = 4
+PROTOCOL = 5
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {
-    "Lease": {"setup": 4, "container": 4, "checkpoint": 4, "restored": 4, "part": 4},
-}
+SINCE: dict[str, dict[str, int]] = {}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,

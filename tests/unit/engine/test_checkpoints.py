@@ -67,13 +67,6 @@ def test_undeclared_exit_code_85_is_a_plain_failure() -> None:
     assert stand.state(run) == "failed"
 
 
-def test_a_task_with_a_checkpoint_is_not_given_to_a_pilot_of_an_older_version() -> None:
-    stand = Stand()
-    stand.submit({"checkpoint": ["state"]})
-    assert stand.pilot(protocol=3, host="old").pull() == []
-    assert len(stand.pilot(host="new").pull()) == 1
-
-
 def _slow(stand: Stand) -> tuple[FakePilot, str, FakePilot]:
     """A task that runs for much longer than others of its kind, and an idle pilot on another host."""
     stand.submit({"array": "1-4", "checkpoint": ["state"]})

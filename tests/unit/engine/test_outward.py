@@ -235,15 +235,6 @@ def test_a_signal_goes_to_running_attempts_and_to_nobody_else() -> None:
     assert stand.do(Signal((TaskId(run, 3),), 10)).result == {"signalled": 0, "not_running": 1}
 
 
-def test_an_old_pilot_gets_no_task_whose_surroundings_it_does_not_know() -> None:
-    for fields in ({"setup": ["true"]}, {"container": "debian:12"}, {"checkpoint": ["state"]}):
-        stand = Stand()
-        stand.submit(fields)
-        old = stand.pilot(1, protocol=PROTOCOL - 1)
-        assert old.pull(protocol=PROTOCOL - 1) == []
-        assert len(stand.pilot(1, tags={"containers": "podman"}).pull()) == 1
-
-
 def test_who_reads_along_has_the_stream_sent_now_and_then() -> None:
     stand = Stand()
     run = stand.submit({})

@@ -158,15 +158,6 @@ def a_container_without_a_runtime(stand: Stand) -> Case:
     return Case(run, 1, ("neither apptainer nor podman nor docker",), "start a pilot where there is one", apply)
 
 
-@situation
-def a_pilot_of_an_older_version(stand: Stand) -> Case:
-    old = stand.pilot(protocol=3)
-    old.pull()
-    run = stand.submit({"setup": ["module load gcc"]})
-    words = ("no pilot can run it", "version")
-    return Case(run, 1, words, "renews itself", lambda _: pull(stand.pilot(former=old)))
-
-
 # --- quotas, licences
 @situation
 def over_the_quota_of_running_cores(stand: Stand) -> Case:

@@ -1,0 +1,1 @@
+-- Right before fast: identity of runs, who may report, bans by holder, checkpoints that travel.
