@@ -205,8 +205,7 @@ class Reader:
                     number = int(name.split("#")[1].split("@")[0])
                     data = {**event["data"], "attempts": [name]}
                     found.append({**event, "run": run, "task": element, "attempt": number, "data": data})
-        if attempt in (None, 1):  # what is leased in a chunk is under its first attempt
-            found += self._chunk_leases(run, element)
+        found += [event for event in self._chunk_leases(run, element) if attempt in (None, event["attempt"])]
         return sorted(found, key=lambda event: event["seq"])
 
     def _chunk_leases(self, run: int, element: int) -> Iterator[Row]:

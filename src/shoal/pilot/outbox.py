@@ -100,6 +100,10 @@ class Outbox:
         held = [Held(attempt, "done") for attempt in self.reports]
         return held + [Held(batch.attempt, "done", batch.count) for batch in self.batches.values()]
 
+    def attempts(self) -> set[str]:
+        """Attempts whose reports are not acknowledged."""
+        return {*self.reports, *(attempt for batch in self.batches.values() for attempt in _names(batch))}
+
     def settle(self, attempt: str) -> bool:
         """A report was acknowledged; did we still hold it?"""
         self._suspects.pop(attempt, None)
