@@ -23,7 +23,7 @@ from shoal.db.sqlite import MEMORY, Database, connect_readonly
 from shoal.engine.changes import TaskRow
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.event import KINDS
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import parse_attempt, start_count
 from shoal.model.limits import MAX_NAME, MAX_PAGE
 from shoal.model.states import PilotState, TaskState
 
@@ -300,7 +300,7 @@ class Reader:
         counts = self._first("count_all") or {}
         log = self._path + "-wal"
         return {
-            "incarnation": int(self._meta("incarnation")),
+            "incarnation": start_count(int(self._meta("incarnation"))),
             "started": float(self._meta("started")),
             "schema": pragma["user_version"],
             "sqlite": sqlite3.sqlite_version,

@@ -43,7 +43,7 @@ class Hub:
     def start(self) -> Engine:
         """Come up: raise the incarnation durably, restore, go on."""
         self.life += 1
-        self.database.raise_incarnation(self.clock.now)
+        self.database.raise_incarnation(self.clock.now, self.rng.getrandbits(32))
         self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
         return self.engine

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Change, ChunkRow, SpanDrop, SpanRow, Successes, TaskRow
+from shoal.engine.changes import Change, ChunkRow, RunRow, SpanDrop, SpanRow, Successes, TaskRow
 from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
@@ -30,6 +30,8 @@ class Ledger:
     def __init__(self) -> None:
         self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
+        self.nonces: dict[int, str] = {}  # committed: run -> what names it in this history
+        self.numbers: dict[tuple[int, str, int, int], str] = {}  # run, nonce, element, number -> attempt that began
         self.cancelled: set[TaskId] = set()
         self.started: Counter[TaskId] = Counter()
         self.living: dict[TaskId, set[tuple[str, str]]] = {}
@@ -47,7 +49,9 @@ class Ledger:
     def committed(self, changes: list[Change]) -> None:
         """A transaction is safe."""
         for change in changes:
-            if isinstance(change, Successes):
+            if isinstance(change, RunRow):
+                self.nonces[change.run] = change.nonce
+            elif isinstance(change, Successes):
                 for row in change.rows():
                     self._row(row)
                 for event in change.events():
@@ -56,7 +60,7 @@ class Ledger:
                 self._row(change)
             elif isinstance(change, ChunkRow):
                 for element in range(change.low, change.high):
-                    attempt = AttemptId(change.run, element, change.number, change.incarnation)
+                    attempt = AttemptId(change.run, element, change.number, change.incarnation, self.nonces[change.run])
                     self.leases[attempt.task] = [(attempt, change.pilot)]
             elif isinstance(change, SpanRow):
                 for element in range(change.low, change.high):
@@ -70,7 +74,7 @@ class Ledger:
     def _row(self, row: TaskRow) -> None:
         task = TaskId(row.run, row.element)
         self.leases[task] = [
-            (AttemptId(row.run, row.element, number, incarnation), pilot)
+            (AttemptId(row.run, row.element, number, incarnation, self.nonces[row.run]), pilot)
             for number, incarnation, pilot, stage, _ in json.loads(row.live or "[]")
             if stage != "lost"
         ]
@@ -84,7 +88,7 @@ class Ledger:
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
         self.leases.pop(task, None)
-        if state == "succeeded" and f"{task}#{winner}" not in self.successes:
+        if state == "succeeded" and f"{task}#{winner}~{self.nonces[task.run]}" not in self.successes:
             raise Broken(f"success of nobody: {task} is recorded for {winner}, whose payload did not end well")
         if before is not None and before != (state, winner):
             raise Broken(f"recorded twice: {task} was {before}, now {(state, winner)}")
@@ -129,6 +133,9 @@ class Ledger:
             raise Broken(f"one attempt started twice: {attempt} on {host}")
         living.add((host, lease.attempt))
         self.started[task] += 1
+        number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
+        if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
+            raise Broken(f"one number started twice: {self.numbers[number]} and {attempt}")
         if lease.rerun == "exclusive" and len({h for h, _ in living} - self.frozen) > 1:
             raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
@@ -153,7 +160,7 @@ class Ledger:
             return  # only a success has something to publish
         said: AttemptId = parse_attempt(attempt)
         state, winner = self.final.get(said.task, ("", ""))
-        if state == "succeeded" and winner != f"{said.number}@{said.incarnation}":
+        if state == "succeeded" and winner != said.winner:
             raise Broken(f"two winners: {said} was accepted, the record says {winner}")
         if state == "succeeded":
             self.published[said.task] += 1
