@@ -43,11 +43,11 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
         # A reply still under way is not lost: only one that the pilot saw, or that is two exchanges old, is.
         unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
         is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
-        if is_here:
-            live.resent = 0
-        elif not unseen and live.resent >= MAX_RESENT:
+        if is_here or unseen:
+            continue
+        if live.resent >= MAX_RESENT and exchange.ack >= live.reply_seq:
             give_up(state, pilot, live, f"its pilot was sent it {live.resent} times and neither runs nor returns it")
-        elif not unseen and len(lacking) < MAX_LEASES:
+        elif len(lacking) < MAX_LEASES:
             live.reply_seq, live.resent = exchange.seq, live.resent + 1
             lacking.append(lease_of(state.task_of(attempt).array, live, state.state_dir))
     for chunk in list(pilot.chunks.values()):
@@ -102,13 +102,11 @@ def _lacking_of(
     for attempt in held if missing else ():
         if _whose(attempt) == whose:
             missing.remove(attempt.element)
-    if not missing:
-        chunk.resent = 0
-    elif chunk.resent >= MAX_RESENT:
+    if chunk.resent >= MAX_RESENT:
         for element in list(missing):
             carve(state, chunk, element)  # one by one they are sent again, or given up
         return []
-    elif most > 0:
+    if missing and most > 0:
         chunk.resent += 1
     lacking: list[Lease] = []
     for low, high in missing.ranges():

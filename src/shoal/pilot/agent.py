@@ -54,6 +54,8 @@ from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
 
+FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
+
 
 class Agent:
     """One pilot's state and rules."""
@@ -193,16 +195,20 @@ class Agent:
             self._urges.urgent = True
 
     def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
-        flight = self._flights.land(event.seq, is_answered=False)
-        if flight is None:
+        if event.seq not in self._flights:
             return
+        self._failures += 1
+        again = now + back_off(self.rng, self._failures)
+        if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):
+            return  # not the server's words: something between may let it through the next time
+        flight = self._flights.land(event.seq, is_answered=False)
+        assert flight is not None
         said = flight.exchange
         if said.reports or said.batches or said.tails or said.tags or said.published:
-            actions += self.outbox.reject(said)
+            actions += self.outbox.reject(said, event.why, event.is_sure)
             self._urges.urgent = True
-        else:  # there is nothing to leave out
-            self._failures += 1
-            self._quiet_until = now + back_off(self.rng, self._failures)
+        # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
+        self._quiet_until = again
 
     def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._flights:
