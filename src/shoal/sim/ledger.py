@@ -6,8 +6,10 @@ indexes, and complains at once: the message names the rule that was broken.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
+from typing import Any
 
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Change, ChunkRow, RunRow, SpanDrop, SpanRow, Successes, TaskRow
@@ -18,6 +20,12 @@ from shoal.model.states import FINAL
 from shoal.wire.messages import Lease
 
 _FINAL = {state.value for state in FINAL}
+
+
+# What is as the database is, and goes back with it.
+_RECORDED = (
+    "accepted", "final", "nonces", "cancelled", "failures", "reruns", "parents", "last_seq", "expected", "leases",
+)  # fmt: skip
 
 
 class Broken(AssertionError):
@@ -43,6 +51,8 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
+        self.forgotten: set[tuple[str, str]] = set()  # host, attempt: they lived when the history was rolled back
+        self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
@@ -80,6 +90,14 @@ class Ledger:
         ]
         if row.state in _FINAL:
             self._finish(task, row.state, row.winner)
+            attempt = f"{task}#{row.winner}~{self.nonces[task.run]}"
+            if (
+                row.state == "succeeded"
+                and row.last_line != "ok"
+                and not row.result
+                and self.refused.get(attempt, 0) < 2
+            ):
+                raise Broken(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
         elif task in self.final:
             self._reset(task)
         if row.retries > self.failures[task]:
@@ -136,7 +154,7 @@ class Ledger:
         number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
         if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
             raise Broken(f"one number started twice: {self.numbers[number]} and {attempt}")
-        if lease.rerun == "exclusive" and len({h for h, _ in living} - self.frozen) > 1:
+        if lease.rerun == "exclusive" and len({h for h, _ in living - self.forgotten} - self.frozen) > 1:
             raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
             raise Broken(f"never started twice: {task}")
@@ -168,6 +186,22 @@ class Ledger:
                 raise Broken(f"published twice: {said.task}")
         else:
             raise Broken(f"acknowledged before durable: {said}")
+
+    # --- another history
+    def copy(self) -> dict[str, Any]:
+        """What is promised and recorded now, as a copy of the database has it."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in _RECORDED}
+
+    def rewind(self, recorded: dict[str, Any]) -> None:
+        """The database was rolled back: what was promised since then is lost with it, and nobody can know what ran. What
+        payloads did stays: nothing of it may be recorded for a run that it was not done for."""
+        fresh = Ledger()
+        for name in _RECORDED:
+            setattr(self, name, copy.deepcopy(recorded[name]) if recorded else getattr(fresh, name))
+        self.numbers.clear()
+        self.started.clear()
+        self.published.clear()
+        self.forgotten |= {who for living in self.living.values() for who in living}
 
     # --- after a crash, and at the end
     def check_restart(self, database: Database) -> None:
