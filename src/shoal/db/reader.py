@@ -23,7 +23,7 @@ from shoal.db.sqlite import MEMORY, Database, connect_readonly
 from shoal.engine.changes import TaskRow
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.event import KINDS
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import parse_attempt, start_count
 from shoal.model.limits import MAX_NAME, MAX_PAGE
 from shoal.model.states import PilotState, TaskState
 
@@ -205,8 +205,7 @@ class Reader:
                     number = int(name.split("#")[1].split("@")[0])
                     data = {**event["data"], "attempts": [name]}
                     found.append({**event, "run": run, "task": element, "attempt": number, "data": data})
-        if attempt in (None, 1):  # what is leased in a chunk is under its first attempt
-            found += self._chunk_leases(run, element)
+        found += [event for event in self._chunk_leases(run, element) if attempt in (None, event["attempt"])]
         return sorted(found, key=lambda event: event["seq"])
 
     def _chunk_leases(self, run: int, element: int) -> Iterator[Row]:
@@ -301,7 +300,7 @@ class Reader:
         counts = self._first("count_all") or {}
         log = self._path + "-wal"
         return {
-            "incarnation": int(self._meta("incarnation")),
+            "incarnation": start_count(int(self._meta("incarnation"))),
             "started": float(self._meta("started")),
             "schema": pragma["user_version"],
             "sqlite": sqlite3.sqlite_version,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -38,6 +39,7 @@ from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import SETTLED_KEPT
 from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
 from shoal.model.errors import Refused
+from shoal.model.ids import LIFE_BITS, next_incarnation
 from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
 from shoal.model.people import GroupRow, TokenRow, UserRow
 
@@ -181,15 +183,26 @@ class Database:
             raise
 
     # --- writing
-    def raise_incarnation(self, now: float) -> int:
-        """Count this start, durably whatever the durability; return the new incarnation."""
+    def raise_incarnation(self, now: float, salt: int | None = None) -> int:
+        """Count this start, durably whatever the durability; return the new incarnation, which no other start has, not
+        even of an older copy of this database. `salt`: its random bits, for worlds that shall be played again."""
+        salt = secrets.randbits(LIFE_BITS) if salt is None else salt
         self.connection.execute("PRAGMA synchronous = FULL")
         with self._transaction() as connection:
-            connection.execute(SQL["raise_incarnation"])
+            value = next_incarnation(self._meta("incarnation"), salt)
+            connection.execute(SQL["set_meta"], {"key": "incarnation", "value": value})
             connection.execute(SQL["set_meta"], {"key": "started", "value": now})
+            if not self._meta("ended"):
+                connection.execute(SQL["raise_bases"])
+            connection.execute(SQL["set_meta"], {"key": "ended", "value": 0})
         if self.durability == "normal":
             self.connection.execute("PRAGMA synchronous = NORMAL")
-        return self._meta("incarnation")
+        return value
+
+    def end_in_order(self) -> None:
+        """Note that everything the engine said is written: the next start need not fear that leases were forgotten."""
+        with self._transaction() as connection:
+            connection.execute(SQL["set_meta"], {"key": "ended", "value": 1})
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Write a batch in one transaction; if any of it fails, none of it is there."""
@@ -252,6 +265,7 @@ class Database:
         settled = self.connection.execute(SQL["settled_tasks"], {"limit": SETTLED_KEPT}).fetchall()
         return Snapshot(
             incarnation=self._meta("incarnation"),
+            lease_key=bytes.fromhex(self.connection.execute(SQL["get_meta"], {"key": "lease_key"}).fetchone()[0]),
             next_run=self._one("last_run") + 1,
             next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
             runs=runs,

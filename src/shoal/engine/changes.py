@@ -35,6 +35,8 @@ class RunRow(NamedTuple):
     signature: str
     env_file: str = ""  # the submitter's environment in their own directories; empty: kept by the server
     open: int = 0  # 1: more tasks may be added
+    nonce: str = ""  # names the run in whatever pilots and server say to each other (ADR 0015)
+    base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
 
 
 class ArrayRow(NamedTuple):

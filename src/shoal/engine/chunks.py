@@ -21,8 +21,6 @@ from shoal.model.sweep import holes
 from shoal.sched.match import give, take
 from shoal.wire.messages import Batch
 
-FIRST = 1  # the attempt number of everything in a chunk: elements with a history are leased one by one
-
 
 def may_chunk(spec: Spec) -> bool:
     """Can its elements be leased together? Those in whose directory parameters stand are made whole one by one."""
@@ -44,12 +42,12 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
 
 def grant_chunk(state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int) -> Chunk:
     """Give elements low .. high - 1 to a pilot."""
-    left = RangeSet([(low, high)])
-    chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, left)
+    left, number = RangeSet([(low, high)]), array.run.base + 1  # elements with a history are leased one by one
+    chunk = Chunk(array, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
     array.todo.remove_range(low, high)
     array.count_live(high - low)
     enter(state, chunk, pilot)
-    state.change(ChunkRow(array.run.number, low, high, FIRST, state.incarnation, pilot.name, state.now))
+    state.change(ChunkRow(array.run.number, low, high, number, state.incarnation, pilot.name, state.now))
     return chunk
 
 
@@ -118,14 +116,14 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
 
     winner, code = f"{chunk.number}@{chunk.incarnation}", None if array.spec.function else 0
     told = Successes(
-        run.number, low, high, FIRST, winner, code, chunk.leased, now, pilot.name, pilot.host, pilot.site, run.owner,
+        run.number, low, high, chunk.number, winner, code, chunk.leased, now, pilot.name, pilot.host, pilot.site, run.owner,
         state.next_seq, batch, at,
     )  # fmt: skip
     state.change(told)
     if run.open:
         _tell(state, told)
     state.next_seq += count
-    state.remember_all(run.number, low, high, winner)
+    state.remember_all(run, low, high, winner, pilot.name)
     total = sum(batch.duration[at : at + count])
     took = total * array.spec.needs.cores
     state.books.tree.end(run.owner, now, 0, now, took)
@@ -141,7 +139,7 @@ def _tell(state: State, told: Successes) -> None:
     out = said.out[told.at : told.at + count] or repeat(0, count)
     err = said.err[told.at : told.at + count] or repeat(0, count)
     state.out.finals += [
-        Final(run, seq, [element, "succeeded", result, "", "", FIRST, line, wrote, failed])
+        Final(run, seq, [element, "succeeded", result, "", "", told.number, line, wrote, failed])
         for seq, (element, _, _, _, _, line, result), wrote, failed in zip(
             range(told.seq, told.seq + count), told.values(), out, err, strict=True
         )

@@ -35,7 +35,7 @@ from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.why import why
 from shoal.engine.why_places import why_owner, why_site
 from shoal.engine.why_ready import Reason
-from shoal.model.ids import TaskId
+from shoal.model.ids import TaskId, start_count
 from shoal.model.timing import Timing
 
 
@@ -74,7 +74,7 @@ class Engine:
     def started(self, now: float) -> Outcome:
         """Note in the journal that this incarnation began."""
         self.state.out, self.state.now = Outcome(), now
-        self.state.emit("server_started", incarnation=self.state.incarnation)
+        self.state.emit("server_started", incarnation=start_count(self.state.incarnation))
         return self.state.out
 
     def handle(self, command: Command, now: float) -> Outcome:

@@ -6,7 +6,7 @@ from shoal.engine.chunks import carve
 from shoal.engine.leasing import attach
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.render import lease_of, lease_of_chunk
-from shoal.engine.reports import stopped
+from shoal.engine.reports import array_of, give_up, holder_of, stopped, task_of, was_given
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_LEASES
@@ -16,7 +16,8 @@ from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange, Held, Lease, Order
 
 SAY_AGAIN = 2.0  # seconds
-Covered = dict[tuple[int, int, int], RangeSet]  # run, number, incarnation -> elements
+MAX_RESENT = 5  # times that a lease is sent again to a pilot that neither holds nor reports it
+Covered = dict[AttemptId, RangeSet]  # an attempt, as if on element 0 -> elements
 
 
 def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
@@ -30,19 +31,26 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
         state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
     for attempt, (_, live) in list(state.dying.items()):
         # Not held proves death only if the pilot has seen the reply that carried the lease.
-        mine = live.pilot == pilot.name or live.pilot in pilot.former
-        if mine and exchange.ack >= live.reply_seq and (attempt not in held or held[attempt].stage == "done"):
+        if (
+            live.pilot in pilot.names
+            and exchange.ack >= live.reply_seq
+            and (attempt not in held or held[attempt].stage == "done")
+        ):
             stopped(state, attempt)
     reported = {parse_attempt(r.attempt) for r in exchange.reports}
     lacking: list[Lease] = []
-    for attempt, live in pilot.live.items():
+    for attempt, live in list(pilot.live.items()):
         # A reply still under way is not lost: only one that the pilot saw, or that is two exchanges old, is.
         unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
         is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
-        if not is_here and not unseen and len(lacking) < MAX_LEASES:
-            live.reply_seq = exchange.seq
+        if is_here or unseen:
+            continue
+        if live.resent >= MAX_RESENT and exchange.ack >= live.reply_seq:
+            give_up(state, pilot, live, f"its pilot was sent it {live.resent} times and neither runs nor returns it")
+        elif len(lacking) < MAX_LEASES:
+            live.reply_seq, live.resent = exchange.seq, live.resent + 1
             lacking.append(lease_of(state.task_of(attempt).array, live, state.state_dir))
-    for chunk in pilot.chunks.values():
+    for chunk in list(pilot.chunks.values()):
         unseen = chunk.reply_seq and exchange.ack < chunk.reply_seq and exchange.seq - chunk.reply_seq < 2
         if not unseen:
             lacking += _lacking_of(
@@ -51,8 +59,8 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
     return lacking
 
 
-def _whose(attempt: AttemptId) -> tuple[int, int, int]:
-    return attempt.run, attempt.number, attempt.incarnation
+def _whose(attempt: AttemptId) -> AttemptId:
+    return attempt._replace(element=0)
 
 
 def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held], Covered]:
@@ -88,11 +96,18 @@ def _lacking_of(
 ) -> list[Lease]:
     """Elements of a chunk that the pilot never got, as leases to send again."""
     missing = RangeSet(chunk.left.ranges())
-    for low, high in covered.get((chunk.array.run.number, chunk.number, chunk.incarnation), RangeSet()).ranges():
+    whose = chunk.attempt(0)
+    for low, high in covered.get(whose, RangeSet()).ranges():
         missing.remove_range(low, high)
     for attempt in held if missing else ():
-        if attempt.run == chunk.array.run.number and attempt.incarnation == chunk.incarnation:
+        if _whose(attempt) == whose:
             missing.remove(attempt.element)
+    if chunk.resent >= MAX_RESENT:
+        for element in list(missing):
+            carve(state, chunk, element)  # one by one they are sent again, or given up
+        return []
+    if missing and most > 0:
+        chunk.resent += 1
     lacking: list[Lease] = []
     for low, high in missing.ranges():
         if most <= 0:
@@ -106,23 +121,22 @@ def _lacking_of(
 
 def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     """The pilot holds an attempt. Is it right to? Returns whether it is newly known to have begun."""
-    run = state.runs.get(attempt.run)
-    array = run.array_of(attempt.element) if run is not None else None
-    if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, attempt):
-        _stop(state, pilot, attempt, "the task is final")
+    array = array_of(state, attempt)
+    holder = holder_of(array, attempt) if array is not None else None
+    if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, holder):
+        _stop(state, pilot, attempt, "the server wants no such attempt")  # final, another's, or of another history
         return False
-    chunk = array.chunk_of(attempt.element)
-    task = carve(state, chunk, attempt.element) if chunk is not None else state.task_at(array, attempt.element)
+    if holder is not None and holder not in pilot.names:
+        _stop(state, pilot, attempt, "it is leased to another pilot")
+        return False
+    if holder is None and not _may_readopt(state, pilot, array, attempt, item):
+        _stop(state, pilot, attempt, "another attempt has the right to run")
+        return False
+    task = task_of(state, array, attempt.element)
     live = task.live.get(attempt)
     if live is None:
         live = _readopt(state, pilot, task, attempt, item)
-        if live is None:
-            _stop(state, pilot, attempt, "another attempt has the right to run")
-            return False
     elif live.pilot != pilot.name:
-        if live.pilot not in pilot.former:
-            _stop(state, pilot, attempt, "it is leased to another pilot")
-            return False
         attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time
         state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="pilot came back")
         state.write_task(task, pilot=pilot, leased=live.leased)
@@ -146,26 +160,31 @@ def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
         state.order(pilot, Order("cancel", name, why))
 
 
-def _may_hold(state: State, pilot: Pilot, array: Array, attempt: AttemptId) -> bool:
+def _may_hold(state: State, pilot: Pilot, array: Array, holder: str | None) -> bool:
     """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here [I16]."""
-    return pilot.holds(attempt) or state.serves(pilot, array.run.owner)
+    return holder == pilot.name or state.serves(pilot, array.run.owner)
 
 
-def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt | None:
-    """A living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)."""
+def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, item: Held) -> bool:
+    """Is it a living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)?"""
+    if array.spec.rerun is not Rerun.SAFE or array.waiting or not was_given(state, pilot, array, attempt, pilot.proofs):
+        return False
+    task = array.tasks.get(attempt.element)
+    is_given_up = task is not None and attempt in task.past
+    number = task.number if task is not None else 0
+    chunk = array.chunk_of(attempt.element)
+    if not is_given_up and attempt.number <= (chunk.number if chunk is not None else number):
+        return False  # it ended, and its end is on record; or the server has gone on without it
+    is_live = chunk is not None or (task is not None and bool(task.live))
+    if is_live and item.stage != "running":
+        return False  # a copy that has not begun is worth nothing beside one that is under way
+    needs = task.needs if task is not None else array.spec.needs
+    # A limit holds for copies, too [I14].
+    return state.books.may_start(array.run.owner, pilot.site, needs, 1, 0.0, state.now) >= 1
+
+
+def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt:
     array = task.array
-    if array.spec.rerun is not Rerun.SAFE or attempt.incarnation > state.incarnation or array.waiting:
-        return None
-    unwritten = attempt.incarnation < state.incarnation and attempt.number > task.number
-    holder = task.past.get(attempt)
-    if holder is None and not unwritten:
-        return None  # it ended, and its end is on record
-    if holder is not None and holder != pilot.name and holder not in pilot.former:
-        return None  # another pilot's
-    if task.live and item.stage != "running":
-        return None  # a copy that has not begun is worth nothing beside one that is under way
-    if state.books.may_start(array.run.owner, pilot.site, task.needs, 1, 0.0, state.now) < 1:
-        return None  # a limit holds for copies, too [I14]
     live = Attempt(attempt, pilot.name, state.now)
     former = task.past.pop(attempt, None)
     if former is not None and item.stage == "running":

@@ -12,6 +12,7 @@ from typing import Any
 from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.classes import Line, Lot, TaskClass
 from shoal.engine.menus import Tight, candidates, menu_of
+from shoal.engine.proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
@@ -302,12 +303,18 @@ class Filling:
         if high - low > 1:
             chunk = grant_chunk(state, array, low, high, pilot, self._seq)
             self._chunks.append(chunk)
-            self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir))
+            proof = make_proof(state.lease_key, pilot.name, str(chunk.attempt(low)), high - low)
+            self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir, proof))
         else:
             high, low = 1, 0
             attempt = grant(state, lot, pilot, self._seq, is_ahead=free < 1)
             self._singles.append(attempt)
-            self.leases.append(lease_of(array, attempt, state.state_dir))
+            is_first = attempt.id.number == array.run.base + 1
+            proof = make_proof(state.lease_key, pilot.name, str(attempt.id), 1) if is_first else ""
+            self.leases.append(lease_of(array, attempt, state.state_dir, proof))
+            # Only the first attempt at a task may leave before its commit: a crash in that gap costs one number, which
+            # the next server leaves out (`Run.base`), and so no number is handed out twice.
+            self.durable = self.durable or not is_first
         count = high - low
         self.count += count
         state.kept.pop(cls.key.owner, None)
@@ -352,10 +359,10 @@ def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool =
 def grant_copy(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int) -> Attempt:
     """One more attempt at a task that is in memory."""
     task = array.tasks[element]
-    task.number += 1
-    attempt = Attempt(
-        AttemptId(array.run.number, element, task.number, state.incarnation), pilot.name, state.now, reply_seq=reply_seq
-    )
+    run = array.run
+    task.number = max(task.number, run.base) + 1
+    name = AttemptId(run.number, element, task.number, state.incarnation, run.nonce)
+    attempt = Attempt(name, pilot.name, state.now, reply_seq=reply_seq)
     attach(state, array, attempt, pilot)
     return attempt
 

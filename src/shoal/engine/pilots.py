@@ -14,6 +14,7 @@ from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
 from shoal.engine.losses import end, lose, set_draining
 from shoal.engine.parking import answer, give_parked, unpark
+from shoal.engine.proofs import Proofs
 from shoal.engine.records import Attempt, Pilot
 from shoal.engine.reports import check, check_batch, judge, judge_batch
 from shoal.engine.state import State
@@ -28,6 +29,7 @@ from shoal.model.limits import (
     MAX_HELD,
     MAX_LINE,
     MAX_NAME,
+    MAX_PROOFS,
     MAX_REPORTS,
     MAX_TAG_BYTES,
     MAX_TAGS,
@@ -190,6 +192,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
     pilot.suspect = False
+    pilot.proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
     if exchange.seq in pilot.replies:
         state.out.answers.append(Answer(pilot.name, exchange.seq, pilot.replies[exchange.seq], True))
         return None
@@ -272,7 +275,7 @@ def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
         first = parse_attempt(batch.attempt)
         judged = judge_batch(state, pilot, batch)
         if any(verdict.verdict == "recorded" for verdict in judged):
-            pilot.batches.append((first.run, first.element, batch.count, first.number, first.incarnation))
+            pilot.batches.append((first, batch.count))
         verdicts += judged
     return verdicts
 
@@ -298,6 +301,12 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
     for said in exchange.published:
         parse_attempt(said.attempt)
         _check_tags(said.tags)
+    if len(exchange.proofs) > MAX_PROOFS:
+        raise BadInput("too many proofs of leases", code="range", field="proofs", hint=f"at most {MAX_PROOFS}")
+    for proof in exchange.proofs:
+        parse_attempt(proof.attempt)
+        if not 1 <= proof.count <= MAX_HELD or len(proof.proof) > MAX_NAME:
+            raise BadInput("that is no proof of a lease", code="range", field="proofs")
     for held in exchange.held:
         parse_attempt(held.attempt)
         if held.count < 1:

@@ -22,6 +22,7 @@ from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
 if TYPE_CHECKING:
     from shoal.engine.classes import TaskClass
     from shoal.engine.menus import Menu
+    from shoal.engine.proofs import Proofs
     from shoal.engine.sequence import Sequence
 
 
@@ -74,6 +75,7 @@ class Attempt:
     cores: int = 0  # that its owner's share counts as running, since
     counted: float = 0.0
     took: float | None = None  # core seconds, once they are reported
+    resent: int = 0  # times that it was sent again to a pilot that neither holds nor reports it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
 
 
@@ -131,10 +133,12 @@ class Chunk:
     reply_seq: int  # as in Attempt
     left: RangeSet  # elements that are still in it
     reserved: float = 0.0  # as in Attempt, for each element
+    resent: int = 0  # as in Attempt
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt that an element of it is under."""
-        return AttemptId(self.array.run.number, element, self.number, self.incarnation)
+        run = self.array.run
+        return AttemptId(run.number, element, self.number, self.incarnation, run.nonce)
 
 
 @dataclass(slots=True, eq=False)
@@ -245,6 +249,8 @@ class Run:
     open: bool = False  # more tasks may be added
     asked: float = 0.0  # when its submitter was last heard of, while it is open
     accepted: bool = True  # False while its submission is on its way to the disk
+    nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number (ADR 0015)
+    base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
     firsts: list[int] = field(default_factory=list)
 
     def array_of(self, element: int) -> Array | None:
@@ -295,7 +301,8 @@ class Pilot:
     live: dict[AttemptId, Attempt] = field(default_factory=dict)
     chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict)  # by run, low and incarnation
     chunked: int = 0  # elements in them
-    batches: deque[tuple[int, int, int, int, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
+    batches: deque[tuple[AttemptId, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
+    proofs: Proofs | None = None  # of leases, in the exchange that is being taken in
     stopping: dict[str, float] = field(default_factory=dict)  # attempts it was told to stop lately, and when
     asked_move: float = float("-inf")  # when it was last asked to let a task go on elsewhere
     asked_back: float = 0.0  # when it was last asked to give something back
@@ -336,10 +343,10 @@ class Pilot:
         """Was it reported a moment ago, so that its last words may still come?"""
         if str(attempt) in self.ended:
             return True
-        run, element, number, incarnation = attempt
         return any(
-            r == run and low <= element < low + count and (n, i) == (number, incarnation)
-            for r, low, count, n, i in self.batches
+            first.element <= attempt.element < first.element + count
+            and first._replace(element=attempt.element) == attempt
+            for first, count in self.batches
         )
 
     @property
@@ -351,6 +358,11 @@ class Pilot:
     def holder(self) -> str:
         """Whose it is, as the journal writes it."""
         return self.owner or f"@{self.group}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own name, and those that it is known to have had before."""
+        return (self.name, *self.former)
 
     def has_heard(self, seq: int) -> bool:
         """Did this exchange, or one two after it, come before?"""

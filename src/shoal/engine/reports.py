@@ -4,21 +4,26 @@ recorded  it decided the task (told again: the same word again)
 adopted   an attempt given up as lost succeeded after all, and the task (safe) was not final
 stale     it does not count; the task goes on without it
 final     the task was final already
-unknown   there is no such task
+unknown   there is no such attempt here, or it is no business of this pilot's: nothing is told about it
+
+A report counts only from the pilot that held the attempt, or that is known to have been that pilot under another name
+(ADR 0015).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from shoal.engine.blame import praise
 from shoal.engine.chunks import carve, finish
 from shoal.engine.failing import note, send_elsewhere, weigh
 from shoal.engine.hosts import tally
+from shoal.engine.proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.render import parameters
 from shoal.engine.runs import after_final
-from shoal.engine.state import State
+from shoal.engine.state import State, settled_text
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
@@ -63,39 +68,77 @@ def check(report: Report) -> AttemptId:
 def judge(state: State, pilot: Pilot, report: Report) -> str:
     """Take one report in; return its verdict."""
     attempt = parse_attempt(report.attempt)
-    if attempt in state.dying and state.dying[attempt][1].pilot in (pilot.name, *pilot.former):
+    if attempt in state.dying and state.dying[attempt][1].pilot in pilot.names:
         stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
-    run = state.runs.get(attempt.run)
-    array = run.array_of(attempt.element) if run is not None else None
+    array = array_of(state, attempt)
     if array is None:
-        if run is not None or attempt.run >= state.next_run:
-            return "unknown"
-        return _told_again(state, attempt)
+        return "recorded" if is_told_again(state, pilot, attempt) else "unknown"
     if attempt.element in array.done:
-        return _told_again(state, attempt) if state.serves(pilot, array.run.owner) else "unknown"
+        if is_told_again(state, pilot, attempt):
+            return "recorded"
+        return "final" if state.serves(pilot, array.run.owner) else "unknown"
+    holder = holder_of(array, attempt)
+    if holder is None:
+        return _late(state, pilot, array, attempt, report)
+    if holder not in pilot.names:
+        if not state.serves(pilot, array.run.owner):
+            return "unknown"
+        return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
+    task = task_of(state, array, attempt.element)
+    return _decide(state, pilot, task, task.live[attempt], report)
+
+
+def holder_of(array: Array, attempt: AttemptId) -> str | None:
+    """The pilot that a live attempt is with; None if it is not live."""
     chunk = array.chunk_of(attempt.element)
-    task = carve(state, chunk, attempt.element) if chunk is not None else array.tasks.get(attempt.element)
+    if chunk is not None:
+        return chunk.pilot if chunk.attempt(attempt.element) == attempt else None
+    task = array.tasks.get(attempt.element)
     live = task.live.get(attempt) if task is not None else None
-    if task is not None and live is not None:
-        if live.pilot != pilot.name and live.pilot not in pilot.former:
-            if not state.serves(pilot, array.run.owner):
-                return "unknown"
-            return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
-        return _decide(state, pilot, task, live, report)
-    return _late(state, pilot, array, attempt, report)
+    return live.pilot if live is not None else None
+
+
+def task_of(state: State, array: Array, element: int) -> Task:
+    """The task of an element; one that is in a chunk is carved out of it."""
+    chunk = array.chunk_of(element)
+    return carve(state, chunk, element) if chunk is not None else state.task_at(array, element)
+
+
+def may_report(state: State, pilot: Pilot, attempt: AttemptId, proofs: Proofs) -> bool:
+    """Is this attempt with the pilot, or was it, so that its report may count?"""
+    array = array_of(state, attempt)
+    if array is None or attempt.element in array.done:
+        return False
+    holder = holder_of(array, attempt)
+    return holder in pilot.names if holder is not None else was_given(state, pilot, array, attempt, proofs)
+
+
+def array_of(state: State, attempt: AttemptId) -> Array | None:
+    """The array of an attempt, if its run is one of this history: a run of another may have the same number."""
+    run = state.runs.get(attempt.run)
+    return run.array_of(attempt.element) if run is not None and attempt.nonce == run.nonce else None
+
+
+def was_given(state: State, pilot: Pilot, array: Array, attempt: AttemptId, proofs: Proofs | None) -> bool:
+    """Was an attempt that is not live given to this pilot? By the record, or, where a crash may have cost the record, by
+    what the pilot can prove."""
+    task = array.tasks.get(attempt.element)
+    holder = task.past.get(attempt) if task is not None else None
+    if holder is not None:
+        return holder in pilot.names
+    return attempt.incarnation < state.incarnation and proofs is not None and proofs.covers(attempt)
 
 
 def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
     """Take successes of neighbours in: those still in their chunk at once, the others one by one."""
     first = parse_attempt(batch.attempt)
-    run = state.runs.get(first.run)
-    array = run.array_of(first.element) if run is not None else None
+    array = array_of(state, first)
     verdicts: list[Verdict] = []
     at = 0
     while at < batch.count:
         element = first.element + at
-        if array is not None and element >= array.first + array.count and run is not None:
-            array = run.array_of(element)
+        if array is not None and element >= array.first + array.count:
+            array = array.run.array_of(element)
         chunk = array.chunk_of(element) if array is not None else None
         mine = chunk is not None and chunk.attempt(element) == shift(first, at)
         if chunk is not None and mine and (chunk.pilot == pilot.name or chunk.pilot in pilot.former):
@@ -137,9 +180,10 @@ def stopped(state: State, attempt: AttemptId) -> None:
             state.write_task(task, live=left)
 
 
-def _told_again(state: State, attempt: AttemptId) -> str:
-    winner = state.settled.get(attempt.task)
-    return "recorded" if winner == f"{attempt.number}@{attempt.incarnation}" else "final"
+def is_told_again(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
+    """Did this pilot settle the task by this attempt, and did not hear that it had?"""
+    settled = state.settled.get(attempt.task, "")
+    return bool(settled) and any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)
 
 
 def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why: str) -> str:
@@ -179,18 +223,8 @@ def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: 
     """A report of an attempt that is not live: only a success can still count, only for a safe task [B0.4]."""
     if not state.serves(pilot, array.run.owner):
         return "unknown"  # another's: as if it were not there [I16]
-    task = array.tasks.get(attempt.element)
-    number = task.number if task is not None else 0
-    given = (
-        attempt.number <= number
-        if attempt.incarnation == state.incarnation
-        else attempt.incarnation < state.incarnation
-    )
-    owner = task.past.get(attempt) if task is not None else None
-    if owner is not None and owner != pilot.name and owner not in pilot.former:
-        return _refuse(state, pilot, attempt, report, "it was leased to another pilot")
-    if not given:
-        return _refuse(state, pilot, attempt, report, "no such attempt was handed out")
+    if not was_given(state, pilot, array, attempt, pilot.proofs):
+        return _refuse(state, pilot, attempt, report, "this pilot has no such attempt, or it is over")
     if array.waiting:
         return _refuse(state, pilot, attempt, report, "its parents have not succeeded")
     if report.outcome != "succeeded":
@@ -199,7 +233,7 @@ def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: 
         return _refuse(
             state, pilot, attempt, report, f"a late success of a task with rerun={array.spec.rerun} does not count"
         )
-    task = state.task_at(array, attempt.element)
+    task = task_of(state, array, attempt.element)
     task.number = max(task.number, attempt.number)
     state.emit("task_adopted", task=attempt.task, attempt=attempt.number, pilot=pilot, how="late success")
     state.account(array, pilot, report.duration * array.spec.needs.cores, "useful", staging=report.staging)
@@ -230,9 +264,8 @@ def _close(
     if task.state is TaskState.LEASED:
         advance(task, TaskState.RUNNING)
     state.make_final(task, to)
-    text = f"{winner.number}@{winner.incarnation}"
-    state.remember(task.id, text)
-    state.write_task(task, report, pilot, winner=text, leased=leased)
+    state.remember(task.id, winner.winner, winner.nonce, pilot.name)
+    state.write_task(task, report, pilot, winner=winner.winner, leased=leased)
     data: dict[str, Any] = {
         "state": to.value, "duration": report.duration, "host": pilot.host, "exit_code": report.exit_code, "cpu": report.cpu,
         "max_rss": report.max_rss, "started": report.started, "leased": leased,
@@ -303,6 +336,13 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
     )  # fmt: skip
 
 
+def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
+    """A pilot that lives does not have an attempt that is leased to it, and does not say so: nobody would ever report on
+    it [I8]. It counts as given back; whether it had begun is not known, so it counts as begun."""
+    report = Report(str(live.id), "returned", message=why, started=0.0)
+    _return(state, pilot, state.task_of(live.id), live, report)
+
+
 def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
     """The pilot gave the attempt back: nothing is burnt, unless it must never start twice."""
     started = report.started is not None
@@ -312,6 +352,7 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         state.write_task(task)
     elif started and task.array.spec.rerun is Rerun.NEVER:
         task.cause, task.note = Cause.PILOT_LOST.value, f"its pilot ended while it ran: {report.message}"
+        report = replace(report, started=report.started or None)  # 0: the pilot does not know any more when
         _close(state, pilot, task, TaskState.LOST, live.id, report, live.leased)
     else:
         task.note = report.message

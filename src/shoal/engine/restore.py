@@ -30,6 +30,7 @@ from shoal.wire.task import parse_spec
 def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_dir: str = "") -> State:
     """The engine's state as the database remembers it."""
     state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
+    state.lease_key = snapshot.lease_key
     for row in snapshot.pilots:
         pilot = state.pilots[row.pilot] = _pilot(row, now)
         state.sessions[row.session] = row.pilot
@@ -55,8 +56,8 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
             state.count_slots(pilot, 1)
     state.unheard = set(state.pilots)
     state.quarantine_until = now + timing.quarantine
-    for run, element, winner in snapshot.settled:
-        state.remember(TaskId(run, element), winner)
+    for run, element, winner, nonce, name in snapshot.settled:
+        state.remember(TaskId(run, element), winner, nonce, name)
     load(state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done, snapshot.chunks)
     return state
 
@@ -74,6 +75,7 @@ def load(
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
             row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), asked=state.now,
+            nonce=row.nonce, base=row.base,
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:
@@ -166,7 +168,8 @@ def _task(state: State, row: TaskRow) -> None:
     if array.waiting:
         task.state = TaskState.WAITING
     for number, incarnation, name, stage, leased in json.loads(row.live) if row.live else []:
-        attempt = Attempt(AttemptId(row.run, row.element, number, incarnation), name, leased, stage == "running")
+        name_of = AttemptId(row.run, row.element, number, incarnation, array.run.nonce)
+        attempt = Attempt(name_of, name, leased, stage == "running")
         if stage == "lost":
             task.past[attempt.id] = name
             continue

@@ -35,7 +35,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
-        accepted=False, open=submission.open, asked=state.now,
+        accepted=False, open=submission.open, asked=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run
@@ -280,7 +280,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
         stopping = []
     task.cause, task.note = cause.value, why
     state.make_final(task, to)
-    state.remember(task.id, "")
+    state.remember(task.id, "", "", "")
     state.write_task(task, live=stopping)
     state.tell_final(task)
     state.emit(

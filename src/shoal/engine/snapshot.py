@@ -12,6 +12,7 @@ class Snapshot:
     """The memory of record at a start."""
 
     incarnation: int = 1  # already raised, durably
+    lease_key: bytes = b""  # that proofs of leases are made with
     next_run: int = 1
     next_seq: int = 1
     runs: list[RunRow] = field(default_factory=list)  # not finished
@@ -23,7 +24,8 @@ class Snapshot:
     gone: list[PilotRow] = field(default_factory=list)  # ended lately, oldest first
     hosts: list[HostRow] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
-    settled: list[tuple[int, int, str]] = field(default_factory=list)  # run, element, winner: the latest finals
+    # run, element, winner, the run's nonce, pilot: the latest finals
+    settled: list[tuple[int, int, str, str, str]] = field(default_factory=list)
     policy: PolicyRow | None = None  # the newest
     usage: list[UsageRow] = field(default_factory=list)
     places: list[PlaceRow] = field(default_factory=list)

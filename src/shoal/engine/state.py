@@ -27,6 +27,11 @@ HostKey = tuple[str, str, str, str]  # identity, owner, group, site
 KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
 
 
+def settled_text(winner: str, nonce: str, pilot: str) -> str:
+    """The attempt that settled a task, and the pilot that reported it, as one text."""
+    return f"{winner}~{nonce} {pilot}"
+
+
 @dataclass
 class State:
     """Everything the engine knows."""
@@ -46,7 +51,8 @@ class State:
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    settled: dict[tuple[int, int], str] = field(default_factory=dict)  # run, element -> winner; oldest first
+    # Run, element -> winner and who reported it, as `settled_text` writes it; oldest first.
+    settled: dict[tuple[int, int], str] = field(default_factory=dict)
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
     nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
@@ -64,6 +70,7 @@ class State:
     policy_version: int = 0
     last_round: float = 0.0  # of matching by interval
     kept: dict[str, tuple[str, float]] = field(default_factory=dict)  # owner -> pilot whose room it waits for, since
+    lease_key: bytes = b""  # that proofs of leases are made with
     books: Books = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +117,7 @@ class State:
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
                 run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file, int(run.open),
+                run.nonce, run.base,
             )
         )  # fmt: skip
 
@@ -283,16 +291,17 @@ class State:
         finals[to.value] = finals.get(to.value, 0) + high - low
         self.books.ledger.queued(array.run.owner, low - high)
 
-    def remember(self, task: TaskId, winner: str) -> None:
-        """Keep which attempt settled a task, for a while."""
+    def remember(self, task: TaskId, winner: str, nonce: str, pilot: str) -> None:
+        """Keep which attempt settled a task, and who reported it, for a while."""
         self.settled.pop(task, None)
-        self.settled[task] = winner
+        self.settled[task] = settled_text(winner, nonce, pilot)
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 
-    def remember_all(self, run: int, low: int, high: int, winner: str) -> None:
+    def remember_all(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
         """The same for elements low .. high - 1, which were settled for the first time."""
-        self.settled.update({(run, element): winner for element in range(low, high)})
+        text, number = settled_text(winner, run.nonce, pilot), run.number
+        self.settled.update({(number, element): text for element in range(low, high)})
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 

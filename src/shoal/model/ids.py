@@ -9,8 +9,13 @@ from shoal.model.errors import BadInput, echo
 
 _RUN = re.compile(r"r([1-9][0-9]{0,17})")
 _TASK = re.compile(r"r([1-9][0-9]{0,17})\.([1-9][0-9]{0,17})")
-_ATTEMPT = re.compile(r"r([1-9][0-9]{0,17})\.([1-9][0-9]{0,17})#([1-9][0-9]{0,8})@([1-9][0-9]{0,8})")
+_ATTEMPT = re.compile(
+    r"r([1-9][0-9]{0,17})\.([1-9][0-9]{0,17})#([1-9][0-9]{0,8})@([1-9][0-9]{0,17})(?:~([0-9a-f]{16}))?"
+)
 _PILOT = re.compile(r"p[0-9a-f]{4,16}")
+
+
+LIFE_BITS = 32  # of an incarnation are random; those above them count the starts of the server
 
 
 class TaskId(NamedTuple):
@@ -24,19 +29,22 @@ class TaskId(NamedTuple):
 
 
 class AttemptId(NamedTuple):
-    """One try at a task, with the incarnation of the server that leased it: the fence (A7).
+    """One try at a task, with the incarnation of the server that leased it and the nonce of its run: the fence (A7).
 
-    People read `r12.7#2`; the wire carries `r12.7#2@3`, because two incarnations of a server may, across a
-    crash in the uncommitted gap, have used one number twice.
+    People read `r12.7#2`; the wire carries `r12.7#2@INCARNATION~NONCE`. Numbers alone do not name an attempt: a server
+    whose database was rolled back or deleted hands out the same run numbers again (ADR 0015). Without a nonce, as a
+    pilot of protocol 4 says it, the name is equal to none that has one.
     """
 
     run: int
     element: int
     number: int
     incarnation: int
+    nonce: str = ""
 
     def __str__(self) -> str:
-        return f"r{self.run}.{self.element}#{self.number}@{self.incarnation}"
+        name = f"r{self.run}.{self.element}#{self.number}@{self.incarnation}"
+        return f"{name}~{self.nonce}" if self.nonce else name
 
     @property
     def task(self) -> TaskId:
@@ -47,6 +55,25 @@ class AttemptId(NamedTuple):
     def text(self) -> str:
         """The form people read."""
         return f"r{self.run}.{self.element}#{self.number}"
+
+    @property
+    def winner(self) -> str:
+        """The form in which the database keeps which attempt of a task counts."""
+        return f"{self.number}@{self.incarnation}"
+
+
+def start_count(incarnation: int) -> int:
+    """How many starts of a server an incarnation counts: the part of it that people read and protocol 4 knows.
+
+    Databases from before ADR 0015 have incarnations that are nothing but this count.
+    """
+    return incarnation >> LIFE_BITS or incarnation
+
+
+def next_incarnation(last: int, salt: int) -> int:
+    """The incarnation that follows `last`: greater than it, and with `salt` (LIFE_BITS random bits) never used before,
+    also if the database is an older copy of itself."""
+    return (start_count(last) + 1) << LIFE_BITS | salt
 
 
 def run_text(run: int) -> str:
@@ -71,11 +98,12 @@ def parse_task(text: str) -> TaskId:
 
 
 def parse_attempt(text: str) -> AttemptId:
-    """`r12.7#2@3` -> AttemptId."""
+    """`r12.7#2@3~5f0c...` -> AttemptId; also without the nonce."""
     found = _ATTEMPT.fullmatch(text)
     if not found:
         raise BadInput(f"{echo(text)!r} is not an attempt", code="bad_id", hint="an attempt looks like r12.7#2@3")
-    return AttemptId(int(found[1]), int(found[2]), int(found[3]), int(found[4]))
+    run, element, number, incarnation, nonce = found.groups()
+    return AttemptId(int(run), int(element), int(number), int(incarnation), nonce or "")
 
 
 def parse_target(text: str) -> Union[int, TaskId]:

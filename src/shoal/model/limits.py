@@ -73,6 +73,7 @@ MAX_GLOB = 256  # characters of a pattern: its time on one text is the product o
 # --- conversation between pilot and server [contract 5]
 MAX_LEASES = 100  # tasks per reply
 MAX_HELD = 10_000
+MAX_PROOFS = 1_000  # of leases, per exchange
 MAX_REPORTS = 2_000  # per exchange; the rest ride on the next one
 MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2

@@ -3,7 +3,8 @@
 `handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
 Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
 (3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
-and a report rides on one of them at a time [contract 5, U4, G1]. What is to be said lies in `outbox`.
+and a report rides on one of them at a time [contract 5, U4, G1]; (5) a lease that was seen before, and of which
+nothing is here any more, is given back. What is to be said lies in `outbox`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ from shoal.pilot.moves import (
 )
 from shoal.pilot.outbox import NOTHING, Outbox
 from shoal.pilot.outcome import stopped
+from shoal.pilot.proofs import LeaseProofs
 from shoal.pilot.renewal import Renewal
 from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
 from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
+
+FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
 
 
 class Agent:
@@ -67,6 +71,7 @@ class Agent:
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
         self._seen = Seen()
+        self._proofs = LeaseProofs()
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
         self._failures, self._joining = 0, Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
@@ -163,6 +168,7 @@ class Agent:
         self._beat = reply.hold
         actions.append(Contact(self._contact))
         said = flight.exchange
+        self._proofs.answered(said)
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         if self.outbox.has_announced:
@@ -189,16 +195,20 @@ class Agent:
             self._urges.urgent = True
 
     def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
-        flight = self._flights.land(event.seq, is_answered=False)
-        if flight is None:
+        if event.seq not in self._flights:
             return
+        self._failures += 1
+        again = now + back_off(self.rng, self._failures)
+        if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):
+            return  # not the server's words: something between may let it through the next time
+        flight = self._flights.land(event.seq, is_answered=False)
+        assert flight is not None
         said = flight.exchange
         if said.reports or said.batches or said.tails or said.tags or said.published:
-            actions += self.outbox.reject(said)
+            actions += self.outbox.reject(said, event.why, event.is_sure)
             self._urges.urgent = True
-        else:  # there is nothing to leave out
-            self._failures += 1
-            self._quiet_until = now + back_off(self.rng, self._failures)
+        # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
+        self._quiet_until = again
 
     def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._flights:
@@ -277,7 +287,9 @@ class Agent:
 
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
-        new, refused = self._seen.take(lease), ""
+        new, again = self._seen.take(lease)
+        self._proofs.take(lease)
+        refused = ""
         if self.leaving:
             refused = self.leaving
         elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
@@ -290,10 +302,16 @@ class Agent:
                 self._give_back(names(one), refused)
             else:
                 self._slots.add(one)
+        if again:
+            # The server believes that we have it, and we have not: its report was settled by a server that has since
+            # lost its memory, or refused. It may have begun here, and will not go on here.
+            here = self._slots.attempts() | self.outbox.attempts()
+            gone = [attempt for one in again for attempt in names(one) if attempt not in here]
+            self._give_back(gone, "this pilot had it before, and has nothing of it any more", started=0.0)
 
-    def _give_back(self, attempts: list[str], why: str) -> None:
+    def _give_back(self, attempts: list[str], why: str, started: Optional[float] = None) -> None:
         for attempt in attempts:
-            self.reports[attempt] = Report(attempt, "returned", message=why)
+            self.reports[attempt] = Report(attempt, "returned", message=why, started=started)
             self._urges.urgent = True
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
@@ -363,6 +381,7 @@ class Agent:
         exchange = Exchange(
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
             held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
+            list(self._proofs.to_say()),
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:

@@ -53,6 +53,7 @@ MODULES: tuple[str, ...] = (
     "shoal.pilot.place",
     "shoal.pilot.porter",
     "shoal.pilot.probe",
+    "shoal.pilot.proofs",
     "shoal.pilot.published",
     "shoal.pilot.renewal",
     "shoal.pilot.runner",

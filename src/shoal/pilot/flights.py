@@ -22,6 +22,7 @@ class Flight:
     sent_at: float
     again_at: Optional[float] = None  # set: it failed, send it again then
     not_before: float = 0.0  # the server's own wish
+    foreign: int = 0  # refusals that were not the server's own words
 
     @property
     def carries(self) -> bool:
@@ -100,6 +101,15 @@ class Flights:
         flight = self._all.get(seq)
         if flight is not None:
             flight.again_at, flight.not_before = again, wish
+
+    def put_off_foreign(self, seq: int, again: float, most: int) -> bool:
+        """Something between refused it: once more, then, at most so many times; False if it was as often before."""
+        flight = self._all[seq]
+        if flight.foreign >= most:
+            return False
+        flight.foreign += 1
+        flight.again_at = again
+        return True
 
     def hurry(self, now: float) -> None:
         """The server is back: no reason to wait."""

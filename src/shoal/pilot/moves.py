@@ -40,9 +40,12 @@ class Outdated:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The server will never take exchange `seq` as it is: the same again would be refused for ever."""
+    """Exchange `seq` was refused for what it is. `is_sure`: by the server itself, and the same again would be refused
+    again; else something between may have spoken."""
 
     seq: int
+    why: str = ""
+    is_sure: bool = True
 
 
 @dataclass(frozen=True)

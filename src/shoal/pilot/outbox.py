@@ -1,8 +1,10 @@
 """What has yet to be said to the server, and what of it fits into the next exchange. Pure, like `agent`.
 
 Rules: (1) a report, and the pieces of one stream, ride on one exchange at a time, so nothing overtakes itself;
-(2) what an exchange carried in vain goes back to the front; (3) a report that the server may have rejected rides
-alone, then stripped, then it is given up: one bad report must not stop the others; (4) of what tasks published the
+(2) what an exchange carried in vain goes back to the front; (3) a report that may have been refused rides alone; if
+the server itself refuses it twice, it rides without its texts, then as a plain failure; if not even that is taken, we
+hold nothing of the attempt any more, and give it back when the server asks for it. What refuses without being the
+server costs a report nothing, and one bad report does not stop the others; (4) of what tasks published the
 last word counts, so it too rides on one exchange at a time. Plain successes of neighbours travel as one batch (A8).
 """
 
@@ -12,7 +14,7 @@ import json
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Union
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
@@ -53,7 +55,8 @@ class Outbox:
         self._counts: Counter[str] = Counter()  # of them, by run
         self.more = False  # the hands have more tails than there was room for
         self._tails: deque[tuple[Tail, int]] = deque()
-        self._suspects: OrderedDict[str, bool] = OrderedDict()  # attempt -> is its report stripped?
+        self._suspects: OrderedDict[str, int] = OrderedDict()  # attempt -> how often the server refused it alone
+        self._others_first = False  # a suspect was refused: what is not suspect goes before the next one
 
     @property
     def is_empty(self) -> bool:
@@ -100,6 +103,10 @@ class Outbox:
         held = [Held(attempt, "done") for attempt in self.reports]
         return held + [Held(batch.attempt, "done", batch.count) for batch in self.batches.values()]
 
+    def attempts(self) -> set[str]:
+        """Attempts whose reports are not acknowledged."""
+        return {*self.reports, *(attempt for batch in self.batches.values() for attempt in _names(batch))}
+
     def settle(self, attempt: str) -> bool:
         """A report was acknowledged; did we still hold it?"""
         self._suspects.pop(attempt, None)
@@ -134,9 +141,11 @@ class Outbox:
         for exchange in underway:
             for batch in exchange.batches:
                 riding.update([batch.attempt] if batch.attempt in self.batches else _names(batch))
-        for attempt in self._suspects:
-            if attempt not in riding:
-                return NOTHING._replace(reports=[self.reports[attempt]])
+        suspects = [attempt for attempt in self._suspects if attempt not in riding]
+        if suspects and not (self._others_first and self.unheard > len(self._suspects)):
+            return NOTHING._replace(reports=[self.reports[suspects[0]]])
+        self._others_first = False
+        riding.update(suspects)
         tags, self.tags = self.tags, {}
         reports, batches = self._pack_reports(riding)
         published = [] if any(exchange.published for exchange in underway) else self._pack_published()
@@ -204,31 +213,40 @@ class Outbox:
         for (_, name), (attempt, value) in newer.items():
             self.announce(attempt, {name: value})
 
-    def reject(self, said: Exchange) -> list[Action]:
-        """The server will never take this exchange: what to do if a report has to be given up for it."""
-        lost = self._reject(said)
-        if lost is None:
-            return []
-        words = f"the server takes no report on this attempt, it is given up: outcome={lost.outcome}"
-        return [Complain(f"attempt={lost.attempt} {words}"), Settle(lost.attempt, False)]
-
-    def _reject(self, said: Exchange) -> Optional[Report]:
+    def reject(self, said: Exchange, why: str, is_sure: bool) -> list[Action]:
+        """This exchange was refused; `is_sure`: by the server itself, for what it says. What follows for a report that
+        rode alone."""
+        if not is_sure:
+            self.tags = {**said.tags, **self.tags}
+            self._put_back_published(said.published)
         for batch in said.batches:
             if self.batches.pop(batch.attempt, None) is not None:
                 self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(_names(batch)))
             for attempt in _names(batch):
-                self._suspects.setdefault(attempt, False)
-        if len(said.reports) != 1 or said.batches or said.tails or said.tags or said.published:
+                self._suspects.setdefault(attempt, 0)
+        self._others_first = True
+        is_alone = len(said.reports) == 1 and not (said.batches or said.tails or said.tags or said.published)
+        refused = said.reports[0].attempt if is_alone else ""
+        if refused not in self._suspects:
             for report in said.reports:
-                self._suspects.setdefault(report.attempt, False)
-            return None
-        (report,) = said.reports
-        if self._suspects.get(report.attempt):
-            self.settle(report.attempt)
-            return report
-        self._suspects[report.attempt] = True
-        self.reports[report.attempt] = _strip(report)
-        return None
+                self._suspects.setdefault(report.attempt, 0)
+            return []
+        self._suspects.move_to_end(refused)
+        return self._degrade(said.reports[0], why) if is_sure else []
+
+    def _degrade(self, report: Report, why: str) -> list[Action]:
+        """The server refused a report that rode alone, for the second time or more: say less."""
+        attempt = report.attempt
+        self._suspects[attempt] += 1
+        if self._suspects[attempt] == 1:
+            self.reports[attempt] = _strip(report)
+            return []
+        words = f"the server refused the report: {why}"[:MESSAGE_KEPT]
+        if self._suspects[attempt] == 2:
+            self.reports[attempt] = Report(attempt, "failed", "host_unfit", words, started=report.started)
+            return [Complain(f"attempt={attempt} outcome={report.outcome} {words}"), Settle(attempt, False)]
+        self.settle(attempt)
+        return [Complain(f"attempt={attempt} nothing is reported on it any more: {words}")]
 
 
 def _names(batch: Union[Batch, Verdict]) -> list[str]:

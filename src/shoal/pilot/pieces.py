@@ -76,7 +76,7 @@ class Piece:
         """The place of an attempt, if it is in here."""
         first = self.first
         at = which.element - first.element
-        is_here = 0 <= at < self.count and which == AttemptId(first.run, which.element, first.number, first.incarnation)
+        is_here = 0 <= at < self.count and which == first._replace(element=which.element)
         return at if is_here else None
 
     # --- what a runner wrote down

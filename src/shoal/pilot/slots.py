@@ -78,6 +78,13 @@ class Slots:
                 held.append(Held(str(shift(first, 1)), "leased", left - 1))
         return held
 
+    def attempts(self) -> set[str]:
+        """The names of everything here that has not ended."""
+        found = {attempt for lease in self.waiting for attempt in names(lease)}
+        for attempt, run in self.running.items():
+            found.update(run.left if run.lease.function else [attempt])
+        return found
+
     def has_untold(self, now: float) -> bool:
         """Is a call under way of which it was not yet told that it began?"""
         return any(run.lease.function and now < run.since + TOLD for run in self.running.values())

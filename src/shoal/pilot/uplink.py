@@ -11,6 +11,7 @@ import hashlib
 import http.client
 import json
 import logging
+import re
 import select
 import threading
 import time
@@ -44,6 +45,7 @@ LEAST_AFTER, MOST_AFTER = 1.0, 60.0  # seconds of Retry-After that are believed
 _CODES: dict[str, Callable[[int], Event]] = {"re_enrol": Disowned, "session_in_use": Disowned, "replay": Outdated}
 _NEVER = (400, 413, 415, 422)  # the same again will be refused again
 _REFUSED = (401, 403)
+_OUR_CODE = re.compile(r"[a-z][a-z_0-9]*")  # of a refusal by this server; what stands between says other things
 
 Deliver = Callable[[Event], None]
 
@@ -262,7 +264,7 @@ class Uplink:
         if answer is None:
             answer = line.enrol(body, self.beat + READ_MARGIN)
             # Only what the enrolment token met counts: a session may well have ended meanwhile.
-            self._refusals = self._refusals + 1 if answer.status in _REFUSED else 0
+            self._refusals = self._refusals + 1 if answer.status in _REFUSED and _is_ours(answer) else 0
         self.url = line.url
         event = read_answer(answer, 0)
         if isinstance(event, Joined):
@@ -334,13 +336,19 @@ def _read_refusal(answer: Answer, seq: int) -> Event:
         return NoAnswer(seq, answer.after)
     if not seq:
         return NoAnswer(0)
-    if answer.status == 401:
+    is_ours = _is_ours(answer)
+    if answer.status == 401 and is_ours:
         return Disowned(seq)
     if answer.status == 403 and code == "revoked":
         return Leave(f"the server refused this pilot: {words}", now=True, mute=True)
     if answer.status in _NEVER:
-        return Rejected(seq)
+        return Rejected(seq, words, is_ours)
     return _CODES.get(code, NoAnswer)(seq)
+
+
+def _is_ours(answer: Answer) -> bool:
+    """Is it the server that refuses, and not something between?"""
+    return _OUR_CODE.fullmatch(read_error(answer.body)[0]) is not None
 
 
 def read_error(body: bytes) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
+from shoal.model.ids import start_count
 from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
@@ -154,7 +155,10 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         owner = service.engine.state.keeper = getpass.getuser()
         _tell_address(house, port, owner)
         log.info(
-            "listening port=%d addresses=%s incarnation=%d", port, house.addresses, service.engine.state.incarnation
+            "listening port=%d addresses=%s incarnation=%d",
+            port,
+            house.addresses,
+            start_count(service.engine.state.incarnation),
         )
         await _live(house, chosen, ended, Manners(umask, before), lambda: _tell_address(house, port, owner))
     finally:

@@ -9,7 +9,11 @@ from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
 from shoal.engine.hosts import key_of
+from shoal.engine.older import complete
 from shoal.engine.pilots import disowned
+from shoal.engine.proofs import Proofs
+from shoal.engine.records import Pilot
+from shoal.engine.reports import may_report
 from shoal.engine.state import HostKey
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
@@ -18,8 +22,9 @@ from shoal.model.layout import BLOBS, LOG_MARK, LOGS
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer
 from shoal.server.house import House
+from shoal.wire.chunk import shift
 from shoal.wire.messages import PROTOCOL, Exchange, Register
-from shoal.wire.older import for_protocol
+from shoal.wire.older import NONCES_SINCE, for_protocol
 from shoal.wire.requests import DrainRequest
 
 CERTIFICATE_LASTS = 30 * 86_400.0
@@ -101,20 +106,31 @@ class Pilots:
             raise BadInput("the path names another pilot", code="range", field="pilot")
         self._check_speaker(call, said)
         call.rest()
-        self._claim_results(said)
+        pilot = self.service.engine.state.pilots.get(said.pilot)
+        if pilot is not None and said.protocol < NONCES_SINCE:
+            said = complete(self.service.engine.state, pilot, said)
+        if pilot is not None:
+            self._claim_results(said, pilot)
         reply = await self.service.exchange(said)
         self.house.metrics.exchanged()
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
 
-    def _claim_results(self, said: Exchange) -> None:
-        """Large results are blobs, which their run holds from here on."""
+    def _claim_results(self, said: Exchange, pilot: Pilot) -> None:
+        """Large results are blobs, which their run holds from here on: if the report may count at all."""
+        state = self.service.engine.state
+        if pilot.session != digest(said.session):
+            return  # it is refused
         named: dict[int, list[str]] = {}
-        results = [(batch.attempt, text) for batch in said.batches for text in batch.result]
-        for attempt, text in (*results, *((report.attempt, report.result) for report in said.reports)):
+        results = [(report.attempt, 0, report.result) for report in said.reports]
+        results += [(batch.attempt, at, text) for batch in said.batches for at, text in enumerate(batch.result)]
+        proofs = Proofs(state.lease_key, pilot.names, said.proofs)
+        for first, at, text in results:
             if text.startswith("sha256:"):
-                named.setdefault(parse_attempt(attempt).run, []).append(text)
+                attempt = shift(parse_attempt(first), at)
+                if may_report(state, pilot, attempt, proofs):
+                    named.setdefault(attempt.run, []).append(text)
         for number, digests in named.items():
-            run = self.service.engine.state.runs.get(number)
+            run = state.runs.get(number)
             with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
                 if run is not None:
                     self.house.blobs.claim(run.owner, number, digests)

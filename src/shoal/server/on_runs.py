@@ -69,7 +69,7 @@ class Runs:
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
             row["counts"]["live"] = run.live
-        for inner in ("signature", "digest", "env_file"):
+        for inner in ("signature", "digest", "env_file", "nonce", "base"):
             row.pop(inner, None)
         return row
 

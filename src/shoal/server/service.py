@@ -19,7 +19,7 @@ from shoal.engine.commands import Command, Talk
 from shoal.engine.engine import Engine
 from shoal.model.credentials import digest
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooBusy, TooLarge
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import parse_attempt, start_count
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
@@ -226,7 +226,7 @@ class Service:
         return {
             "mode": self.mode,
             "pid": os.getpid(),
-            "incarnation": state.incarnation,
+            "incarnation": start_count(state.incarnation),
             "since": self.started,
             "state_dir": str(self.state_dir),
             "open_runs": sum(1 for run in state.runs.values() if run.finished is None),

@@ -88,6 +88,7 @@ class Writer:
             if entries:
                 self._write(entries)
             if entry is None:
+                self._database.end_in_order()
                 self._database.close()
                 return
 

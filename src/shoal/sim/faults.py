@@ -24,6 +24,11 @@ KINDS = (
     "cancel",
     "retry",
     "task_failure",
+    "history_rolled_back",
+    "history_emptied",
+    "foreign_refusal",
+    "repeated_refusal",
+    "lie",
 )
 
 
@@ -42,6 +47,10 @@ class Plan:
     cancels: int
     retries: int
     failing: float  # share of attempts that fail
+    rollbacks: int = 0  # the server starts again from an older copy of its database, or from none
+    foreign: float = 0.0  # share of exchanges that something between refuses
+    refusals: float = 0.0  # share of reports that the server itself refuses, once or often
+    liars: int = 0  # pilots that report what they never had
 
     @staticmethod
     def draw(rng: Random) -> Plan:
@@ -62,6 +71,10 @@ class Plan:
             cancels=some(3),
             retries=some(4),
             failing=rng.choice([0.0, 0.1, 0.3]),
+            rollbacks=rng.randint(1, 3) if rng.random() < 0.4 else 0,
+            foreign=rng.choice([0.0, 0.0, 0.05, 0.3]),
+            refusals=rng.choice([0.0, 0.0, 0.1, 0.4]),
+            liars=rng.choice([0, 0, 2]),
         )
 
 

@@ -67,6 +67,7 @@ class Host:
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
         self._lined: dict[str, Lease] = {}  # commands that the guard has
+        self._settled: set[str] = set()
         self._followers: dict[str, Lease] = {}  # attempt -> the command behind it
         self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
         self._later: list[Callable[[], None]] = []  # what a frozen host will do when it thaws
@@ -107,7 +108,9 @@ class Host:
         elif isinstance(action, Stop):
             self._finish(action.attempt, "stopped", delay=self.rng.uniform(0.0, 2.0))
         elif isinstance(action, Settle):
-            self.world.ledger.settled(action.attempt, action.accepted)
+            if action.attempt not in self._settled:  # what was thrown away cannot be published later
+                self._settled.add(action.attempt)
+                self.world.ledger.settled(action.attempt, action.accepted)
         elif isinstance(action, Contact):
             self._contact = max(self._contact, action.at)
         elif isinstance(action, Finish):

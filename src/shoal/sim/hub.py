@@ -38,12 +38,13 @@ class Hub:
         self._committing = False
         self._tick_at: float | None = None
         self.crash_at_commit = False
+        self.lives: list[int] = []  # incarnations so far, of all histories
         self.touched = False  # has the engine done anything since someone last looked?
 
     def start(self) -> Engine:
         """Come up: raise the incarnation durably, restore, go on."""
         self.life += 1
-        self.database.raise_incarnation(self.clock.now)
+        self.lives.append(self.database.raise_incarnation(self.clock.now, self.rng.getrandbits(32)))
         self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
         return self.engine
@@ -55,6 +56,19 @@ class Hub:
         self._pending, self._releases, self._waiting = [], [], {}
         self._committing = False
         self._tick_at = None
+
+    def copy(self) -> bytes:
+        """What is committed, as a backup takes it."""
+        return self.database.connection.serialize()
+
+    def roll_back(self, image: bytes | None) -> None:
+        """Die, and find an older copy of the database in its place, or none."""
+        self.crash()
+        self.database.close()
+        self.database = Database.open(":memory:")
+        if image is not None:
+            self.database.connection.deserialize(image)
+        self._reader = Reader.on(self.database)
 
     @property
     def uncommitted(self) -> int:

@@ -6,11 +6,13 @@ indexes, and complains at once: the message names the rule that was broken.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
+from typing import Any
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Change, ChunkRow, SpanDrop, SpanRow, Successes, TaskRow
+from shoal.engine.changes import Change, ChunkRow, RunRow, SpanDrop, SpanRow, Successes, TaskRow
 from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
@@ -18,6 +20,12 @@ from shoal.model.states import FINAL
 from shoal.wire.messages import Lease
 
 _FINAL = {state.value for state in FINAL}
+
+
+# What is as the database is, and goes back with it.
+_RECORDED = (
+    "accepted", "final", "nonces", "cancelled", "failures", "reruns", "parents", "last_seq", "expected", "leases",
+)  # fmt: skip
 
 
 class Broken(AssertionError):
@@ -30,6 +38,8 @@ class Ledger:
     def __init__(self) -> None:
         self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
+        self.nonces: dict[int, str] = {}  # committed: run -> what names it in this history
+        self.numbers: dict[tuple[int, str, int, int], str] = {}  # run, nonce, element, number -> attempt that began
         self.cancelled: set[TaskId] = set()
         self.started: Counter[TaskId] = Counter()
         self.living: dict[TaskId, set[tuple[str, str]]] = {}
@@ -41,13 +51,17 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
+        self.forgotten: set[tuple[str, str]] = set()  # host, attempt: they lived when the history was rolled back
+        self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
     def committed(self, changes: list[Change]) -> None:
         """A transaction is safe."""
         for change in changes:
-            if isinstance(change, Successes):
+            if isinstance(change, RunRow):
+                self.nonces[change.run] = change.nonce
+            elif isinstance(change, Successes):
                 for row in change.rows():
                     self._row(row)
                 for event in change.events():
@@ -56,7 +70,7 @@ class Ledger:
                 self._row(change)
             elif isinstance(change, ChunkRow):
                 for element in range(change.low, change.high):
-                    attempt = AttemptId(change.run, element, change.number, change.incarnation)
+                    attempt = AttemptId(change.run, element, change.number, change.incarnation, self.nonces[change.run])
                     self.leases[attempt.task] = [(attempt, change.pilot)]
             elif isinstance(change, SpanRow):
                 for element in range(change.low, change.high):
@@ -70,12 +84,20 @@ class Ledger:
     def _row(self, row: TaskRow) -> None:
         task = TaskId(row.run, row.element)
         self.leases[task] = [
-            (AttemptId(row.run, row.element, number, incarnation), pilot)
+            (AttemptId(row.run, row.element, number, incarnation, self.nonces[row.run]), pilot)
             for number, incarnation, pilot, stage, _ in json.loads(row.live or "[]")
             if stage != "lost"
         ]
         if row.state in _FINAL:
             self._finish(task, row.state, row.winner)
+            attempt = f"{task}#{row.winner}~{self.nonces[task.run]}"
+            if (
+                row.state == "succeeded"
+                and row.last_line != "ok"
+                and not row.result
+                and self.refused.get(attempt, 0) < 2
+            ):
+                raise Broken(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
         elif task in self.final:
             self._reset(task)
         if row.retries > self.failures[task]:
@@ -84,7 +106,7 @@ class Ledger:
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
         self.leases.pop(task, None)
-        if state == "succeeded" and f"{task}#{winner}" not in self.successes:
+        if state == "succeeded" and f"{task}#{winner}~{self.nonces[task.run]}" not in self.successes:
             raise Broken(f"success of nobody: {task} is recorded for {winner}, whose payload did not end well")
         if before is not None and before != (state, winner):
             raise Broken(f"recorded twice: {task} was {before}, now {(state, winner)}")
@@ -129,7 +151,10 @@ class Ledger:
             raise Broken(f"one attempt started twice: {attempt} on {host}")
         living.add((host, lease.attempt))
         self.started[task] += 1
-        if lease.rerun == "exclusive" and len({h for h, _ in living} - self.frozen) > 1:
+        number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
+        if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
+            raise Broken(f"one number started twice: {self.numbers[number]} and {attempt}")
+        if lease.rerun == "exclusive" and len({h for h, _ in living - self.forgotten} - self.frozen) > 1:
             raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
             raise Broken(f"never started twice: {task}")
@@ -153,7 +178,7 @@ class Ledger:
             return  # only a success has something to publish
         said: AttemptId = parse_attempt(attempt)
         state, winner = self.final.get(said.task, ("", ""))
-        if state == "succeeded" and winner != f"{said.number}@{said.incarnation}":
+        if state == "succeeded" and winner != said.winner:
             raise Broken(f"two winners: {said} was accepted, the record says {winner}")
         if state == "succeeded":
             self.published[said.task] += 1
@@ -161,6 +186,22 @@ class Ledger:
                 raise Broken(f"published twice: {said.task}")
         else:
             raise Broken(f"acknowledged before durable: {said}")
+
+    # --- another history
+    def copy(self) -> dict[str, Any]:
+        """What is promised and recorded now, as a copy of the database has it."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in _RECORDED}
+
+    def rewind(self, recorded: dict[str, Any]) -> None:
+        """The database was rolled back: what was promised since then is lost with it, and nobody can know what ran. What
+        payloads did stays: nothing of it may be recorded for a run that it was not done for."""
+        fresh = Ledger()
+        for name in _RECORDED:
+            setattr(self, name, copy.deepcopy(recorded[name]) if recorded else getattr(fresh, name))
+        self.numbers.clear()
+        self.started.clear()
+        self.published.clear()
+        self.forgotten |= {who for living in self.living.values() for who in living}
 
     # --- after a crash, and at the end
     def check_restart(self, database: Database) -> None:

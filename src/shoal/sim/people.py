@@ -9,6 +9,7 @@ from shoal.model.errors import ShoalError
 from shoal.model.ids import TaskId, parse_run
 from shoal.sim.host import TIMEOUT
 from shoal.sim.ledger import Broken
+from shoal.sim.workload import draw_submissions
 from shoal.wire.submission import parse_submission
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class People:
             self.world.tally.note("client_retry")
 
         asked = [True]
+        history = self.world.history
 
         def again() -> None:
             if asked and key not in self.told:
@@ -42,6 +44,9 @@ class People:
             self.world.hub.tell(Accept(parse_run(result["run"])))
 
             def arrive() -> None:
+                if self.world.history != history:
+                    again()  # a promise of a history that is no more
+                    return
                 if key in self.told:
                     if self.told[key] != result["run"]:
                         raise Broken(f"one key, two runs: {self.told[key]} and {result['run']}")
@@ -70,6 +75,16 @@ class People:
             )
 
         self.world.carry("request", key, ask, again)
+
+    def rewind(self, told: dict[str, str]) -> None:
+        """The database was rolled back: what it lost is submitted again, by the same key and with other content."""
+        lost = [key for key in self.told if key not in told]
+        self.told = dict(told)
+        for key in lost:
+            self.unsent += 1
+            (_, tables), *_ = draw_submissions(self.world.rng)
+            delay = self.world.rng.uniform(1.0, 60.0)
+            self.world.clock.after(delay, lambda k=key, t=tables: self.submit(t, k))  # type: ignore[misc]  # bound now
 
     def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
         """Note which elements wait for which, for the ledger."""

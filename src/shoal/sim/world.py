@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable
 from random import Random
 from sqlite3 import IntegrityError
+from typing import Any, NamedTuple
 
 from shoal.engine.changes import Change
 from shoal.engine.commands import Enrol, Talk
 from shoal.model.errors import ShoalError
-from shoal.model.ids import AttemptId
+from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
 from shoal.pilot.moves import Join
 from shoal.sim.clock import Clock
@@ -22,13 +23,23 @@ from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import TIMEOUT, Host
 from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken, Ledger
+from shoal.sim.liar import Liar
 from shoal.sim.people import OWNER, People
+from shoal.sim.refusals import Refusals
 from shoal.sim.workload import draw_submissions
 from shoal.wire import codec_fast
-from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Reply, Room
+from shoal.wire.messages import PROTOCOL, Exchange, Proof, Register, Registered, Reply, Room
 
 STEPS = 200_000  # a world that needs more does not end
 CALM = 3_000.0  # seconds of faults before everything heals
+
+
+class Image(NamedTuple):
+    """A copy of the database, and what had been promised when it was made."""
+
+    database: bytes
+    ledger: dict[str, Any]
+    told: dict[str, str]
 
 
 class World:
@@ -44,6 +55,13 @@ class World:
         self.ledger = Ledger()
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.hosts: list[Host] = []
+        self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
+        self.ledger.refused = self.refusals.refused
+        self.liars: list[Liar] = []
+        self.proofs: list[Proof] = []  # all that went to pilots
+        self.seen_attempts: list[AttemptId] = []  # all that went to pilots
+        self.history = 0  # how often the database was rolled back
+        self._images: list[Image] = []
         self.healed = False
         self.steps, self._most = 0, steps
         self.people = People(self)
@@ -78,6 +96,8 @@ class World:
             self.people.unsent += 1
             self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
+        for number in range(self.plan.liars):
+            self.liars.append(Liar(self, number, OWNER if number % 2 == 0 else "bert", is_stranger=number % 2 == 1))
         self.clock.after(CALM, self._heal)
         while self.clock.step():
             self.steps += 1
@@ -182,12 +202,21 @@ class World:
             if self.hub.engine is None:
                 self.clock.after(0.01, lost)
                 return
+            refusal = None if self.healed else self.refusals.foreign(exchange.seq) or self.refusals.own(exchange)
+            if refusal is not None:
+                self.note(f"{host.name} #{exchange.seq} hears {type(refusal).__name__}")
+                self.carry("reply", host.name, lambda: host.see(refusal), lost)
+                return
             life = self.hub.life
             self.clock.after(TIMEOUT, lambda: lost() if self.hub.life != life else None)
             self.hub.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
 
         def back(reply: Reply) -> None:
             text = codec_fast.encode(reply)
+            for lease in reply.leases:
+                self.seen_attempts.append(parse_attempt(lease.attempt))
+                if lease.proof:
+                    self.proofs.append(Proof(lease.attempt, lease.count, lease.proof))
             self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
             self.carry("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
@@ -206,6 +235,8 @@ class World:
             (plan.host_freezes, lambda: self._freeze(True)),
             (plan.drains, self._drain),
             (plan.crashes, self._crash),
+            (2 * plan.rollbacks, self._back_up),
+            (plan.rollbacks, self._roll_back),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
         ]
@@ -267,6 +298,22 @@ class World:
             self._crash_now("server_crash_in_gap")
         elif tries and not self.healed:
             self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))
+
+    def _back_up(self) -> None:
+        """Somebody copies the database: what is committed now is in the copy."""
+        self._images.append(Image(self.hub.copy(), self.ledger.copy(), dict(self.people.told)))
+
+    def _roll_back(self) -> None:
+        """The server dies, and comes back with an older copy of its database, or with none: another history begins."""
+        image = self.rng.choice(self._images) if self._images and self.rng.random() < 0.7 else None
+        self.tally.note("history_rolled_back" if image is not None else "history_emptied")
+        self.note(f"roll back {'to a copy' if image is not None else 'to nothing'}")
+        self.history += 1
+        self._images = [image] if image is not None else []
+        self.hub.roll_back(image.database if image is not None else None)
+        self.ledger.rewind(image.ledger if image is not None else {})
+        self.people.rewind(image.told if image is not None else {})
+        self._restart_later()
 
     def _see_crash(self) -> None:
         if self.hub.engine is None and not self.hub.crash_at_commit:

@@ -36,24 +36,24 @@ def report_of(batch: Batch, at: int) -> Report:
 def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
     """Those that must travel alone, and batches of the others. Neighbours need not have ended in their order."""
     alone: list[Report] = []
-    plain: list[tuple[int, int, int, int, Report]] = []
+    plain: list[tuple[int, str, int, int, int, Report]] = []
     for report in reports:
         good = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
         if good and not (report.new_files or report.message or report.result or report.staging):
-            run, element, number, incarnation = parse_attempt(report.attempt)
-            plain.append((run, number, incarnation, element, report))
+            run, element, number, incarnation, nonce = parse_attempt(report.attempt)
+            plain.append((run, nonce, number, incarnation, element, report))
         else:
             alone.append(report)
-    plain.sort(key=lambda item: item[:4])
+    plain.sort(key=lambda item: item[:5])
     batches: list[Batch] = []
     row: list[Report] = []
-    due: Optional[tuple[int, ...]] = None  # what would go on with the row
-    for run, number, incarnation, element, report in plain:
-        if (run, number, incarnation, element) != due:
+    due: Optional[tuple[int, str, int, int, int]] = None  # what would go on with the row
+    for run, nonce, number, incarnation, element, report in plain:
+        if (run, nonce, number, incarnation, element) != due:
             _put(row, alone, batches)
             row = []
         row.append(report)
-        due = (run, number, incarnation, element + 1)
+        due = (run, nonce, number, incarnation, element + 1)
     _put(row, alone, batches)
     return alone, batches
 

@@ -21,7 +21,7 @@ def seed_of(master: int, element: int) -> int:
 
 def shift(attempt: AttemptId, by: int) -> AttemptId:
     """The attempt of the same number on a later element."""
-    return AttemptId(attempt.run, attempt.element + by, attempt.number, attempt.incarnation)
+    return AttemptId(attempt.run, attempt.element + by, attempt.number, attempt.incarnation, attempt.nonce)
 
 
 def names(lease: Lease) -> list[str]:
@@ -47,7 +47,9 @@ def follows(lease: Lease, other: Lease) -> bool:
     """Does another lease begin where this one ends, in the same array? Only what still has to be made whole can."""
     if lease.seed is None or shift(parse_attempt(lease.attempt), lease.count) != parse_attempt(other.attempt):
         return False
-    same = replace(other, attempt=lease.attempt, count=lease.count, calls=lease.calls, params=lease.params)
+    same = replace(
+        other, attempt=lease.attempt, count=lease.count, calls=lease.calls, params=lease.params, proof=lease.proof
+    )
     return same == lease and bool(lease.params) == bool(other.params)
 
 

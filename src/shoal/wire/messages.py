@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 PROTOCOL = 5
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -149,6 +149,16 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """What a lease said of itself: these attempts were given to this pilot. The server may have crashed before it wrote
+    that down, and believes nobody who cannot show it (ADR 0015)."""
+
+    attempt: str  # the first
+    count: int
+    proof: str
+
+
+@dataclass(frozen=True)
 class Exchange:
     """The pilot's one verb: reports, changes and free room in, leases and orders out (A3)."""
 
@@ -166,6 +176,7 @@ class Exchange:
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
     batches: list[Batch] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)  # of leases that the server may have forgotten
 
 
 @dataclass(frozen=True)
@@ -198,6 +209,7 @@ class Lease:
     checkpoint: list[str] = field(default_factory=list)  # files by which it can go on later
     restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
     part: int = 0  # how many parts came before
+    proof: str = ""  # that this pilot got it: said back while the server may yet forget it in a crash (see `Proof`)
 
 
 @dataclass(frozen=True)

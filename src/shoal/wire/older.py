@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Union
 
+from shoal.model.ids import parse_attempt, start_count
 from shoal.wire.messages import ORDERS, PROTOCOL, SINCE, Reply
+
+NONCES_SINCE = 5  # the protocol from which on attempts are named with the nonce of their run
 
 
 def for_protocol(kind: str, message: Union[Mapping[str, Any], Reply], protocol: int) -> dict[str, Any]:
@@ -19,7 +22,16 @@ def for_protocol(kind: str, message: Union[Mapping[str, Any], Reply], protocol: 
             _without("Order", order, protocol) for order in said["orders"] if ORDERS[order["kind"]] <= protocol
         ]
         said["leases"] = [_without("Lease", lease, protocol) for lease in said["leases"]]
+        if protocol < NONCES_SINCE:
+            for named in (*said["leases"], *said["orders"], *said["verdicts"]):
+                named["attempt"] = _short(named["attempt"]) if named["attempt"] else ""
     return _without(kind, said, protocol)
+
+
+def _short(text: str) -> str:
+    """The name of an attempt as pilots knew it that take no nonce, and no incarnation of more than nine digits."""
+    attempt = parse_attempt(text)
+    return f"{attempt.text}@{start_count(attempt.incarnation)}"
 
 
 def _without(kind: str, said: dict[str, Any], protocol: int) -> dict[str, Any]:

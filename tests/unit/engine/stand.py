@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,9 +32,10 @@ from shoal.engine.engine import Engine
 from shoal.engine.records import Attempt, Task
 from shoal.engine.why_ready import Reason
 from shoal.model.event import Event
-from shoal.model.ids import TaskId
+from shoal.model.ids import AttemptId, TaskId, parse_task, start_count
 from shoal.model.states import TaskState
 from shoal.model.timing import Timing
+from shoal.pilot.proofs import LeaseProofs
 from shoal.wire.chunk import single
 from shoal.wire.messages import (
     PROTOCOL,
@@ -56,6 +58,11 @@ from shoal.wire.submission import canonical, parse_submission
 OWNER = "ann"
 
 
+def brief(text: str) -> str:
+    """An attempt, or a winner, with the start of the server that it is of, and without what is random in its name."""
+    return re.sub(r"@(\d+)(~[0-9a-f]+)?", lambda found: f"@{start_count(int(found[1]))}", text)
+
+
 class Stand:
     """One server's thought and memory, and a clock that stands still until it is told to move."""
 
@@ -72,10 +79,11 @@ class Stand:
         self.accounts: list[AcctAdd] = []
         self.groups: dict[str, str] = {}
         self.last = Outcome()
+        self.lives: list[int] = []  # incarnations so far
         self.engine = self._start()
 
     def _start(self) -> Engine:
-        self.database.raise_incarnation(self.now)
+        self.lives.append(self.database.raise_incarnation(self.now, self.rng.getrandbits(32)))
         snapshot = replace(self.database.snapshot(), groups=self.groups)  # people are the server's edge's
         engine = Engine(snapshot, self.timing, self.rng, self.now)
         self._take(engine.started(self.now))
@@ -94,6 +102,14 @@ class Stand:
         self.answers += outcome.answers
         return outcome
 
+    def full(self, text: str) -> str:
+        """The full name of an attempt of a run that is here, as of now or of the start that `@` names."""
+        task, _, rest = text.partition("#")
+        number, _, start = rest.partition("@")
+        lives = [self.engine.state.incarnation, *self.lives]
+        life = next((one for one in lives if start_count(one) == int(start or start_count(one))), int(start or 1))
+        return str(AttemptId(*parse_task(task), int(number), life, self.engine.state.runs[parse_task(task).run].nonce))
+
     # --- time and disk
     def do(self, command: Command) -> Outcome:
         """Hand the engine a command."""
@@ -107,6 +123,7 @@ class Stand:
     def restart(self) -> None:
         """Stop in order and start again."""
         self.commit()
+        self.database.end_in_order()
         self.engine = self._start()
 
     def crash(self) -> None:
@@ -251,6 +268,7 @@ class FakePilot:
         self.seq = 0
         self.ack = 0
         self.held: dict[str, str] = {}  # attempt -> stage
+        self.proofs = LeaseProofs()
         self.sent: dict[int, Exchange] = {}
         self.exchange: Exchange | None = None
 
@@ -262,6 +280,7 @@ class FakePilot:
         fields: dict[str, Any] = {
             "protocol": self.protocol, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.ack,
             "free": self.room, "held": [Held(a, s) for a, s in held.items()], "reports": list(reports),
+            "proofs": list(self.proofs.to_say()),
         }  # fmt: skip
         self.exchange = Exchange(**{**fields, **more})
         return self.exchange
@@ -286,6 +305,8 @@ class FakePilot:
     def hear(self, reply: Reply) -> Reply:
         """Take a reply in; what was leased together is taken apart, as a pilot does it."""
         self.ack = max(self.ack, reply.seq)
+        for lease in reply.leases:
+            self.proofs.take(lease)
         leases = [single(lease, at) for lease in reply.leases for at in range(lease.count)]
         for lease in leases:
             self.held.setdefault(lease.attempt, "leased")

@@ -13,7 +13,7 @@ from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
 from shoal.wire.messages import Batch, Held, Lease, Reply
 from shoal.wire.submission import parse_submission
-from tests.unit.engine.stand import FakePilot, Stand, bad, good
+from tests.unit.engine.stand import FakePilot, Stand, bad, brief, good
 
 
 def calls(count: int = 40, **more: Any) -> dict[str, Any]:
@@ -50,10 +50,10 @@ def test_neighbours_travel_as_one_lease_with_what_differs_between_them() -> None
     stand = Stand()
     run = stand.submit({"command": ["echo", "{x}"], "params": {"x": ["a", "b", "c"]}}, seed=7)
     (lease,) = raw(stand.pilot(3)).leases
-    assert (lease.attempt, lease.count, lease.command) == (f"r{run}.1#1@1", 3, ["echo", "{x}"])
+    assert (brief(lease.attempt), lease.count, lease.command) == (f"r{run}.1#1@1", 3, ["echo", "{x}"])
     assert lease.params == [{"x": "a"}, {"x": "b"}, {"x": "c"}] and lease.seed == 7
     (event,) = stand.events("tasks_leased")
-    assert event.data == {"attempts": [], "chunks": [(f"r{run}.1#1@1", 3)]}
+    assert event.data == {"attempts": [], "chunks": [(stand.full(f"r{run}.1#1"), 3)]}
     assert stand.sound()
 
 
@@ -92,7 +92,7 @@ def test_one_that_began_is_a_task_and_the_others_stay_together() -> None:
     run = submit_calls(stand, 10)
     pilot = stand.pilot(10)
     (lease,) = raw(pilot).leases
-    held = [Held(f"r{run}.1#1@1", "running"), Held(f"r{run}.2#1@1", "leased", 9)]
+    held = [Held(stand.full(f"r{run}.1#1"), "running"), Held(stand.full(f"r{run}.2#1"), "leased", 9)]
     pilot.send(replace(pilot.make(), held=held))
     array = stand.engine.state.runs[run].arrays[0]
     assert list(array.tasks) == [1] and len(array.chunks[0].left) == 9
@@ -107,7 +107,7 @@ def test_a_failure_in_the_middle_is_its_own() -> None:
     run = submit_calls(stand, 10)
     pilot = stand.pilot(10)
     (lease,) = raw(pilot).leases
-    raw(pilot, reports=[bad(f"r{run}.5#1@1")])
+    raw(pilot, reports=[bad(stand.full(f"r{run}.5#1"))])
     assert stand.state(run, 5) == "failed"
     reply = raw(pilot, batches=[batch_of(lease)])
     assert [(v.verdict, v.count) for v in reply.verdicts] == [("recorded", 4), ("recorded", 1), ("recorded", 5)]
@@ -122,12 +122,12 @@ def test_what_never_arrived_is_sent_again_and_only_that() -> None:
     pilot.send(pilot.make())  # the reply is lost
     pilot.talk(), pilot.talk()
     exchange = pilot.make()
-    some = [Held(f"r{run}.3#1@1", "leased", 4)]
+    some = [Held(stand.full(f"r{run}.3#1"), "leased", 4)]
     answer = pilot.send(replace(exchange, held=some))
     assert answer is not None
     assert [(lease.attempt, lease.count) for lease in answer.reply.leases] == [
-        (f"r{run}.1#1@1", 2),
-        (f"r{run}.7#1@1", 4),
+        (stand.full(f"r{run}.1#1"), 2),
+        (stand.full(f"r{run}.7#1"), 4),
     ]
     assert stand.sound()
 
@@ -140,7 +140,7 @@ def test_a_lost_pilots_chunk_is_ready_again_one_by_one() -> None:
     stand.bury(pilot)
     assert [stand.state(run, element) for element in (1, 6)] == ["ready", "ready"]
     (lease, *_) = stand.pilot(1).pull()
-    assert lease.attempt == f"r{run}.1#2@1", "under a new number"
+    assert brief(lease.attempt) == f"r{run}.1#2@1", "under a new number"
     assert stand.sound()
 
 
@@ -162,6 +162,7 @@ def test_a_pilot_that_holds_a_chunk_of_the_uncommitted_gap_keeps_it() -> None:
     pilot = stand.pilot(6)
     stand.commit()
     (lease,) = raw(pilot).leases
+    pilot.proofs.take(lease)
     stand.crash()
     assert stand.state(run, 3) == "ready"
     exchange = pilot.make()
@@ -201,7 +202,7 @@ def test_what_has_not_begun_is_taken_back_for_pilots_that_stand_idle() -> None:
     stand = Stand()
     pilot = prefetching(stand, 60)
     held = len(pilot.held)
-    stand.cancel(*[TaskId(1, e) for e in range(1, 61) if f"r1.{e}#1@1" not in pilot.held])
+    stand.cancel(*[TaskId(1, e) for e in range(1, 61) if stand.full(f"r1.{e}#1") not in pilot.held])
     idle = stand.pilot(4)
     idle.talk()
     stand.pass_time(0.2)
@@ -224,7 +225,7 @@ def test_a_slow_call_gets_one_copy_on_an_idle_pilot_and_counts_once() -> None:
     stand.pass_time(5.0)
     (event,) = stand.events("task_backed_up")
     (copy,) = [a.reply.leases[0] for a in stand.answers if a.pilot == other.name and a.reply.leases]
-    assert copy.attempt == f"r{run}.3#2@1" and event.attempt == 2
+    assert brief(copy.attempt) == f"r{run}.3#2@1" and event.attempt == 2
     stand.pass_time(0.2)
     assert len(stand.events("task_backed_up")) == 1, "one copy is enough"
     other.held = {copy.attempt: "running"}
@@ -260,7 +261,7 @@ def test_an_open_run_takes_more_until_it_is_closed() -> None:
     stand.commit()
     pilot.send(pilot.make())
     stand.do(Accept(run, 3))
-    (got,) = [lease for a in stand.answers for lease in a.reply.leases if lease.attempt == "r1.3#1@1"]
+    (got,) = [lease for a in stand.answers for lease in a.reply.leases if brief(lease.attempt) == "r1.3#1@1"]
     stand.do(Close(run))
     assert stand.events("run_finished") == []
     raw(pilot, batches=[batch_of(got)])
@@ -301,7 +302,9 @@ def test_who_follows_an_open_run_is_told_of_every_end() -> None:
     pilot = stand.pilot(3)
     (lease,) = raw(pilot).leases
     raw(
-        pilot, batches=[Batch(lease.attempt, 2, result=["gAVLAS4="] * 2)], reports=[bad(f"r{run}.3#1@1", result="gAU=")]
+        pilot,
+        batches=[Batch(lease.attempt, 2, result=["gAVLAS4="] * 2)],
+        reports=[bad(stand.full(f"r{run}.3#1"), result="gAU=")],
     )
     told = [entry.told for entry in stand.last.finals]
     assert [[*t[:3]] for t in told] == [

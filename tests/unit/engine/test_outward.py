@@ -11,7 +11,7 @@ from shoal.model.credentials import SESSION, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused
 from shoal.model.ids import TaskId
 from shoal.wire.messages import PROTOCOL, Former, Held, Register, Room
-from tests.unit.engine.stand import FakePilot, Stand, good
+from tests.unit.engine.stand import FakePilot, Stand, brief, good
 
 
 def orders(pilot: FakePilot) -> list[str]:
@@ -207,7 +207,7 @@ def test_a_pilot_whose_token_was_revoked_is_sent_away_and_its_work_goes_on_elsew
     with pytest.raises(Refused, match="sent away: its enrolment token was revoked") as refused:
         bad.send(bad.make())
     assert refused.value.code == "revoked"
-    assert [x.attempt for x in other.pull()] == [f"r{run}.1#2@1"]
+    assert [brief(x.attempt) for x in other.pull()] == [f"r{run}.1#2@1"]
     stand.restart()
     with pytest.raises(Refused):
         bad.send(bad.make())
@@ -292,7 +292,7 @@ def test_a_held_list_of_someone_elses_attempts_changes_nothing() -> None:
     run = stand.submit({"array": "1-2"})
     thief = stand.pilot(owner="eve")
     for element in (1, 2):
-        thief.held = {f"r{run}.{element}#1@1": "running"}
+        thief.held = {stand.full(f"r{run}.{element}#1"): "running"}
         thief.talk()
     assert stand.state(run, 1) == stand.state(run, 2) == "ready"
     assert [Held(a, s) for a, s in thief.held.items()] != []

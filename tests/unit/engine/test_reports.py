@@ -7,7 +7,7 @@ import pytest
 from shoal.model.errors import BadInput
 from shoal.model.ids import parse_attempt
 from shoal.wire.messages import Report
-from tests.unit.engine.stand import Stand, back, bad, good
+from tests.unit.engine.stand import Stand, back, bad, brief, good
 
 
 def lost_and_leased_again() -> tuple[Stand, int, str, str]:
@@ -32,7 +32,7 @@ def test_a_success_is_recorded_with_its_numbers() -> None:
     assert pilot.verdict(report) == "recorded"
     row = stand.row(run)
     assert (row.state, row.winner, row.exit_code, row.duration, row.cpu, row.max_rss) == (
-        "succeeded", "1@1", 0, 4.5, 4.0, 1 << 20,
+        "succeeded", stand.full("r1.1#1").partition("#")[2].partition("~")[0], 0, 4.5, 4.0, 1 << 20,
     )  # fmt: skip
     assert (row.host, row.pilot, row.last_line, row.new_files) == ("n17", pilot.name, '{"y": 1}', '["a"]')
     assert row.ended == stand.now
@@ -69,7 +69,7 @@ def test_a_late_success_of_a_safe_task_is_adopted_once_and_the_other_copy_is_sto
     stand.engine.state.pilots[back_again.name].former = [stand.task(run).past[parse_attempt(old)]]
     assert back_again.verdict(good(old)) == "adopted"
     assert stand.state(run) == "succeeded"
-    assert stand.row(run).winner == "1@1"
+    assert brief(stand.row(run).winner) == "1@1"
     assert [o.attempt for o in second.orders] + [
         o.attempt for a in stand.last.answers if a.pilot == second.name for o in a.reply.orders
     ] == [new]
@@ -87,7 +87,7 @@ def test_the_copy_that_came_second_is_told_that_the_task_is_final() -> None:
     first.verdict(good(old))
     stand.engine.state.pilots[first.name].former.append(name)
     assert first.verdict(good(new)) == "final"
-    assert stand.row(run).winner == "1@1"
+    assert brief(stand.row(run).winner) == "1@1"
 
 
 def test_a_late_success_is_adopted_by_a_task_that_is_ready_again() -> None:
@@ -138,7 +138,8 @@ def test_a_success_of_an_attempt_never_handed_out_does_not_count(attempt: str) -
     run = stand.submit({})
     pilot = stand.pilot()
     pilot.work()
-    assert pilot.verdict(good(attempt)) == "stale"
+    assert pilot.verdict(good(stand.full(attempt))) == "stale"
+    assert pilot.verdict(good(attempt)) == "unknown", "without the nonce of its run"
     assert stand.state(run) == "running"
     assert stand.sound()
 
@@ -166,7 +167,7 @@ def test_a_success_reported_for_a_task_that_waits_for_its_parents_does_not_count
     run = stand.submit({"name": "a"}, {"name": "b", "after": ["a"]})
     stand.restart()
     pilot = stand.pilot()
-    assert pilot.verdict(good(f"r{run}.2#1@1")) == "stale"
+    assert pilot.verdict(good(stand.full(f"r{run}.2#1"))) == "stale"
     assert stand.state(run, 2) == "waiting"
     assert stand.sound()
 
@@ -183,7 +184,7 @@ def test_a_failure_burns_a_retry_and_then_the_task_has_failed() -> None:
         assert stand.task(run).retries == burnt
     assert [event.data["left"] for event in stand.events("task_retried")] == [1, 0]
     (attempt,) = pilot.held
-    assert attempt == "r1.1#3@1"
+    assert brief(attempt) == "r1.1#3@1"
     pilot.talk(bad(attempt, message="exit code 1", cause="task_error"))
     row = stand.row(run)
     assert (row.state, row.cause, row.message, row.retries, row.attempt) == (

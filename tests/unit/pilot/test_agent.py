@@ -46,6 +46,7 @@ from shoal.wire.messages import (
     Batch,
     Exchange,
     Former,
+    Held,
     Lease,
     Order,
     Published,
@@ -562,8 +563,22 @@ def test_another_answer_does_not_shorten_the_wait_that_the_server_asked_for() ->
 
 # --- rejected
 def reject(driver: Driver, exchange: Exchange) -> list[Exchange]:
+    """The server refuses an exchange; what is sent after the pause."""
     del driver.open[exchange.seq]
-    return sent(driver.see(Rejected(exchange.seq)))
+    assert sent(driver.see(Rejected(exchange.seq, "so"))) == [], "never at once"
+    return sent(driver.tick())
+
+
+def refuse(driver: Driver, exchange: Exchange) -> list[Exchange]:
+    """Something between refuses an exchange; what is sent after the pause."""
+    del driver.open[exchange.seq]
+    assert sent(driver.see(Rejected(exchange.seq, "<html>", is_sure=False))) == [], "never at once"
+    return sent(driver.tick())
+
+
+def with_reports(exchanges: list[Exchange]) -> Exchange:
+    (found,) = [exchange for exchange in exchanges if exchange.reports or exchange.batches]
+    return found
 
 
 def test_reports_of_a_rejected_exchange_go_one_by_one_without_its_tails_and_tags() -> None:
@@ -575,7 +590,7 @@ def test_reports_of_a_rejected_exchange_go_one_by_one_without_its_tails_and_tags
     driver.see(Noticed({"bad": "tag"}))
     (exchange,) = sent(driver.see(Wrote((Tail("r1.1#1@1", "stdout", "x"),))))
     assert (len(exchange.reports), len(exchange.tails), len(exchange.tags)) == (2, 1, 1)
-    (first,) = reject(driver, exchange)
+    first = with_reports(reject(driver, exchange))
     driver.answer(first.seq)
     (second,) = [e for e in driver.open.values() if e.reports]
     assert [[r.attempt for r in e.reports] for e in (first, second)] == [["r1.1#1@1"], ["r1.2#1@1"]]
@@ -585,31 +600,129 @@ def test_reports_of_a_rejected_exchange_go_one_by_one_without_its_tails_and_tags
     assert driver.open and not any(e.reports or e.tails or e.tags for e in driver.open.values())
 
 
-def test_a_report_rejected_alone_is_sent_bare_and_then_given_up_aloud() -> None:
+def test_one_refusal_costs_a_report_nothing() -> None:
+    """Also the server's own word may be wrong once: the report is said again, alone, with all it had."""
+    driver = Driver()
+    driver.begin(lease(1))
+    long = done(1, last_line="l", new_files=["f"], message="m" * 5000)
+    (exchange,) = sent(driver.see(Ended(long)))
+    again = with_reports(reject(driver, exchange))
+    assert again.reports == [long] and again.seq > exchange.seq
+    driver.answer(again.seq)
+    assert only(driver.did, Settle) == [Settle("r1.1#1@1", True)]
+
+
+def test_a_report_that_the_server_refuses_again_and_again_ends_as_a_failure_with_a_cause() -> None:
     driver = Driver()
     driver.begin(lease(1))
     long = done(1, "failed", last_line="l", stderr_tail="e", new_files=["f"], message="m" * 5000, exit_code=3)
     (exchange,) = sent(driver.see(Ended(long)))
-    (bare,) = reject(driver, exchange)
+    alone = with_reports(reject(driver, exchange))
+    bare = with_reports(reject(driver, alone))
     (report,) = bare.reports
     assert (report.last_line, report.stderr_tail, report.new_files, len(report.message)) == ("", "", [], 200)
     assert (report.outcome, report.exit_code) == ("failed", 3)
-    del driver.open[bare.seq]
-    actions = driver.see(Rejected(bare.seq))
-    assert only(actions, Settle) == [Settle("r1.1#1@1", False)]
-    (complaint,) = only(actions, Complain)
+    least = with_reports(reject(driver, bare))
+    (report,) = least.reports
+    assert (report.outcome, report.cause, report.message) == (
+        "failed",
+        "host_unfit",
+        "the server refused the report: so",
+    )
+    assert only(driver.did, Settle) == [Settle("r1.1#1@1", False)], "its outputs are not published"
+    (complaint,) = only(driver.did, Complain)
     assert "r1.1#1@1" in complaint.words
+    assert Held("r1.1#1@1", "done") in least.held
+    driver.answer(least.seq)
     assert not driver.agent.reports
+
+
+def test_an_attempt_of_which_no_report_is_taken_is_given_back_when_it_comes_again() -> None:
+    """I8: the server asks for it, because nobody holds it; it is not begun again, and not forgotten."""
+    driver = Driver()
+    driver.begin(lease(1))
+    (exchange,) = sent(driver.see(Ended(done(1))))
+    for _ in range(3):
+        exchange = with_reports(reject(driver, exchange))
+    later = reject(driver, exchange)
+    assert not driver.agent.reports and not any(e.held or e.reports for e in later)
+    actions = driver.answer(min(driver.open), leases=[lease(1)])
+    assert only(actions, Begin) == []
+    (report,) = with_reports(sent(actions)).reports
+    assert (report.attempt, report.outcome, report.started) == ("r1.1#1@1", "returned", 0.0)
+
+
+def test_what_refuses_without_being_the_server_costs_nothing_however_often() -> None:
+    driver = Driver(Room(4))
+    driver.begin(lease(1), lease(2))
+    (exchange,) = sent(driver.see(Ended(done(1, last_line="one", message="x"))))
+    for _ in range(40):
+        exchange = with_reports(refuse(driver, exchange))
+    assert [report.last_line for report in exchange.reports] == ["one"]
+    assert only(driver.did, Settle) == [] and only(driver.did, Complain) == []
+    driver.answer(exchange.seq)
+    assert only(driver.did, Settle) == [Settle("r1.1#1@1", True)]
+
+
+def test_a_report_that_something_between_never_takes_does_not_stop_the_others() -> None:
+    driver = Driver(Room(4))
+    driver.begin(lease(1), lease(2))
+    driver.see(Ended(done(1, last_line="bad", message="x")))
+    driver.see(Ended(done(2, last_line="good", message="x")))
+    for _ in range(30):
+        for seq, exchange in list(driver.open.items()):
+            if any(report.last_line == "bad" for report in exchange.reports):
+                del driver.open[seq]
+                driver.see(Rejected(seq, "<html>", is_sure=False))
+            elif exchange.reports:
+                driver.answer(seq)
+        if not any(exchange.reports for exchange in driver.open.values()):
+            driver.tick()
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+    assert only(driver.did, Settle) == [Settle("r1.2#1@1", True)]
 
 
 def test_an_empty_exchange_that_is_rejected_is_followed_by_a_pause() -> None:
     driver = Driver()
     (exchange,) = driver.open.values()
-    assert reject(driver, exchange) == []
+    del driver.open[exchange.seq]
+    assert sent(driver.see(Rejected(exchange.seq))) == []
     due = driver.agent.deadline()
     assert due is not None and 0 < due - driver.now <= BACKOFF_MOST
     (again,) = sent(driver.tick())
     assert again.seq > exchange.seq
+
+
+# --- leases that came before
+def test_a_lease_that_was_seen_and_is_not_here_any_more_is_given_back() -> None:
+    """The server's memory was rolled back: it takes for leased what was reported and acknowledged long ago."""
+    driver = Driver()
+    driver.begin(lease(1))
+    driver.see(Ended(done(1)))
+    driver.settle()
+    assert not driver.agent.reports
+    actions = driver.answer(min(driver.open), leases=[lease(1)])
+    assert only(actions, Begin) == []
+    (report,) = with_reports(sent(actions)).reports
+    assert (report.outcome, report.started) == ("returned", 0.0)
+
+
+def test_a_lease_that_is_here_is_not_given_back_when_it_comes_again() -> None:
+    driver = Driver(Room(1))
+    driver.begin(lease(1), lease(2))
+    driver.answer(min(driver.open), leases=[lease(1), lease(2)])
+    driver.see(Ended(done(1)))
+    driver.answer(min(seq for seq, e in driver.open.items() if not e.reports), leases=[lease(1), lease(2)])
+    assert {report.outcome for e in driver.open.values() for report in e.reports} <= {"succeeded"}
+    assert list(driver.agent.reports) == ["r1.1#1@1"]
+
+
+def test_the_same_number_of_another_history_is_another_attempt() -> None:
+    driver = Driver(Room(4))
+    old, new = lease(1), replace(lease(1), attempt="r1.1#1@1~" + "5" * 16)
+    driver.begin(old)
+    (begun,) = only(driver.answer(min(driver.open), leases=[new]), Begin)
+    assert begun.lease.attempt == new.attempt
 
 
 # --- streams

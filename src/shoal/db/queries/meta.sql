@@ -8,9 +8,9 @@ SELECT value FROM meta WHERE key = :key;
 -- Change one fact.
 UPDATE meta SET value = :value WHERE key = :key;
 
--- name: raise_incarnation
--- Count one more start of a server.
-UPDATE meta SET value = value + 1 WHERE key = 'incarnation';
+-- name: raise_bases
+-- The last server crashed: it may have handed out the first attempt of any task of an open run and not written it down.
+UPDATE runs SET base = base + 1 WHERE finished IS NULL;
 
 -- name: add_event_bytes
 -- Keep the journal's estimated size, whether it grows or shrinks.

@@ -43,10 +43,10 @@ SELECT * FROM tasks
 WHERE run = :run AND element BETWEEN :low AND :high AND state IN ('failed', 'cancelled', 'lost') ORDER BY element;
 
 -- name: settled_tasks
--- The tasks that a report made final, newest first.
-SELECT run, element, winner FROM tasks
-WHERE winner <> '' AND state IN ('succeeded', 'failed', 'cancelled', 'lost')
-ORDER BY ended DESC, run DESC, element DESC LIMIT :limit;
+-- The tasks that a report made final, newest first, with their runs' nonces and the pilots that reported.
+SELECT t.run, t.element, t.winner, r.nonce, t.pilot FROM tasks AS t JOIN runs AS r ON r.run = t.run
+WHERE t.winner <> '' AND t.state IN ('succeeded', 'failed', 'cancelled', 'lost')
+ORDER BY t.ended DESC, t.run DESC, t.element DESC LIMIT :limit;
 
 -- name: list_tasks
 -- A page of a run's tasks in order of their elements; no states: all.

@@ -1,0 +1,57 @@
+"""Refusals of a false world: by something between pilot and server, and by the server itself, once or again and again.
+
+What a refusal means to the pilot is read by the pilot's own code.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from shoal.model.ids import parse_attempt
+from shoal.pilot.moves import Event
+from shoal.pilot.uplink import Answer, read_answer
+from shoal.sim.faults import Plan, Tally
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Exchange
+
+_PAGE = b"<html><body><h1>Not here</h1></body></html>"
+_FOREIGN = (400, 401, 403, 404, 413, 415, 422, 500, 502, 503)
+_OURS = json.dumps({"error": {"code": "range", "message": "refused by the world", "field": "", "hint": ""}}).encode()
+MOST = 6  # times that one report is refused: more than it takes until a pilot has nothing left to say
+
+
+class Refusals:
+    """Which exchanges are refused, and how often a report was."""
+
+    def __init__(self, plan: Plan, rng: Random, tally: Tally) -> None:
+        self._plan, self._rng, self._tally = plan, rng, tally
+        self._left: dict[str, int] = {}  # attempt -> how often its report will still be refused
+        self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
+
+    def foreign(self, seq: int) -> Event | None:
+        """What a pilot hears from something between; None: this exchange goes through."""
+        if self._rng.random() >= self._plan.foreign:
+            return None
+        self._tally.note("foreign_refusal")
+        return read_answer(Answer(self._rng.choice(_FOREIGN), _PAGE), seq)
+
+    def own(self, exchange: Exchange) -> Event | None:
+        """What a pilot hears from a server that does not like one of the reports; None: it takes them."""
+        attempts = [report.attempt for report in exchange.reports]
+        for batch in exchange.batches:
+            attempts += [str(shift(parse_attempt(batch.attempt), at)) for at in range(batch.count)]
+        for attempt in attempts:
+            if attempt not in self._left:
+                bad = self._rng.random() < self._plan.refusals
+                self._left[attempt] = self._rng.randint(1, MOST) if bad else 0
+        found = [attempt for attempt in attempts if self._left[attempt]]
+        if not found:
+            return None
+        for attempt in found:
+            self._left[attempt] -= 1
+        for attempt in attempts:
+            self.refused[attempt] = self.refused.get(attempt, 0) + 1
+            if self.refused[attempt] > 1:
+                self._tally.note("repeated_refusal")
+        return read_answer(Answer(400, _OURS), exchange.seq)
