@@ -50,7 +50,7 @@ class Batch:
         tokens: dict[str, TokenRow] = {}
         acct: dict[tuple[Any, ...], AcctAdd] = {}
         usage: dict[str, UsageRow] = {}
-        places: dict[tuple[str, str], PlaceRow] = {}
+        places: dict[tuple[str, str, str], PlaceRow] = {}
         self.policies: list[PolicyRow] = []
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
@@ -92,7 +92,7 @@ class Batch:
             elif isinstance(change, UsageRow):
                 usage[change.owner] = change
             elif isinstance(change, PlaceRow):
-                places[change.kind, change.name] = change
+                places[change.holder, change.kind, change.name] = change
             elif isinstance(change, PolicyRow):
                 self.policies.append(change)
             elif isinstance(change, AuditRow):
@@ -112,7 +112,7 @@ class Batch:
         self.spent = _spent(self.acct)
         self.usage = list(usage.values())
         self.places = [place for place in places.values() if place.data]
-        self.healed = [place[:2] for place in places.values() if not place.data]
+        self.healed = [place[:3] for place in places.values() if not place.data]
         self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
 
     @property

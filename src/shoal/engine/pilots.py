@@ -186,7 +186,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
         # the other, so both lose it; what they run is adopted from whoever enrols first [E59].
-        lose(state, pilot, "its session was used by two pilots")
+        lose(state, pilot, "its session was used by two pilots", counts=False)
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
     pilot.suspect = False
