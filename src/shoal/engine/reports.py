@@ -321,7 +321,7 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         task.cause, task.note = Cause.PILOT_LOST.value, f"its pilot ended while it ran: {report.message}"
         _close(state, pilot, task, TaskState.LOST, live.id, report, live.leased)
     else:
-        task.note = f"pilot {pilot.name} on {pilot.host} gave it back: {report.message}"
+        task.note = report.message
         state.drop_attempt(task, live.id)
         state.back_to_ready(task)
     _count_return(state, pilot, live, report)

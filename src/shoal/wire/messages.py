@@ -55,6 +55,7 @@ class Register:
     ends: Optional[float] = None  # seconds until the allocation ends, where there is one
     nonce: str = ""  # the same when a registration is repeated: it makes one pilot, not two
     digest: str = ""  # SHA-256 of the pilot's zip: another than the server's is renewed when idle
+    ended: list[str] = field(default_factory=list)  # pilots of this host that are dead: SHA-256 of their sessions
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ class Exchange:
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
     batches: list[Batch] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)  # as in Register, seen since
 
 
 @dataclass(frozen=True)
