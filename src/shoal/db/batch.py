@@ -28,7 +28,7 @@ from shoal.engine.changes import (
 )
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
-from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
+from shoal.model.people import AuditRow, GroupRow, SiteRow, TokenRow, UserRow
 
 EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, room left in pages
 KEYS = AcctAdd._fields.index("useful")  # of the fields of a line of the accounts, so many say which line it is
@@ -55,7 +55,7 @@ class Batch:
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
-        self.people: list[UserRow | GroupRow] = []
+        self.people: list[UserRow | GroupRow | SiteRow] = []
         self.audit: list[AuditRow] = []
         self.blobs: list[BlobChange] = []  # in the order given, as spans
         self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`

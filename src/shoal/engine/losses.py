@@ -194,6 +194,8 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
 def _poison(state: State, task: Task) -> None:
     """Three pilots died under it: it stops here, before it takes more [I11]."""
     names = ", ".join(task.lost_on) or "see its events"
+    if task.state is TaskState.LEASED:
+        advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it
     settle_by_word(state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}")
     after_final(state, task.array, TaskState.FAILED)
 

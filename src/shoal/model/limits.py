@@ -34,6 +34,7 @@ MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 # --- people
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
+MAX_SITES = 20_000  # names that belong to somebody
 MAX_PILOTS = 100_000  # that one enrolment token lets in
 
 # --- what one submission may hold
