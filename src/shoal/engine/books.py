@@ -111,7 +111,7 @@ class Books:
             found += [UsageRow(owner, json.dumps(row)) for owner, row in self.tree.rows(self._used).items()]
             self._used.clear()
         for holder in sorted(self._touched):
-            evidence = self.evidence[holder]
+            evidence = self.evidence_of(holder)
             kept = {(row[0], row[1]): json.dumps(row) for row in evidence.places.dump()}
             found += [PlaceRow(holder, *key, text) for key, text in kept.items() if evidence.told.get(key) != text]
             found += [PlaceRow(holder, *key, "") for key in evidence.told if key not in kept]
