@@ -83,6 +83,8 @@ GET  /v1/users                !    !    B    !    !    !    Y    Y    Y    Y    
 POST /v1/users                !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX YYYY XXXX XXXX XXXX XXXX XXXX !!!!
 GET  /v1/groups               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/groups               !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX YYYY XXXX XXXX XXXX XXXX XXXX !!!!
+GET  /v1/sites                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+POST /v1/sites                !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX YYYY XXXX XXXX XXXX XXXX XXXX !!!!
 GET  /v1/tokens               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/tokens               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- ---- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/tokens/revoke        !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- ---- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
@@ -343,6 +345,9 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("POST", "/v1/users"): _user,
     ("POST", "/v1/groups"): lambda world, role, whose: [
         Ask("/v1/groups", {"name": {ANNA: PHYS, MIKE: PHYS, OLAF: CHEM}.get(whose, f"new-{role}")})
+    ],
+    ("POST", "/v1/sites"): lambda world, role, whose: [
+        Ask("/v1/sites", {"name": f"site-of-{whose}" if whose else f"new-{role}", "holders": [whose] if whose else []})
     ],
     ("POST", "/v1/tokens"): _mint,
     ("POST", "/v1/tokens/revoke"): _revoke,
@@ -668,6 +673,8 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         ("/v1/users", {"name": "new"}, anna.token, mine, ANNA, 403),
         ("/v1/users", {"name": "new"}, guests.admin, boss["token"], boss["owner"], 200),
         ("/v1/groups", {"name": "new"}, guests.admin, boss["token"], boss["owner"], 200),
+        ("/v1/sites", {"name": "new", "holders": ["*"]}, anna.token, mine, ANNA, 403),
+        ("/v1/sites", {"name": "new", "holders": ["*"]}, guests.admin, boss["token"], boss["owner"], 200),
         ("/v1/tokens", {"owner": MIKE}, anna.token, mine, ANNA, 404),
         ("/v1/tokens", {}, anna.token, mine, ANNA, 200),
         ("/v1/tokens/revoke", {"tokens": [gone.id]}, anna.token, mine, ANNA, 200),

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "whoami": ("login", "Who you are to the server."),
     "user": ("people", "Add people to the server, or list them."),
     "group": ("people", "Add groups who share pilots, or list them."),
+    "site": ("site", "List sites, or say whose their names are."),
     "share": ("share", "What is due to people and groups; change it."),
     "quota": ("quota", "Limits on cores, hours, tasks and bytes, and what of them is used."),
     "policy": ("policy", "Show the whole policy, or apply one from a file."),

@@ -210,6 +210,14 @@ class Client(PolicyCalls):
         """Add a group."""
         return self._json("POST", "/v1/groups", body={"name": name})
 
+    def sites(self) -> Json:
+        """Sites whose names the caller may use: `sites`."""
+        return self._json("GET", "/v1/sites")
+
+    def share_site(self, name: str, holders: Sequence[str], only: bool = False) -> Json:
+        """Say whose the name of a site is: users, "@GROUP"s or "*"; `only`: nobody else's any more."""
+        return self._json("POST", "/v1/sites", body={"name": name, "holders": list(holders), "only": only})
+
     def tokens(self, all_: bool = False) -> Json:
         """Tokens without their secrets: `tokens`; `all_`: also the dead."""
         return self._json("GET", "/v1/tokens", {"all": 1 if all_ else ""})

@@ -28,7 +28,7 @@ from shoal.engine.changes import (
 )
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
-from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
+from shoal.model.people import AuditRow, GroupRow, SiteRow, TokenRow, UserRow
 
 EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, room left in pages
 KEYS = AcctAdd._fields.index("useful")  # of the fields of a line of the accounts, so many say which line it is
@@ -50,12 +50,12 @@ class Batch:
         tokens: dict[str, TokenRow] = {}
         acct: dict[tuple[Any, ...], AcctAdd] = {}
         usage: dict[str, UsageRow] = {}
-        places: dict[tuple[str, str], PlaceRow] = {}
+        places: dict[tuple[str, str, str], PlaceRow] = {}
         self.policies: list[PolicyRow] = []
         self.arrays: list[ArrayRow] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
-        self.people: list[UserRow | GroupRow] = []
+        self.people: list[UserRow | GroupRow | SiteRow] = []
         self.audit: list[AuditRow] = []
         self.blobs: list[BlobChange] = []  # in the order given, as spans
         self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`
@@ -92,7 +92,7 @@ class Batch:
             elif isinstance(change, UsageRow):
                 usage[change.owner] = change
             elif isinstance(change, PlaceRow):
-                places[change.kind, change.name] = change
+                places[change.holder, change.kind, change.name] = change
             elif isinstance(change, PolicyRow):
                 self.policies.append(change)
             elif isinstance(change, AuditRow):
@@ -112,7 +112,7 @@ class Batch:
         self.spent = _spent(self.acct)
         self.usage = list(usage.values())
         self.places = [place for place in places.values() if place.data]
-        self.healed = [place[:2] for place in places.values() if not place.data]
+        self.healed = [place[:3] for place in places.values() if not place.data]
         self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
 
     @property

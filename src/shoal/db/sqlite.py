@@ -41,7 +41,7 @@ from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
 from shoal.model.errors import Refused
 from shoal.model.ids import LIFE_BITS, next_incarnation
 from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
-from shoal.model.people import GroupRow, TokenRow, UserRow
+from shoal.model.people import GroupRow, SiteRow, TokenRow, UserRow
 
 MEMORY = ":memory:"
 PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report waits for retention
@@ -53,9 +53,10 @@ _BUSY = 2.0  # seconds; only a reader that replays the log of a killed server ca
 Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
 RowT = TypeVar(
     "RowT", RunRow, ArrayRow, TaskRow, ChunkRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow, BlobRow,
-    BlobRefRow, UsageRow, PlaceRow, PolicyRow,
+    BlobRefRow, UsageRow, PlaceRow, PolicyRow, SiteRow,
 )  # fmt: skip
 
+_PEOPLE: dict[type, str] = {UserRow: "put_user", GroupRow: "put_group", SiteRow: "put_site"}
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
 }  # fmt: skip
@@ -234,7 +235,7 @@ class Database:
             connection.executemany(SQL["put_token"], batch.tokens)
             connection.executemany(SQL["add_audit"], batch.audit)
             for row in batch.people:
-                connection.execute(SQL["put_user" if isinstance(row, UserRow) else "put_group"], row)
+                connection.execute(SQL[_PEOPLE[type(row)]], row)
             for kind, rows in groupby(batch.blobs, type):
                 connection.executemany(SQL[_BLOBS[kind]], rows)
             for change in batch.spans:
@@ -288,6 +289,10 @@ class Database:
         """Users, groups, tokens that may still be used, and the next number of the audit."""
         tokens = self._rows(TokenRow, "live_tokens", now=now)
         return self._rows(UserRow, "all_users"), self._rows(GroupRow, "all_groups"), tokens, self._one("last_audit") + 1
+
+    def sites(self) -> list[SiteRow]:
+        """Sites that belong to somebody."""
+        return self._rows(SiteRow, "all_sites")
 
     def blobs(self) -> tuple[list[BlobRow], list[BlobRefRow]]:
         """All blobs and who holds them."""

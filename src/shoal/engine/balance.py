@@ -29,7 +29,14 @@ def balance(state: State) -> None:
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
     idle = [
-        p for p in state.parked.values() if p.free.cores > 0 and not p.draining and p.heard and banned(state, p) is None
+        p
+        for p in state.parked.values()
+        if p.free.cores > 0
+        and not p.draining
+        and p.heard
+        and p.lone is None
+        and p.cleared_for is None
+        and banned(state, p) is None
     ]
     if not idle:
         return
@@ -119,6 +126,7 @@ def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
     good = (
         len(task.live) == 1
         and may_copy(array.spec)
+        and (task.special is None or not task.special.alone)
         and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)
         and _fits(state, pilot, task)
     )
@@ -131,7 +139,7 @@ def _fits(state: State, pilot: Pilot, task: Task) -> bool:
     cls = state.queue.class_of(array)
     return (
         state.serves(pilot, array.run.owner)
-        and (task.special is None or pilot.host not in task.special.avoid)
+        and (task.special is None or not task.special.avoids(pilot.host, pilot.site))
         and misfit(task.needs, pilot.free) is None
         and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
         and suits_now(state, pilot, cls)

@@ -1,56 +1,85 @@
 """What successes and failures say about places: pilots, hosts and sites that fail are left alone for a while, said
-aloud, and lifted by a task that succeeds there [G7, B7, S8]."""
+aloud, and lifted by a task that succeeds there [G7, B7, S8].
+
+All of it belongs to the pilot's holder (`books.Evidence`). What a group's pilots did with an owner's tasks also counts
+where that owner's own pilots are judged, under names that cannot be theirs; never the other way round, for a group must
+not lose its hosts by the word of one member's pilots.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from shoal.engine.books import Evidence
 from shoal.engine.changes import Notice
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.sched.ban import HOST, PILOT, SITE
 
 
+def views(state: State, owner: str, holder: str, host: str, site: str) -> Iterator[tuple[Evidence, str, str]]:
+    """Where something that an owner's task did on a host is remembered, and by which names of host and site."""
+    yield state.books.evidence_of(holder), host, site
+    own = state.books.evidence.get(owner) if holder != owner else None
+    if own is not None:
+        yield own, f"{holder}/{host}", f"{holder}/{site}"
+
+
 def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
     """Tasks succeeded there: whatever was held against the place is over."""
-    books = state.books
-    pilot.proven = True
-    books.kinds.succeed(array.trait, pilot.host, pilot.site, count)
-    if array.spec.setup or array.spec.container:
-        books.setups.succeed(array.trait, pilot.host, pilot.site, count)
-    if books.places.streaks:
-        _lift(state, pilot, books.places.clear(pilot.name, pilot.host, pilot.site), "a task succeeded")
+    spec = array.spec
+    pilot.proven, pilot.returns = True, 0
+    for evidence, host, site in views(state, array.run.owner, pilot.holder, pilot.host, pilot.site):
+        evidence.kinds.succeed(array.trait, host, site, count, spec.time is not None)
+        if spec.setup or spec.container:
+            evidence.setups.succeed(array.trait, host, site, count)
+    places = state.books.evidence_of(pilot.holder).places
+    if places.streaks:
+        _lift(state, pilot, places.clear(pilot.name, pilot.host, pilot.site), "a task succeeded")
 
 
-def blame(state: State, pilot: Pilot, reason: str, failures: int = 1) -> None:
+def blame(
+    state: State, pilot: Pilot, reason: str, failures: int = 1, since: float | None = None, is_sites: bool = False
+) -> None:
     """A failure was the place's fault; a ban that it leads to is told to whoever may see the pilot, and to the hook."""
-    books = state.books
-    site_hosts = len({p.host for p in state.pilots.values() if p.site == pilot.site})
-    for ban in books.places.blame(pilot.name, pilot.host, pilot.site, state.now, reason, site_hosts, failures):
+    holder = pilot.holder
+    site_hosts = len({p.host for p in state.pilots.values() if p.site == pilot.site and p.holder == holder})
+    places = state.books.evidence_of(holder).places
+    for ban in places.blame(
+        pilot.name, pilot.host, pilot.site, state.now, reason, site_hosts, failures, since, is_sites
+    ):
         state.emit("place_banned", pilot=pilot, place=ban.kind, name=ban.name, reason=reason, until=ban.until)
-        state.out.notices.append(Notice("banned", ban.kind, ban.name, reason, ban.until))
-    books.touch_places()
+        state.out.notices.append(Notice("banned", ban.kind, ban.name, reason, ban.until, holder))
+    state.books.touch_places(holder)
 
 
-def forgive(state: State, trait: str, hosts: list[str]) -> None:
+def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
     """Failures that hosts were blamed for were the task's own after all."""
-    for host in hosts:
-        state.books.kinds.excuse(trait, host)
-        pilot = next((p for p in state.pilots.values() if p.host == host), None)
-        if pilot is not None and state.books.places.streaks:
-            lifted = state.books.places.forgive(pilot.name, host, pilot.site)
-            _lift(state, pilot, lifted, "it was the task's own error")
+    for host, site, holder in failed_at:
+        for evidence, known_host, known_site in views(state, owner, holder, host, site):
+            evidence.kinds.excuse(trait, known_host, known_site)
+        places = state.books.evidence_of(holder).places
+        pilot = next((p for p in state.pilots.values() if (p.host, p.site, p.holder) == (host, site, holder)), None)
+        if pilot is not None and places.streaks:
+            _lift(state, pilot, places.forgive(pilot.name, host, site), "it was the task's own error")
 
 
 def end_probes(state: State) -> None:
     """Probes that were returned, cancelled or lost told nothing: nobody need wait for them."""
-    places = state.books.places
-    for kind, name in [key for key, streak in places.streaks.items() if streak.probing is not None]:
-        there = [p for p in state.pilots.values() if {PILOT: p.name, HOST: p.host, SITE: p.site}[kind] == name]
-        if not any(pilot.held for pilot in there):
-            places.release(*(name if kind == each else "" for each in (PILOT, HOST, SITE)))
+    for holder, evidence in state.books.evidence.items():
+        places = evidence.places
+        for kind, name in [key for key, streak in places.streaks.items() if streak.probing is not None]:
+            there = [
+                p
+                for p in state.pilots.values()
+                if p.holder == holder and {PILOT: p.name, HOST: p.host, SITE: p.site}[kind] == name
+            ]
+            if not any(pilot.held for pilot in there):
+                places.release(*(name if kind == each else "" for each in (PILOT, HOST, SITE)))
 
 
 def _lift(state: State, pilot: Pilot, places: list[tuple[str, str]], why: str) -> None:
-    state.books.touch_places()
+    state.books.touch_places(pilot.holder)
     for kind, name in places:
         state.emit("place_lifted", pilot=pilot, place=kind, name=name, why=why)
-        state.out.notices.append(Notice("lifted", kind, name, why, state.now))
+        state.out.notices.append(Notice("lifted", kind, name, why, state.now, pilot.holder))

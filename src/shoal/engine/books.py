@@ -7,9 +7,11 @@ granted, copies included [I14]. What it took goes into the accounts of its hour 
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from shoal.engine.changes import AcctAdd, PlaceRow, UsageRow
+from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
 from shoal.model.spec import Needs
 from shoal.sched.ban import Places
@@ -21,6 +23,20 @@ HOUR = 3600.0
 USAGE_EVERY = 1.0  # seconds
 
 
+class Evidence:
+    """What is held against pilots, hosts and sites of one holder: the owner or group that they were enrolled for.
+
+    Hosts and sites are named by pilots themselves. So what one holder's pilots report is kept apart from what others'
+    do: whoever invents failures, or names, harms nobody but the group that let them in (ADR 0020).
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.places = Places(policy.ban.longest, policy.ban.scale)
+        self.kinds = Kinds()  # how tasks alike fared where
+        self.setups = Kinds()  # the same of what comes before the command
+        self.told: dict[tuple[str, str], str] = {}  # places as the database has them
+
+
 class Books:
     """The counts of one server under one policy."""
 
@@ -28,22 +44,20 @@ class Books:
         self.policy, self._groups = policy, groups
         self.tree = Tree(policy.shares, groups, policy.usage)
         self.ledger = Ledger(policy.quotas, groups)
-        self.places = Places(policy.ban.longest, policy.ban.scale)
-        self.kinds = Kinds()  # how tasks alike fared where
-        self.setups = Kinds()  # the same of what comes before the command
+        self.evidence: OrderedDict[str, Evidence] = OrderedDict()  # by holder
         self.licences: dict[str, int] = {}  # in use
         self.running: dict[str, int] = {}  # attempts by site
         self._used: set[str] = set()  # owners whose usage changed
         self._written = float("-inf")  # when usage was
-        self._is_touched = False  # places
-        self._told: dict[tuple[str, str], str] = {}  # places as the database has them
+        self._touched: set[str] = set()  # holders whose places changed
 
     def change(self, policy: Policy, now: float) -> bool:
         """Another policy from now on, or other groups; what was counted stays. False: usage is to be counted in another
         way, so that the cores which run have to be told to the new tree."""
         before, self.policy = self.policy, policy
         self.ledger.change(policy.quotas, self._groups)
-        self.places.longest, self.places.scale = policy.ban.longest, policy.ban.scale
+        for evidence in self.evidence.values():
+            evidence.places.longest, evidence.places.scale = policy.ban.longest, policy.ban.scale
         if before.usage == policy.usage:
             self.tree.reshape(policy.shares, self._groups, now)
             return True
@@ -96,20 +110,40 @@ class Books:
             self._written = now
             found += [UsageRow(owner, json.dumps(row)) for owner, row in self.tree.rows(self._used).items()]
             self._used.clear()
-        if self._is_touched:
-            kept = {(row[0], row[1]): json.dumps(row) for row in self.places.dump()}
-            found += [PlaceRow(*key, text) for key, text in kept.items() if self._told.get(key) != text]
-            found += [PlaceRow(*key, "") for key in self._told if key not in kept]
-            self._told, self._is_touched = kept, False
+        for holder in sorted(self._touched):
+            evidence = self.evidence_of(holder)
+            kept = {(row[0], row[1]): json.dumps(row) for row in evidence.places.dump()}
+            found += [PlaceRow(holder, *key, text) for key, text in kept.items() if evidence.told.get(key) != text]
+            found += [PlaceRow(holder, *key, "") for key in evidence.told if key not in kept]
+            evidence.told = kept
+        self._touched.clear()
         return found
 
-    def touch_places(self) -> None:
+    # --- what failures showed
+    def evidence_of(self, holder: str) -> Evidence:
+        """What is known of the places of one owner or group. Beyond so many holders, those without bans are forgotten."""
+        found = self.evidence.get(holder)
+        if found is None:
+            found = self.evidence[holder] = Evidence(self.policy)
+            if len(self.evidence) > HOLDERS_KEPT:
+                plain = next((h for h, e in self.evidence.items() if e is not found and not e.told), None)
+                if plain is not None:
+                    del self.evidence[plain]
+                    self._touched.discard(plain)
+        return found
+
+    def touch_places(self, holder: str) -> None:
         """Something was held against a place, or no longer is."""
-        self._is_touched = True
+        self._touched.add(holder)
 
     def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[tuple[str, str, int, float]]) -> None:
         """Take over what the database remembers; live attempts are entered after it."""
         self.tree.load({row.owner: json.loads(row.data) for row in usage})
-        self._told = {(row.kind, row.name): row.data for row in places}
-        self.places.load([json.loads(row.data) for row in places])
+        by_holder: dict[str, list[PlaceRow]] = {}
+        for row in places:
+            by_holder.setdefault(row.holder, []).append(row)
+        for holder, rows in by_holder.items():
+            evidence = self.evidence_of(holder)
+            evidence.told = {(row.kind, row.name): row.data for row in rows}
+            evidence.places.load([json.loads(row.data) for row in rows])
         self.ledger.load(sorted(spent, key=lambda line: line[2]))

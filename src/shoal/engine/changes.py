@@ -251,6 +251,7 @@ class UsageRow(NamedTuple):
 class PlaceRow(NamedTuple):
     """A pilot, host or site that failed lately, see sched.ban; empty data: it is good again."""
 
+    holder: str  # whose pilots showed it
     kind: str
     name: str
     data: str
@@ -328,6 +329,7 @@ class Notice(NamedTuple):
     name: str
     reason: str
     until: float
+    holder: str = ""  # whose pilots it concerns
 
 
 @dataclass

@@ -103,6 +103,8 @@ def _pilots(state: State) -> list[str]:
             wrong.append(f"{pilot.name}: free {pilot.free}, should be {free}")
         if pilot.state in (PilotState.IDLE, PilotState.BUSY) and (pilot.state is PilotState.BUSY) != bool(pilot.held):
             wrong.append(f"{pilot.name}: {pilot.state} with {len(pilot.live)} attempts")
+        if pilot.lone is not None and pilot.lone not in pilot.live:
+            wrong.append(f"{pilot.name}: {pilot.lone} is alone here, but not here")
         if pilot.state is PilotState.GONE:
             wrong.append(f"{pilot.name}: gone but still here")
     if state.slots != sum(p.room.cores for p in state.pilots.values() if not p.draining):

@@ -243,8 +243,11 @@ class Queue:
             found = array.cls = self._made(key)
         if element:
             task = array.tasks[element]
-            avoid = tuple(sorted(task.special.avoid)) if task.special is not None else ()
-            found = self._made(found.key._replace(needs=task.needs, avoid=avoid), found)
+            key, special = found.key._replace(needs=task.needs), task.special
+            if special is not None:
+                avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
+                key = key._replace(avoid=avoid, avoid_sites=sites, alone=special.alone)
+            found = self._made(key, found)
         return found
 
     def _made(self, key: ClassKey, base: TaskClass | None = None) -> TaskClass:

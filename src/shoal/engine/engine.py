@@ -38,6 +38,8 @@ from shoal.engine.why_ready import Reason
 from shoal.model.ids import TaskId, start_count
 from shoal.model.timing import Timing
 
+MAKE_WAY = 1.0  # seconds between two looks for a pilot to be cleared
+
 
 class Engine:
     """All task, run and pilot state, and the one way to change it."""
@@ -67,6 +69,7 @@ class Engine:
     def _tick(self) -> None:
         rounds.turn(self.state)  # before exchanges that waited for it are answered empty
         losses.watch(self.state)
+        losses.make_way(self.state)
         runs.close_abandoned(self.state)
         failing.let_back(self.state)
         balance.balance(self.state)
@@ -101,6 +104,8 @@ class Engine:
         times += [run.asked + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unheard:
             times.append(state.quarantine_until)
+        if state.suspects:
+            times.append(state.now + MAKE_WAY)
         due = rounds.next_turn(state)
         if due is not None:
             times.append(due)

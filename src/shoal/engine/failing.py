@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from shoal.engine.blame import blame, end_probes, forgive
-from shoal.engine.menus import menu_of, other_hosts
+from shoal.engine.blame import blame, end_probes, forgive, views
+from shoal.engine.menus import menu_of, other_pilots, other_sites
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
 from shoal.model.states import Cause
-from shoal.sched.cause import Facts, Whose, decide
+from shoal.sched.cause import OWN_SITES, Facts, Whose, decide
 from shoal.sched.match import misfit
 from shoal.sched.retry import Final, Past, Retry, Scene, Terms, counts_against_site, next_step, remember
 from shoal.wire.messages import Report
@@ -19,8 +19,10 @@ from shoal.wire.messages import Report
 def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, Past]:
     """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
     on the way."""
-    array, books, host = task.array, state.books, pilot.host
-    spec, special = array.spec, task.differences
+    array, books, host, site = task.array, state.books, pilot.host, pilot.site
+    spec, special, owner = array.spec, task.differences, task.array.run.owner
+    evidence = books.evidence_of(pilot.holder)
+    kinds, setups = evidence.kinds, evidence.setups
     cls = state.queue.class_of(array)
     cause = decide(
         Facts(
@@ -28,33 +30,51 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
             report.duration, spec.time,
         )
     )  # fmt: skip
-    others = other_hosts(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else set()
-    whose, setup_failed = Whose.TASK, 0
+    others = other_pilots(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else []
+    hosts, sites = {other.host for other in others}, other_sites(state, pilot, others)
+    untried = sites - set(special.avoid_sites)
+    whose, setup_failed, has_untried_site = Whose.TASK, 0, False
     is_own_word = cause is Cause.TASK_ERROR and bool(spec.function)  # an exception is never in doubt
+    told = views(state, owner, pilot.holder, host, site)
     if cause in (Cause.TASK_ERROR, Cause.SIGNAL) and not is_own_word:
-        books.kinds.fail(array.trait, host, state.now)
-        whose = books.kinds.whose(array.trait, host, len(others - set(special.avoid)), special.avoid)
+        for known, its_host, its_site in told:
+            known.kinds.fail(array.trait, its_host, state.now, its_site, bool(sites))
+        has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)
+        left = {other.host for other in others if not special.avoids(other.host, other.site)}
+        failed_on = [failed[0] for failed in special.failed_at]
+        whose = kinds.whose(array.trait, host, len(left), failed_on, has_untried_site)
     elif cause is Cause.OVER_TIME:
-        books.kinds.over_time(array.trait, pilot.site)
+        for known, _, its_site in told:
+            known.kinds.over_time(array.trait, its_site)
+        is_doubtful = not kinds.times(array.trait, site)[0] and not kinds.is_late_everywhere(array.trait)
+        has_untried_site = bool(untried) and is_doubtful
+        if has_untried_site:
+            whose = Whose.HOST if kinds.is_slow(array.trait, site) else Whose.OPEN
     elif cause is Cause.HOST_UNFIT:
-        books.setups.fail(array.trait, host, state.now)
-        setup_failed = books.setups.failed_hosts(array.trait)
-        whose = Whose.HOST if books.setups.worked(array.trait) else Whose.OPEN
-    largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, array.run.owner)), default=0)
+        for known, its_host, its_site in told:
+            known.setups.fail(array.trait, its_host, state.now, its_site, bool(sites))
+        setup_failed = setups.failed_hosts(array.trait)
+        has_untried_site = bool(untried) and setups.failed_sites(array.trait) < OWN_SITES
+        whose = Whose.HOST if setups.worked(array.trait) else Whose.OPEN
+    largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
     memory = books.policy.memory
     scene = Scene(
-        whose, True, report.max_rss, largest, len(others) + 1, max(1, setup_failed), books.setups.worked(array.trait)
-    )
+        whose, True, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
+        has_untried_site=has_untried_site,
+    )  # fmt: skip
     terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)
     past = past_of(task)
     step = next_step(cause, terms, past, scene)
-    if whose is Whose.HOST:
-        blame(state, pilot, _reason(cause, report), max(1, books.kinds.in_row(host)))
-    elif cause is Cause.OVER_TIME and counts_against_site(*books.kinds.times(array.trait, pilot.site)):
+    if cause is Cause.OVER_TIME and whose is Whose.HOST:
+        reason = f"tasks run over their time of {spec.time:g} s here and fit into it at other sites"
+        blame(state, pilot, reason, since=state.now - report.duration, is_sites=True)
+    elif whose is Whose.HOST:
+        blame(state, pilot, _reason(pilot, cause, report), max(1, kinds.in_row(host)))
+    elif cause is Cause.OVER_TIME and counts_against_site(*kinds.times(array.trait, site)):
         blame(state, pilot, f"a task ran over its time of {spec.time:g} s, others of its kind do not")
-    elif isinstance(step, Final) and special.avoid:
-        forgive(state, array.trait, special.avoid)
-    books.places.release(pilot.name, host, pilot.site)
+    elif isinstance(step, Final) and special.failed_at:
+        forgive(state, owner, array.trait, special.failed_at)
+    evidence.places.release(pilot.name, host, site)
     return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
 
 
@@ -67,12 +87,19 @@ def note(task: Task, past: Past) -> None:
 
 
 def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
-    """Have its next try made on another host, if there is one."""
+    """Have its next try made on another host, or at another site, if there is one."""
     special = task.differences
-    others = other_hosts(state, pilot, state.queue.class_of(task.array)) if step.elsewhere else set()
-    if others - set(special.avoid) and pilot.host not in special.avoid:
+    if not step.elsewhere:
+        return
+    others = other_pilots(state, pilot, state.queue.class_of(task.array))
+    if not any(not special.avoids(p.host, p.site) and p.host != pilot.host for p in others):
+        return
+    special.failed_at.append([pilot.host, pilot.site, pilot.holder])
+    if step.other_site and pilot.site not in special.avoid_sites:
+        special.avoid_sites.append(pilot.site)
+    if pilot.host not in special.avoid:
         special.avoid.append(pilot.host)
-        state.avoiding[task.id] = task
+    state.avoiding[task.id] = task
 
 
 def past_of(task: Task) -> Past:
@@ -83,7 +110,10 @@ def past_of(task: Task) -> Past:
     return Past(task.retries, found.refunds, found.stagings, found.raises, found.memory, found.base)
 
 
-def _reason(cause: Cause, report: Report) -> str:
+def _reason(pilot: Pilot, cause: Cause, report: Report) -> str:
+    """Why a place is blamed, for those who may see the pilot: a group's other members must not read a task's words."""
+    if pilot.group:
+        return f"{cause}, exit code {report.exit_code}" if report.exit_code is not None else str(cause)
     return f"{cause}: {report.message}" if report.message else str(cause)
 
 
@@ -92,16 +122,24 @@ def let_back(state: State) -> None:
     And a place whose probe told nothing may be tried again."""
     for key, task in list(state.avoiding.items()):
         array, special = task.array, task.special
-        if array.tasks.get(task.element) is not task or special is None or not special.avoid:
+        if array.tasks.get(task.element) is not task or special is None or not (special.avoid or special.avoid_sites):
             del state.avoiding[key]  # it is final, and what stands there now may be another try of a person's
             continue
         if task.element not in array.todo:
             continue
         here = _able(state, task)
-        if here and all(p.host in special.avoid for p in here):
+        left = [p for p in here if not special.avoids(p.host, p.site)]
+        if special.avoid_sites and all(state.ban_of(p) is not None for p in left):
+            left = [] if any(state.ban_of(p) is None for p in here) else left  # a banned site tells nothing for long
+        if not left and special.avoid_sites and any(p.host not in special.avoid for p in here):
+            array.apart.pop(task.element, None)
+            special.avoid_sites = []  # no other site is left, but another host is
+            state.offer_back(task)
+            state.write_task(task)
+        elif here and not left:
             del state.avoiding[key]
             array.apart.pop(task.element, None)
-            special.avoid = []
+            special.avoid, special.avoid_sites, special.failed_at = [], [], []
             task.note = f"{task.note}; no other host is left to try it on".lstrip("; ")
             state.offer_back(task)
             state.write_task(task)

@@ -9,7 +9,7 @@ from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.reports import array_of, give_up, holder_of, stopped, task_of, was_given
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_LEASES
+from shoal.model.limits import MAX_LEASES, POISON_LOSSES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Rerun, TaskState, advance
 from shoal.wire.chunk import shift
@@ -143,6 +143,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     if item.stage != "running" or live.running:
         return False
     live.running, live.started = True, state.now
+    pilot.returns = 0
     state.count_cores(array, live)
     if task.state is TaskState.LEASED:
         advance(task, TaskState.RUNNING)
@@ -187,8 +188,9 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     array = task.array
     live = Attempt(attempt, pilot.name, state.now)
     former = task.past.pop(attempt, None)
-    if former is not None and item.stage == "running":
+    if former is not None and (former in task.lost_on or not task.lost_on):
         task.losses = max(0, task.losses - 1)  # nothing died: it was only out of sight
+        task.differences.alone = task.losses >= POISON_LOSSES - 1
         task.lost_on = [name for name in task.lost_on if name != former]
     task.number = max(task.number, attempt.number)
     if not task.live:

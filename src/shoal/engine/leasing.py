@@ -46,12 +46,12 @@ def closed(state: State) -> str:
 
 def banned(state: State, pilot: Pilot) -> Banned | None:
     """Why nothing is sent to a pilot, its host or its site now."""
-    return state.books.places.verdict(pilot.name, pilot.host, pilot.site, state.now)
+    return state.ban_of(pilot)
 
 
 def may_fill(state: State, pilot: Pilot) -> bool:
     """May this pilot get anything now?"""
-    if pilot.draining or not pilot.heard or not state.queue.has_work() or closed(state):
+    if pilot.draining or not pilot.heard or pilot.lone is not None or not state.queue.has_work() or closed(state):
         return False
     return banned(state, pilot) is None
 
@@ -111,7 +111,11 @@ class Filling:
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[Attempt] = []
         self._chunks: list[Chunk] = []
-        self._probes = state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now)
+        evidence = state.books.evidence.get(pilot.holder)
+        self._places = evidence.places if evidence is not None and evidence.places.streaks else None
+        self._probes = self._places is not None and self._places.is_on_trial(
+            pilot.name, pilot.host, pilot.site, state.now
+        )
 
     # --- whose turn
     def fill(self) -> None:
@@ -245,6 +249,8 @@ class Filling:
     def most(self, cls: TaskClass) -> int:
         """How many of a class that is on its menu the pilot may get now: into free slots, and ahead of them."""
         pilot, state = self.pilot, self.state
+        if cls.key.alone or pilot.cleared_for is not None or pilot.lone is not None:
+            return self._most_alone(cls)
         most = how_many(cls.needs, pilot.free) + self._ahead(cls)
         if cls.require is not None and cls.is_volatile:
             most = min(most, 1)  # each start may change what it looks at
@@ -255,6 +261,15 @@ class Filling:
         if most <= 0 or not suits_now(state, pilot, cls):
             return 0
         return state.books.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+
+    def _most_alone(self, cls: TaskClass) -> int:
+        """The same for a task that must be alone on its pilot, and for a pilot that is, or becomes, empty for one."""
+        state, pilot = self.state, self.pilot
+        if not cls.key.alone or pilot.held or self.count or how_many(cls.needs, pilot.free) < 1:
+            return 0
+        if not suits_now(state, pilot, cls):
+            return 0
+        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now)
 
     def _trust(self) -> int:
         """How many more a pilot may hold on a host where nothing has succeeded yet: few at first, twice as many after each
@@ -320,8 +335,8 @@ class Filling:
         state.kept.pop(cls.key.owner, None)
         if count > free and cls.serial in self._spare:
             self._spare[cls.serial] -= count - max(0, free)
-        if self._probes:
-            state.books.places.probe(pilot.name, pilot.host, pilot.site, state.now)
+        if self._probes and self._places is not None:
+            self._places.probe(pilot.name, pilot.host, pilot.site, state.now)
         state.queue.relist(cls, state.now)
         # A child's start shows its parents' results to the world: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
@@ -372,6 +387,8 @@ def attach(state: State, array: Array, attempt: Attempt, pilot: Pilot) -> None:
     task = array.tasks[attempt.id.element]
     task.live[attempt.id] = attempt
     pilot.live[attempt.id] = attempt
+    if task.special is not None and task.special.alone:
+        pilot.lone, pilot.cleared_for = attempt.id, None
     attempt.pilot = pilot.name
     attempt.orphaned = None
     state.orphans.pop(attempt.id, None)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal.engine.chunks import carve_pilot
+from shoal.engine.classes import is_open
 from shoal.engine.commands import Bury, Drain, Expel
 from shoal.engine.hosts import tally
+from shoal.engine.menus import menu_of
 from shoal.engine.parking import unpark
 from shoal.engine.records import Attempt, Gone, Pilot, Task
 from shoal.engine.runs import after_final, settle_by_word
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
-from shoal.model.limits import GONE_KEPT, POISON_LOSSES
+from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
 
 
@@ -47,7 +51,7 @@ def expel(state: State, command: Expel) -> dict[str, int]:
     found = [pilot for pilot in state.pilots.values() if pilot.token in tokens]
     for pilot in found:
         pilot.revoked = True
-        lose(state, pilot, command.why)
+        lose(state, pilot, command.why, counts=False)
     for gone in state.gone.values():
         gone.revoked = gone.revoked or gone.token in tokens
     return {"pilots": len(found)}
@@ -73,16 +77,30 @@ def watch(state: State) -> None:
             _end_orphan(state, task, attempt)
 
 
-def lose(state: State, pilot: Pilot, why: str) -> None:
-    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4]."""
+def outlived(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
+    """Pilots that another pilot of their host saw dead: it could take the lock that they hold as long as they live. It is
+    believed about pilots of its own holder on the host that it says it is on, so that a lie harms its own group only."""
+    names = [state.sessions.get(session, "") for session in sessions]
+    found = [state.pilots[name] for name in dict.fromkeys(names) if name in state.pilots and name != pilot.name]
+    return [dead for dead in found if dead.holder == pilot.holder and dead.identity == pilot.identity]
+
+
+def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
+    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4].
+
+    `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, for a task that
+    kills its pilot at once does so before anybody hears of it: each one that it held is suspected [I11].
+    """
     carve_pilot(state, pilot)
+    is_alone = len(pilot.live) == 1
     for attempt in list(pilot.live.values()):
         if attempt.id not in pilot.live:
             continue  # the loss of one before it was one failure too many, and cancelled this one
         task = state.task_of(attempt.id)
         if task.array.spec.rerun is Rerun.SAFE:
-            _lose_attempt(state, pilot, task, attempt)
+            _lose_attempt(state, pilot, task, attempt, counts, is_alone)
         else:
+            attempt.was_alone = is_alone
             attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
             state.orphans[attempt.id] = task
             state.emit(
@@ -95,17 +113,18 @@ def lose(state: State, pilot: Pilot, why: str) -> None:
     end(state, pilot, why)
 
 
-def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> None:
+def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, counts: bool, is_alone: bool) -> None:
     if attempt.running:
         attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
         state.account(task.array, pilot, attempt.took, "lost")
     state.drop_attempt(task, attempt.id)
     task.past[attempt.id] = pilot.name
-    _count_loss(task, attempt)
+    if counts:
+        _count_loss(state, task, attempt)
     tally(state, pilot, "lost")
     if task.live:
         state.write_task(task)
-    elif task.losses >= POISON_LOSSES:
+    elif counts and _is_poison(task, is_alone):
         _poison(state, task)
     else:
         task.note = f"pilot {pilot.name} on {pilot.host} was lost"
@@ -120,23 +139,70 @@ def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt) -> N
         )
 
 
-def _count_loss(task: Task, attempt: Attempt) -> None:
-    if attempt.running:
-        task.losses += 1
-        task.lost_on.append(attempt.pilot)
+def _count_loss(state: State, task: Task, attempt: Attempt) -> None:
+    """One more pilot was lost that held it. Before it is called poison it is tried alone, so that what was only leased
+    together with the culprit is not taken for it."""
+    task.losses += 1
+    task.lost_on.append(attempt.pilot)
+    if task.losses >= POISON_LOSSES - 1:
+        task.differences.alone = True
+        state.suspects[task.id] = task
+
+
+def _is_poison(task: Task, is_alone: bool) -> bool:
+    return task.losses >= (POISON_LOSSES if is_alone else MOST_LOSSES)
+
+
+def make_way(state: State) -> None:
+    """Have a pilot become empty for a task that must be alone; one at a time for each owner."""
+    waiting: dict[str, Task] = {}
+    for key, task in list(state.suspects.items()):
+        array = task.array
+        if array.tasks.get(task.element) is not task:
+            del state.suspects[key]  # it is final
+        elif task.element in array.apart and is_open(array):
+            waiting.setdefault(array.run.owner, task)
+    served = set()
+    for pilot in state.pilots.values():
+        if pilot.cleared_for is None:
+            continue
+        suspect = state.suspects.get(pilot.cleared_for)
+        if suspect is None or suspect.element not in suspect.array.apart or not _may_clear(state, pilot, suspect):
+            pilot.cleared_for = None
+        else:
+            served.add(suspect.array.run.owner)
+    for owner, task in waiting.items():
+        able = [p for p in state.pilots.values() if p.cleared_for is None and _may_clear(state, p, task)]
+        if able and owner not in served:
+            min(able, key=lambda p: (p.held, p.name)).cleared_for = task.id
+
+
+def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
+    """Could a pilot run this task, were it empty?"""
+    owner = task.array.run.owner
+    cls = state.queue.class_of(task.array, task.element)
+    return (
+        not pilot.draining
+        and pilot.lone is None
+        and state.serves(pilot, owner)
+        and cls in menu_of(state, pilot, state.queue.lines[owner])
+        and state.ban_of(pilot) is None
+        and state.books.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
+    )
 
 
 def _poison(state: State, task: Task) -> None:
     """Three pilots died under it: it stops here, before it takes more [I11]."""
     names = ", ".join(task.lost_on) or "see its events"
-    settle_by_word(
-        state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost while they ran it: {names}"
-    )
+    if task.state is TaskState.LEASED:
+        advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it
+    settle_by_word(state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}")
     after_final(state, task.array, TaskState.FAILED)
 
 
 def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
-    _count_loss(task, task.live[attempt])
+    lost = task.live[attempt]
+    _count_loss(state, task, lost)
     state.drop_attempt(task, attempt)
     task.note = "its pilot was lost"
     if task.array.spec.rerun is Rerun.NEVER:
@@ -144,7 +210,7 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
             advance(task, TaskState.RUNNING)  # the lease was the start
         settle_by_word(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
         after_final(state, task.array, TaskState.LOST)
-    elif task.losses >= POISON_LOSSES:
+    elif _is_poison(task, lost.was_alone):
         _poison(state, task)
     else:
         # By now the guard beside the payload has killed it, or the host is gone: no second copy can live.

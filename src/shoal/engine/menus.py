@@ -89,7 +89,8 @@ def _sieve(state: State, line: Line) -> tuple[Sieve, list[TaskClass]]:
     alike: list[TaskClass] = []
     asked = []
     for cls in line.log:
-        kind = kinds.setdefault((cls.needs, cls.key.surroundings, cls.key.avoid), len(kinds))
+        key = cls.key
+        kind = kinds.setdefault((cls.needs, key.surroundings, key.avoid, key.avoid_sites), len(kinds))
         if kind == len(alike):
             alike.append(cls)
         task = attributes(state, cls.key)
@@ -130,19 +131,33 @@ def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
         return "the host has neither apptainer nor podman nor docker"
     if pilot.host in key.avoid:
         return "it failed on this host and is tried elsewhere"
+    if pilot.site in key.avoid_sites:
+        return "it failed at this site and is tried at another"
     return misfit(key.needs, pilot.room)
+
+
+def other_pilots(state: State, pilot: Pilot, cls: TaskClass) -> list[Pilot]:
+    """Pilots on other hosts that could run a class."""
+    line = state.queue.lines[cls.key.owner]
+    return [
+        other
+        for other in state.pilots.values()
+        if (other.host != pilot.host or other.site != pilot.site)
+        and not other.draining
+        and state.serves(other, cls.key.owner)
+        and cls in menu_of(state, other, line)
+    ]
 
 
 def other_hosts(state: State, pilot: Pilot, cls: TaskClass) -> set[str]:
     """Other hosts that could run a class."""
-    line = state.queue.lines[cls.key.owner]
+    return {other.host for other in other_pilots(state, pilot, cls)}
+
+
+def other_sites(state: State, pilot: Pilot, others: list[Pilot]) -> set[str]:
+    """Sites of these pilots other than a pilot's own, where one of them can be expected to take a task soon."""
     return {
-        other.host
-        for other in state.pilots.values()
-        if other.host != pilot.host
-        and not other.draining
-        and state.serves(other, cls.key.owner)
-        and cls in menu_of(state, other, line)
+        other.site for other in others if other.site != pilot.site and not other.suspect and state.ban_of(other) is None
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.chunks import carve_pilot
@@ -12,7 +12,7 @@ from shoal.engine.facts import change_tags, inherit, publish
 from shoal.engine.held import compare, hear
 from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
-from shoal.engine.losses import end, lose, set_draining
+from shoal.engine.losses import end, lose, outlived, set_draining
 from shoal.engine.parking import answer, give_parked, unpark
 from shoal.engine.proofs import Proofs
 from shoal.engine.records import Attempt, Pilot
@@ -31,6 +31,7 @@ from shoal.model.limits import (
     MAX_NAME,
     MAX_PROOFS,
     MAX_REPORTS,
+    MAX_SIBLINGS,
     MAX_TAG_BYTES,
     MAX_TAGS,
     MAX_TAILS,
@@ -62,10 +63,11 @@ def enrol(state: State, command: Enrol) -> Registered:
         state.write_pilot(pilot)
         state.emit("pilot_unfit", pilot=pilot, reasons=said.unfit[:100], host=said.host)
         return registered
+    dead = outlived(state, pilot, said.ended)
     if command.max_pilots is not None:
-        used = sum(1 for p in state.pilots.values() if p.token == command.token)
+        used = sum(1 for p in state.pilots.values() if p.token == command.token and p not in dead)
         former = _former_of(state, said.former, pilot.holder)
-        leaving = former is not None and former.token == command.token  # it takes its own place again
+        leaving = former is not None and former.token == command.token and former not in dead  # it takes its own place
         if used - leaving >= command.max_pilots:
             state.enrolled.pop((command.token, said.nonce), None)
             raise Conflict(
@@ -79,6 +81,7 @@ def enrol(state: State, command: Enrol) -> Registered:
     if said.former is not None:
         pilot.heard = False  # its held list comes first: it may still run what it had
         _inherit(state, pilot, said.former)
+    _bury_all(state, pilot, said.ended)
     state.write_pilot(pilot)
     before = arrive(state, pilot)
     state.emit(
@@ -88,6 +91,17 @@ def enrol(state: State, command: Enrol) -> Registered:
     return registered
 
 
+def _bury_all(state: State, pilot: Pilot, sessions: Sequence[str]) -> None:
+    """Give up the pilots that this one saw dead on its host: nobody has to wait until their lease has run out."""
+    for dead in outlived(state, pilot, sessions):
+        lose(state, dead, f"its process is gone, says {pilot.name} on the same host")
+
+
+def _check_ended(sessions: Sequence[str]) -> None:
+    if len(sessions) > MAX_SIBLINGS or any(len(session) > MAX_NAME for session in sessions):
+        raise BadInput("too many pilots ended", code="range", field="ended", hint=f"at most {MAX_SIBLINGS} at once")
+
+
 def _check_register(command: Enrol) -> None:
     said = command.register
     if not PROTOCOL - 1 <= said.protocol <= PROTOCOL:
@@ -95,6 +109,7 @@ def _check_register(command: Enrol) -> None:
             f"protocol {said.protocol} is not spoken here", code="protocol", hint=f"this server speaks {PROTOCOL}"
         )
     _check_tags(said.tags)
+    _check_ended(said.ended)
     room = said.room
     least = 0 if said.unfit else 1  # a host that takes no task may not even know what it has
     if not (least <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
@@ -188,7 +203,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
         # the other, so both lose it; what they run is adopted from whoever enrols first [E59].
-        lose(state, pilot, "its session was used by two pilots")
+        lose(state, pilot, "its session was used by two pilots", counts=False)
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
     pilot.suspect = False
@@ -209,6 +224,8 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         change_tags(state, pilot, exchange.tags)
     pilot.leaving = bool(exchange.leaving)
     _offer_renewal(state, pilot)
+    if exchange.ended:
+        _bury_all(state, pilot, exchange.ended)
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
     for said in exchange.published:
@@ -296,6 +313,7 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         check(report)
     for batch in exchange.batches:
         check_batch(batch)
+    _check_ended(exchange.ended)
     if len(exchange.published) > MAX_REPORTS:
         raise BadInput("too many tasks publish at once", code="range", field="published")
     for said in exchange.published:

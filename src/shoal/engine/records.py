@@ -39,6 +39,8 @@ class ClassKey(NamedTuple):
     time: float | None = None
     surroundings: str = ""  # set-up, container and checkpoint
     avoid: tuple[str, ...] = ()  # hosts
+    avoid_sites: tuple[str, ...] = ()
+    alone: bool = False  # it gets a pilot for itself
 
 
 @dataclass(slots=True)
@@ -53,11 +55,19 @@ class Special:
     stagings: int = 0  # failures to bring its files that cost it none
     files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
     part: int = 0  # checkpoints so far
+    idle_parts: int = 0  # of those, the last ones that brought it no further
+    avoid_sites: list[str] = field(default_factory=list)  # it is tried at another site first
+    failed_at: list[list[str]] = field(default_factory=list)  # host, site and holder of pilots it was sent away from
+    alone: bool = False  # pilots were lost that held it among others: its next try shows whether it is to blame
 
     @property
     def is_apart(self) -> bool:
         """Does matching have to tell it from its neighbours?"""
-        return bool(self.memory or self.avoid)
+        return bool(self.memory or self.avoid or self.avoid_sites or self.alone)
+
+    def avoids(self, host: str, site: str) -> bool:
+        """Is it to be tried elsewhere first?"""
+        return host in self.avoid or site in self.avoid_sites
 
 
 @dataclass(slots=True)
@@ -77,6 +87,7 @@ class Attempt:
     took: float | None = None  # core seconds, once they are reported
     resent: int = 0  # times that it was sent again to a pilot that neither holds nor reports it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
+    was_alone: bool = False  # its pilot is gone, and held nothing else
 
 
 @dataclass(slots=True)
@@ -318,6 +329,10 @@ class Pilot:
     leaving: bool = False  # it said so itself
     suspect: bool = False
     heard: bool = True  # has it sent its held list to this incarnation?
+    lone: AttemptId | None = None  # held alone, to see whether the pilot is lost again: nothing else is leased here
+    cleared_for: TaskId | None = None  # gets nothing more until it is empty, for a task that must be alone
+    returns: int = 0  # exchanges in a row in which it gave back what it was leased, and began nothing
+    returned_at: int = 0  # number of the last of them
 
     def story(self) -> list[str]:
         """What is known of it, for the error that must never happen."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.engine.blame import praise
+from shoal.engine.blame import blame, praise
 from shoal.engine.chunks import carve, finish
 from shoal.engine.failing import note, send_elsewhere, weigh
 from shoal.engine.hosts import tally
@@ -27,11 +27,12 @@ from shoal.engine.state import State, settled_text
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS
+from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS, MAX_RETURNS
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.sweep import fill
-from shoal.sched.retry import Final
+from shoal.sched.ban import BURST
+from shoal.sched.retry import Final, next_part
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Order, Report, Verdict
@@ -295,6 +296,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
             cause=report.cause,
         )
         return
+    pilot.returns = 0
     found, step, past = weigh(state, pilot, task, report)
     task.cause, task.note = found.value, report.message
     if isinstance(step, Final):
@@ -319,12 +321,17 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
     """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
     spec, params = task.array.spec, parameters(task.array.spec, task.element - task.array.first)
     if set(report.files) != {fill(name, params) if params else name for name in spec.checkpoint}:
-        state.drop_attempt(task, live.id)  # no such thing was declared: as if it had been given back
-        state.back_to_ready(task)
+        _return(state, pilot, task, live, report)  # no such thing was declared: as if it had been given back
         return
     special = task.differences
+    progressed = report.files != special.files
+    special.idle_parts, end = next_part(special.idle_parts, progressed)
     special.files, special.part = dict(report.files), special.part + 1
-    task.note = report.message
+    task.note, pilot.returns = report.message, 0
+    if end is not None and len(task.live) == 1:
+        task.cause, task.note = end.cause.value, f"{report.message}: {end.why}".lstrip(": ")
+        _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
+        return
     state.drop_attempt(task, live.id)
     if task.live:
         state.write_task(task)
@@ -358,3 +365,16 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         task.note = report.message
         state.drop_attempt(task, live.id)
         state.back_to_ready(task)
+    _count_return(state, pilot, live, report)
+
+
+def _count_return(state: State, pilot: Pilot, live: Attempt, report: Report) -> None:
+    """Set a pilot aside that gives everything back, unasked, and begins nothing: it would be leased the same for ever."""
+    is_asked = max(pilot.asked_back, pilot.asked_move) >= live.leased or pilot.draining
+    if is_asked or report.started is not None or any(attempt.running for attempt in pilot.live.values()):
+        return
+    if pilot.returned_at != pilot.seq:
+        pilot.returned_at, pilot.returns = pilot.seq, pilot.returns + 1
+        if pilot.returns >= MAX_RETURNS:
+            reason = f"it gave back what it was leased {pilot.returns} times in a row: {report.message}"
+            blame(state, pilot, reason, failures=BURST + 1)

@@ -163,8 +163,10 @@ def _task(state: State, row: TaskRow) -> None:
     )
     if row.special:
         task.special = Special(**json.loads(row.special))
-        if task.special.avoid:
+        if task.special.avoid or task.special.avoid_sites:
             state.avoiding[task.id] = task
+        if task.special.alone:
+            state.suspects[task.id] = task
     if array.waiting:
         task.state = TaskState.WAITING
     for number, incarnation, name, stage, leased in json.loads(row.live) if row.live else []:

@@ -19,6 +19,7 @@ from shoal.model.policy import Policy
 from shoal.model.spec import Needs
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.timing import Timing
+from shoal.sched.ban import Banned
 from shoal.sched.match import give, take
 from shoal.wire.messages import Order, Registered, Report
 
@@ -57,7 +58,8 @@ class State:
     nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
-    avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host
+    avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
+    suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
     dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
     quarantine_until: float = 0.0
@@ -213,6 +215,8 @@ class State:
         elif gone.took:
             self.books.tree.end(owner, self.now, 0, self.now, gone.took)
         pilot = self.pilots.get(gone.pilot)
+        if pilot is not None and pilot.lone == attempt:
+            pilot.lone = None
         if pilot is not None and pilot.live.pop(attempt, None) is not None:
             pilot.free = give(pilot.free, needs)
             self.settle_pilot(pilot)
@@ -334,6 +338,13 @@ class State:
         """Have a pilot told something with its next answer; one that waits gets it now."""
         pilot.orders.append(order)
         self.nudged[pilot.name] = pilot
+
+    def ban_of(self, pilot: Pilot) -> Banned | None:
+        """Why nothing is sent to a pilot, its host or its site now: by what its own holder's pilots showed."""
+        evidence = self.books.evidence.get(pilot.holder)
+        if evidence is None or not evidence.places.streaks:
+            return None
+        return evidence.places.verdict(pilot.name, pilot.host, pilot.site, self.now)
 
     def serves(self, pilot: Pilot, owner: str) -> bool:
         """May this pilot run a person's tasks? It is bound to one owner or one group [S6]."""

@@ -33,9 +33,9 @@ def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
 def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """Is there no open question whether this kind of task or this host is at fault?"""
     head = cls.head()
-    kinds = state.books.kinds
-    if head is None or not kinds.in_row(pilot.host):
+    evidence = state.books.evidence.get(pilot.holder)
+    if head is None or evidence is None or not evidence.kinds.in_row(pilot.host):
         return True
-    if state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):
+    if evidence.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):
         return True  # whose fault it was is decided, and its ban is over: the one probe it gets shall tell
-    return kinds.may_try(head.array.trait, pilot.host, state.now, len(other_hosts(state, pilot, cls)))
+    return evidence.kinds.may_try(head.array.trait, pilot.host, state.now, len(other_hosts(state, pilot, cls)))

@@ -31,6 +31,11 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
                 "see to the host; one task is tried there when the ban is over",
             )
         ]
+    if pilot.lone is not None:
+        return [Reason(f"it holds {pilot.lone.text} alone: pilots that held it among others were lost")]
+    if pilot.cleared_for is not None:
+        text = f"it is cleared for {pilot.cleared_for}, which must be alone; {many(pilot.held, 'attempt')} left"
+        return [Reason(text, "it goes on by itself")]
     if pilot.held:
         return [Reason(f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
@@ -64,11 +69,12 @@ def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
     cores = sum(p.room.cores for p in pilots)
     held = sum(p.held for p in pilots)
     reasons = [Reason(f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}")]
-    ban = state.books.places.verdict("", "", site, state.now)
-    if ban is not None:
-        reasons.append(
-            Reason(f"the site is banned for {show_duration(max(0.0, ban.until - state.now))} ({ban.reason})")
-        )
+    for holder in sorted({p.holder for p in pilots}):  # what others' pilots of that name did is not told
+        evidence = state.books.evidence.get(holder)
+        ban = evidence.places.verdict("", "", site, state.now) if evidence is not None else None
+        if ban is not None:
+            left = show_duration(max(0.0, ban.until - state.now))
+            reasons.append(Reason(f"the site is banned for {left} for pilots of {holder} ({ban.reason})"))
     seen: set[str] = set()
     for pilot in pilots:
         if pilot.held and banned(state, pilot) is None and not pilot.suspect and not pilot.draining:

@@ -14,6 +14,7 @@ from shoal.engine.menus import static_misfit
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.engine.suiting import holds_now, may_try, too_short
+from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
 from shoal.model.spec import Needs
@@ -57,8 +58,9 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     fitting = [p for p in able if _may_require(state, p, cls)]
     if not fitting:
         if any(_is_avoided(state, p, cls) for p in taking):
+            where = [*cls.key.avoid, *(f"site {site}" for site in cls.key.avoid_sites)]
             return Reason(
-                f"it failed on {', '.join(cls.key.avoid)} and is tried elsewhere, but no other pilot can run it",
+                f"it failed on {', '.join(where)} and is tried elsewhere, but no other pilot can run it",
                 "start a pilot on another host; it goes back if none is left",
             )
         return _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
@@ -92,7 +94,8 @@ def _nearly(needs: Needs, room: Room) -> float:
 
 def _is_avoided(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """Could the pilot run it, had it not failed on its host?"""
-    return pilot.host in cls.key.avoid and misfit(cls.needs, pilot.room) is None and _may_require(state, pilot, cls)
+    is_avoided = pilot.host in cls.key.avoid or pilot.site in cls.key.avoid_sites
+    return is_avoided and misfit(cls.needs, pilot.room) is None and _may_require(state, pilot, cls)
 
 
 def _may_require(state: State, pilot: Pilot, cls: TaskClass) -> bool:
@@ -165,7 +168,8 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
 def widest_ban(state: State, pilot: Pilot) -> Banned | None:
     """The ban that keeps work from a pilot; that of its host or site, where it is no shorter than the pilot's own."""
     own = banned(state, pilot)
-    wide = state.books.places.verdict("", pilot.host, pilot.site, state.now)
+    evidence = state.books.evidence.get(pilot.holder)
+    wide = evidence.places.verdict("", pilot.host, pilot.site, state.now) if evidence is not None else None
     return wide if own is not None and wide is not None and wide.until >= own.until else own
 
 
@@ -199,6 +203,13 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         now = ", ".join(f"{name} = {facts.get(name)!r}" for name in sorted(cls.names & set(facts)))
         return Reason(f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})", "wait")
     roomy = [p for p in held if misfit(cls.needs, p.free) is None]
+    if cls.key.alone and not any(p.held == 0 for p in roomy):
+        cleared = next((f" by {p.name}" for p in held if p.cleared_for is not None), "")
+        return Reason(
+            f"{POISON_LOSSES - 1} pilots or more were lost that held it, so its next try must be alone on a pilot; it waits "
+            f"until one is cleared{cleared}",
+            "nothing to do; what else the pilot holds ends first",
+        )
     kept = {name for owner, (name, _) in state.kept.items() if owner != cls.key.owner}
     if roomy and all(p.name in kept for p in roomy):
         return Reason("the only free room is kept for a task that needs more of it, and whose turn it is", "wait")

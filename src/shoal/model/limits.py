@@ -34,6 +34,7 @@ MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 # --- people
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
+MAX_SITES = 20_000  # names that belong to somebody
 MAX_PILOTS = 100_000  # that one enrolment token lets in
 
 # --- what one submission may hold
@@ -105,10 +106,14 @@ MAX_HOOK = 32  # words of a command
 
 # --- accounts, and what is remembered of failures
 MAX_ACCT_LINES = 10_000  # of one answer: cut short, its totals would be wrong
-PLACES_KEPT = 20_000
-KINDS_KEPT = 10_000  # the ones that ended last
+HOLDERS_KEPT = 10_000  # owners and groups whose failures are remembered
+PLACES_KEPT = 5_000  # pilots, hosts and sites of one of them
+KINDS_KEPT = 2_000  # kinds of tasks on the pilots of one of them, the ones that ended last
 HOSTS_PER_KIND = 64
 KINDS_PER_HOST = 8
 
 # --- pilots that die under a task [promises I11]
 POISON_LOSSES = 3
+MOST_LOSSES = 6  # however many others the pilots held
+MAX_RETURNS = 3  # exchanges in a row in which a pilot only gives back what it was leased
+MAX_SIBLINGS = 64  # pilots of one host that another one looks after, and may tell of at once

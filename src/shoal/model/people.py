@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
 
+EVERYBODY = "*"
 USER, MANAGER, ADMIN = "user", "manager", "admin"
 ROLES = (USER, MANAGER, ADMIN)
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
@@ -64,7 +65,21 @@ class AuditRow(NamedTuple):
     times: int
 
 
-PeopleRow = Union[UserRow, GroupRow, TokenRow, AuditRow]
+class SiteRow(NamedTuple):
+    """Who may have pilots under the name of a site: those who had the first enrolment token for it, and whoever an
+    administrator shares it with."""
+
+    name: str
+    holders: str  # owners and @groups, separated by blanks; "*": everybody; empty: whoever comes next
+    created: float
+
+    def lets(self, holder: str) -> bool:
+        """May pilots of this owner or @group come in under its name?"""
+        named = self.holders.split()
+        return holder in named or EVERYBODY in named
+
+
+PeopleRow = Union[UserRow, GroupRow, TokenRow, AuditRow, SiteRow]
 
 
 def check_name(name: str, field: str) -> str:

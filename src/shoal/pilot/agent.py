@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
+from shoal.model.limits import MAX_SIBLINGS
 from shoal.pilot.flights import Flights
 from shoal.pilot.joining import Joining, back_off, nonce, patience
 from shoal.pilot.moves import (
@@ -34,6 +35,7 @@ from shoal.pilot.moves import (
     NoAnswer,
     Noticed,
     Outdated,
+    Outlived,
     Recall,
     Rejected,
     Send,
@@ -82,6 +84,7 @@ class Agent:
         self._farewell = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
         self._mute = False  # nobody listens
+        self._outlived: dict[str, None] = {}  # dead pilots of this host that the server has not heard of
         self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
             Joined: self._on_joined,
             Answered: self._on_answered,
@@ -97,6 +100,7 @@ class Agent:
             Fetched: lambda event, now, actions: self._renewal.take(event, now),
             Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
             Announced: self._on_announced,
+            Outlived: self._on_outlived,
             Tick: lambda event, now, actions: None,
         }
 
@@ -169,6 +173,8 @@ class Agent:
         actions.append(Contact(self._contact))
         said = flight.exchange
         self._proofs.answered(said)
+        for session in said.ended:
+            self._outlived.pop(session, None)
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         if self.outbox.has_announced:
@@ -229,6 +235,10 @@ class Agent:
         if run is not None:
             self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
             self._urges.tell(now)
+
+    def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
+        self._outlived.update(dict.fromkeys(event.sessions))
+        self._urges.urgent = True
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -382,6 +392,7 @@ class Agent:
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
             held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
             list(self._proofs.to_say()),
+            list(self._outlived)[:MAX_SIBLINGS],
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:

@@ -66,6 +66,7 @@ MODULES: tuple[str, ...] = (
     "shoal.pilot.runners",
     "shoal.pilot.seen",
     "shoal.pilot.setup",
+    "shoal.pilot.siblings",
     "shoal.pilot.slots",
     "shoal.pilot.spawn",
     "shoal.pilot.stage",

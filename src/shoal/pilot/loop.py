@@ -37,6 +37,7 @@ from shoal.pilot.moves import (
     Joined,
     Leave,
     Noticed,
+    Outlived,
     Recall,
     Send,
     Settle,
@@ -48,6 +49,7 @@ from shoal.pilot.moves import (
 )
 from shoal.pilot.network import Network
 from shoal.pilot.published import Pipes
+from shoal.pilot.siblings import Siblings
 from shoal.pilot.stage import Stage
 from shoal.pilot.vitals import Vitals
 from shoal.wire.messages import Exchange, Register
@@ -55,6 +57,7 @@ from shoal.wire.messages import Exchange, Register
 log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
+SIBLINGS_EVERY = 2.0  # seconds
 SPIN_GUARD = 0.02  # an agent that asks to be ticked at once, twice running, waits so long
 
 
@@ -85,11 +88,13 @@ class Loop:
         idle_end: Optional[float] = None,
         vitals: Optional[Vitals] = None,
         network: Optional[Network] = None,
+        siblings: Optional[Siblings] = None,
     ) -> None:
         self.agent = agent
         self.pipes = Pipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self.pipes.paths
-        self._vitals, self._network = vitals, network
+        self._vitals, self._network, self._siblings = vitals, network, siblings
+        self._siblings_at = 0.0  # when to look at them next
         self.attempts = Attempts(
             channel,
             guard_pid,
@@ -205,13 +210,26 @@ class Loop:
         own = self.attempts
         times = (
             self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
-            self.pipes.deadline(), self._leave_at(),
+            self.pipes.deadline(), self._leave_at(), self._siblings_at if self._watches_siblings else None,
         )  # fmt: skip
         known = [at for at in times if at is not None]
         return min(known) if known else None
 
     def _leave_at(self) -> Optional[float]:
         return None if self._is_over else self._allocation.leave_at(self.attempts.grace)
+
+    @property
+    def _watches_siblings(self) -> bool:
+        return self._siblings is not None and self.agent.registered is not None
+
+    def _look_at_siblings(self, now: float) -> None:
+        """Tell the server of pilots of this host that died: it would wait for them as long as their lease lasts."""
+        if self._siblings is not None and self._watches_siblings and now >= self._siblings_at:
+            self._siblings_at = now + SIBLINGS_EVERY
+            found = self._siblings.ended()
+            if found:
+                log.info("siblings ended=%d", len(found))
+                self._feed(Outlived(tuple(found)))
 
     def _idle_deadline(self) -> Optional[float]:
         if self._idle_end is None or self.agent.leaving:
@@ -229,6 +247,7 @@ class Loop:
         if leave is not None and now >= leave:
             self._is_over = True
             self._feed(Leave(self._allocation.why(now), now=True))
+        self._look_at_siblings(now)
         self.attempts.watch(now)
         self.calls.tick(now)
         self.pipes.tick(now)
@@ -309,6 +328,8 @@ class Loop:
                 self._say(f"pilot {told.pilot} joined {self.uplink.url} with {slots} slot{plural}")
             self._joined_once = True
             self.uplink.beat = told.beat
+            if self._siblings is not None:
+                self._siblings.hold(told.session)
             self.attempts.on_joined(told)
             self.calls.on_joined(told)
         elif isinstance(event, Answered):

@@ -152,6 +152,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     from shoal.pilot.blobs import Blobs
     from shoal.pilot.network import Network
     from shoal.pilot.place import NoPlace
+    from shoal.pilot.siblings import Siblings
     from shoal.pilot.stage import Facts, Stage
     from shoal.pilot.tags import parse_tags
     from shoal.pilot.vitals import Vitals
@@ -170,9 +171,12 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     vitals = Vitals(work, guard_pid, network, probe.memory_left)
     fixed = {**probe.tags(work), **parse_tags(chosen.tag)}
 
+    siblings = Siblings(place.join.fingerprint if place.join is not None else str(place))
+
     def register(join: Join) -> Register:
         facts = {**fixed, **vitals.all()}
-        return probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
+        said = probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
+        return replace(said, ended=siblings.ended(is_sure=False))
 
     life = loop.Loop(
         Agent(room, rng),
@@ -185,6 +189,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
         chosen.idle_end,
         vitals,
         network,
+        siblings,
     )
     up = life.uplink = uplink.Uplink(place, life.deliver, say, network)
     blobs = Blobs(place, os.path.join(work, "blobs"))
@@ -195,7 +200,10 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
         signal.signal(number, life.interrupt)
     sys.setswitchinterval(SWITCH)
     up.start()
-    code = life.run()
+    try:
+        code = life.run()
+    finally:
+        siblings.close()
     up.close()
     say(f"pilot ended: {life.why}")
     return _End(code, life.successor, place, life)

@@ -109,6 +109,13 @@ class Fetched:
 
 
 @dataclass(frozen=True)
+class Outlived:
+    """Other pilots of this host are dead; by the digests of their sessions."""
+
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Noticed:
     """Tags that changed."""
 
@@ -130,7 +137,7 @@ class Tick:
 
 Event = Union[
     Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Called, Wrote, Leave, Fetched, Noticed,
-    Announced, Tick,
+    Announced, Outlived, Tick,
 ]  # fmt: skip
 
 

@@ -58,9 +58,18 @@ def ban_time(dt: float, failures: int, longest: float, scale: float) -> float:
     return min(longest, grown) if grown >= SHORTEST else 0.0
 
 
-def fail(streak: Optional[Streak], now: float, reason: str, longest: float, scale: float, failures: int = 1) -> Streak:
-    """The streak after one more failure; `failures` tells how many there were if earlier ones were not blamed yet."""
-    first, before, latest = now, 0, now
+def fail(
+    streak: Optional[Streak],
+    now: float,
+    reason: str,
+    longest: float,
+    scale: float,
+    failures: int = 1,
+    since: Optional[float] = None,
+) -> Streak:
+    """The streak after one more failure; `failures` tells how many there were if earlier ones were not blamed yet,
+    `since` from when on the place did badly, if that was long before the failure showed it."""
+    first, before, latest = now if since is None else min(now, since), 0, now
     if streak is not None:
         first, before, latest = streak.first, streak.failures, max(streak.latest, now)
     count = max(before + 1, failures)
@@ -95,7 +104,11 @@ def may_probe(streak: Optional[Streak], now: float) -> bool:
 
 
 class Places:
-    """The streaks of all places, by kind and name; the longest ago that failed are forgotten beyond `kept`."""
+    """The streaks of all places of one holder, by kind and name; the longest ago that failed are forgotten beyond `kept`.
+
+    Names of hosts and sites are what pilots claim, so each owner or group has its own `Places` (`engine.books`): a lie
+    bans nothing of anybody else's.
+    """
 
     def __init__(self, longest: float, scale: float, kept: int = PLACES_KEPT) -> None:
         self.longest, self.scale, self.kept = longest, scale, kept
@@ -104,12 +117,21 @@ class Places:
         self._hosts: dict[str, set[str]] = {}  # the same by site
 
     def blame(
-        self, pilot: str, host: str, site: str, now: float, reason: str, site_hosts: int, failures: int = 1
+        self,
+        pilot: str,
+        host: str,
+        site: str,
+        now: float,
+        reason: str,
+        site_hosts: int,
+        failures: int = 1,
+        since: Optional[float] = None,
+        is_sites: bool = False,
     ) -> list[Banned]:
         """A failure that was the place's fault; returns the bans that are in force by it, which people are told.
 
         `site_hosts`: how many hosts the site has now. `failures`: how many in a row this one concludes, if those before
-        it were left open (`Kinds.in_row`).
+        it were left open (`Kinds.in_row`). `since`: as in `fail`. `is_sites`: it is known to be the whole site's fault.
         """
         raised = []
         if self._site_of.get(host, site) != site:
@@ -118,10 +140,10 @@ class Places:
         self._hosts.setdefault(site, set()).add(host)
         kinds = [(PILOT, pilot, failures), (HOST, host, failures)]
         bad = len(self._hosts[site])
-        if bad >= SITE_HOSTS and 2 * bad >= site_hosts:
+        if is_sites or (bad >= SITE_HOSTS and 2 * bad >= site_hosts):
             kinds.append((SITE, site, 1))
         for kind, name, count in kinds:
-            streak = fail(self.streaks.get((kind, name)), now, reason, self.longest, self.scale, count)
+            streak = fail(self.streaks.get((kind, name)), now, reason, self.longest, self.scale, count, since)
             self.streaks[kind, name] = streak
             self.streaks.move_to_end((kind, name))
             if is_banned(streak, now):

@@ -2,7 +2,8 @@
 of the same kind fare on this host and on others [contract 4, B7].
 
 The rule that everything here serves: a task's own error never bans a host. The same task, or the same kind of task,
-failing on several hosts is the task; failing on one host what works on others is the host.
+failing on several hosts is the task; failing on one host what works on others is the host. The hosts of one site may all
+be wrong in the same way (a file system, a missing library), so where another site could run it, its word counts, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FULL = 0.9  # of its memory limit that a task killed by SIGKILL must have used t
 SIGKILL, SIGTERM, SIGXCPU = 9, 15, 24
 BY_SHELL = 128  # a shell says exit code 128 + n for a command that signal n ended
 OWN_HOSTS = 2  # hosts on which a kind that succeeded nowhere failed: then it is the kind
+OWN_SITES = 2  # sites, likewise, where another site could run it
 CHANCE = 0.01  # of so many failures in a row by the kind's own errors, below which it is the host
 STRANGE_KINDS = 3  # kinds that failed on a host while none succeeded: then it is the host, whatever they do elsewhere
 OPEN_FAILURES = 5  # in a row on one host while nobody knows whose fault it is; then what failed waits
@@ -73,7 +75,7 @@ class Whose(str, Enum):
 
 
 class _Record:
-    """How one kind of task fared on one host."""
+    """How one kind of task fared on one host, or at one site."""
 
     __slots__ = ("bad", "good", "in_row", "latest")
 
@@ -97,43 +99,50 @@ class _Host:
 class _Kind:
     """How one kind of task fared: on hosts, and how many finished in time at each site."""
 
-    __slots__ = ("good", "hosts", "times")
+    __slots__ = ("good", "has_other_site", "hosts", "sites", "times")
 
     def __init__(self) -> None:
         self.good = 0  # also on hosts that are forgotten
+        self.has_other_site = False  # could another site run it, as its latest failure was told?
         self.hosts: OrderedDict[str, _Record] = OrderedDict()
+        self.sites: OrderedDict[str, _Record] = OrderedDict()
         self.times: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
 
 class Kinds:
     """How every kind of task fared where. A kind is any text that tasks alike share: their class. The engine feeds it
     successes, failures by `task_error` and `signal`, and tasks over time; another one, fed by what became of setup
-    lines, tells the same of those."""
+    lines, tells the same of those. There is one for each owner or group that pilots belong to (`engine.books`)."""
 
     def __init__(self, kept: int = KINDS_KEPT, hosts_per_kind: int = HOSTS_PER_KIND) -> None:
         self.kept, self.hosts_per_kind = kept, hosts_per_kind
         self._kinds: OrderedDict[str, _Kind] = OrderedDict()
         self._bad_hosts: OrderedDict[str, _Host] = OrderedDict()
+        self._late_sites: OrderedDict[str, dict[str, int]] = OrderedDict()  # kinds over time since any was in time
 
-    def succeed(self, kind: str, host: str, site: str = "", count: int = 1) -> None:
-        """So many tasks of this kind succeeded there."""
+    def succeed(self, kind: str, host: str, site: str = "", count: int = 1, is_timed: bool = False) -> None:
+        """So many tasks of this kind succeeded there; `is_timed`: within a time that was stated for them."""
         known = self._of(kind)
-        record = self._on(known, host)
-        record.good += count
-        record.in_row = 0
+        for record in (self._in(known.hosts, host), self._in(known.sites, site)):
+            record.good += count
+            record.in_row = 0
         known.good += count
+        if is_timed and self._late_sites:
+            self._late_sites.pop(site, None)
         in_time, over = known.times.get(site, (0, 0))
         known.times[site] = (in_time + count, over)
         self._bound_times(known, site)
         if self._bad_hosts:
             self._bad_hosts.pop(host, None)
 
-    def fail(self, kind: str, host: str, now: float) -> None:
-        """One failed there, by an error or a signal."""
-        record = self._on(self._of(kind), host)
-        record.bad += 1
-        record.in_row += 1
-        record.latest = now
+    def fail(self, kind: str, host: str, now: float, site: str = "", has_other_site: bool = False) -> None:
+        """One failed there, by an error or a signal; `has_other_site`: another site could run it."""
+        known = self._of(kind)
+        known.has_other_site = has_other_site
+        for record in (self._in(known.hosts, host), self._in(known.sites, site)):
+            record.bad += 1
+            record.in_row += 1
+            record.latest = now
         bad = self._bad_hosts.get(host)
         if bad is None:
             bad = self._bad_hosts[host] = _Host()
@@ -144,12 +153,13 @@ class Kinds:
         if len(self._bad_hosts) > self.kept:
             self._bad_hosts.popitem(last=False)
 
-    def excuse(self, kind: str, host: str) -> None:
-        """A failure there turned out to be the task's own: it no longer speaks against the host."""
+    def excuse(self, kind: str, host: str, site: str = "") -> None:
+        """A failure there turned out to be the task's own: it no longer speaks against the host, nor against its site."""
         known = self._kinds.get(kind)
-        record = known.hosts.get(host) if known is not None else None
-        if record is not None and record.in_row:
-            record.in_row -= 1
+        records = (known.hosts.get(host), known.sites.get(site)) if known is not None else ()
+        for record in records:
+            if record is not None and record.in_row:
+                record.in_row -= 1
         bad = self._bad_hosts.get(host)
         if bad is not None and kind in bad.kinds:
             bad.kinds[kind] -= 1
@@ -162,20 +172,58 @@ class Kinds:
         in_time, over = known.times.get(site, (0, 0))
         known.times[site] = (in_time, over + 1)
         self._bound_times(known, site)
+        late = self._late_sites.setdefault(site, {})
+        if kind in late or len(late) < KINDS_PER_HOST:
+            late[kind] = late.get(kind, 0) + 1
+        self._late_sites.move_to_end(site)
+        if len(self._late_sites) > self.kept:
+            self._late_sites.popitem(last=False)
 
-    def whose(self, kind: str, host: str, others: int, failed_on: Collection[str] = ()) -> Whose:
+    def whose(
+        self, kind: str, host: str, others: int, failed_on: Collection[str] = (), has_untried_site: bool = False
+    ) -> Whose:
         """Whose fault is the failure that was just counted? `others`: other hosts that could run it; `failed_on`: hosts
-        on which this very task failed."""
-        if self.is_tasks_own(kind, host, others, failed_on):
+        on which this very task failed; `has_untried_site`: this site is in doubt, and the task was not yet tried at
+        another one that could run it."""
+        if self.is_tasks_own(kind, host, others, failed_on, has_untried_site):
             return Whose.TASK
         return Whose.HOST if self.is_hosts(kind, host) else Whose.OPEN
 
-    def is_tasks_own(self, kind: str, host: str, others: int, failed_on: Collection[str] = ()) -> bool:
+    def is_tasks_own(
+        self, kind: str, host: str, others: int, failed_on: Collection[str] = (), has_untried_site: bool = False
+    ) -> bool:
         """Is there no other host, or did this task, or its kind, fail on several hosts and succeed nowhere?"""
-        if others <= 0 or len({*failed_on, host}) >= OWN_HOSTS:
-            return True
         known = self._kinds.get(kind)
-        return known is not None and _fails_everywhere(known)
+        if others <= 0 or (known is not None and _fails_everywhere(known)):
+            return True
+        return len({*failed_on, host}) >= OWN_HOSTS and not has_untried_site
+
+    def is_in_doubt(self, kind: str, site: str) -> bool:
+        """May it be the site that makes this kind fail? Unless it works there, a single failure apart."""
+        known = self._kinds.get(kind)
+        record = known.sites.get(site) if known is not None else None
+        return record is None or not record.good or record.in_row > 1
+
+    def is_slow(self, kind: str, site: str) -> bool:
+        """Is it the site that a task of this kind was just over its time there [S8]? It is if the kind fits elsewhere, and
+        never here, more often than chance explains; or if several kinds were over their times here and none in time."""
+        known = self._kinds.get(kind)
+        in_time, over = known.times.get(site, (0, 0)) if known is not None else (0, 0)
+        if known is None or in_time or not over:
+            return False
+        good = sum(fit for name, (fit, _) in known.times.items() if name != site)
+        bad = sum(late for name, (fit, late) in known.times.items() if name != site and fit)
+        if good and ((bad + 1) / (good + bad + 2)) ** over <= CHANCE:
+            return True
+        late = [name for name in self._late_sites.get(site, {}) if not self.is_late_everywhere(name)]
+        return len(late) >= STRANGE_KINDS
+
+    def is_late_everywhere(self, kind: str) -> bool:
+        """Was this kind over its time at several sites, and in time at none?"""
+        known = self._kinds.get(kind)
+        if known is None or any(fit for fit, _ in known.times.values()):
+            return False
+        return sum(1 for _, over in known.times.values() if over) >= OWN_SITES
 
     def is_hosts(self, kind: str, host: str) -> bool:
         """Does this kind succeed elsewhere, and fail here so often in a row that it is not by its own errors? Or did
@@ -218,6 +266,11 @@ class Kinds:
         known = self._kinds.get(kind)
         return sum(1 for record in known.hosts.values() if record.in_row) if known is not None else 0
 
+    def failed_sites(self, kind: str) -> int:
+        """At how many sites it fails now."""
+        known = self._kinds.get(kind)
+        return sum(1 for record in known.sites.values() if record.in_row) if known is not None else 0
+
     def worked(self, kind: str) -> bool:
         """Has it ever succeeded anywhere?"""
         known = self._kinds.get(kind)
@@ -250,14 +303,15 @@ class Kinds:
             self._kinds.move_to_end(kind)
         return known
 
-    def _on(self, known: _Kind, host: str) -> _Record:
-        record = known.hosts.get(host)
+    def _in(self, records: OrderedDict[str, _Record], name: str) -> _Record:
+        """The record of a host or site, the latest of at most so many."""
+        record = records.get(name)
         if record is None:
-            record = known.hosts[host] = _Record()
-            if len(known.hosts) > self.hosts_per_kind:
-                known.hosts.popitem(last=False)
+            record = records[name] = _Record()
+            if len(records) > self.hosts_per_kind:
+                records.popitem(last=False)
         else:
-            known.hosts.move_to_end(host)
+            records.move_to_end(name)
         return record
 
     def _bound_times(self, known: _Kind, site: str) -> None:
@@ -267,5 +321,7 @@ class Kinds:
 
 
 def _fails_everywhere(known: _Kind) -> bool:
-    """Did this kind fail on several hosts and succeed nowhere?"""
-    return not known.good and sum(1 for record in known.hosts.values() if record.bad) >= OWN_HOSTS
+    """Did this kind fail on several hosts and succeed nowhere? Where there are several sites: at several of them."""
+    if known.good or sum(1 for record in known.hosts.values() if record.bad) < OWN_HOSTS:
+        return False
+    return not known.has_other_site or sum(1 for record in known.sites.values() if record.bad) >= OWN_SITES

@@ -14,6 +14,7 @@ from shoal.sched.cause import Whose
 MAX_REFUNDS = 3  # failures of one task that were the host's fault, or may have been; the next one burns a retry
 MAX_RAISES = 10  # times that one task gets more memory, however small the steps are
 SETUP_HOSTS = 3  # hosts on which the same setup lines must fail before they are the task's own error
+MAX_IDLE_PARTS = 3  # parts of a task with checkpoints in a row that brought it no further; then it ends
 FIT_SHARE = 0.8  # of a kind's tasks that must finish in time at a site before one that does not speaks against the site
 
 
@@ -49,6 +50,7 @@ class Scene(NamedTuple):
     setup_failed: int = 1  # hosts on which the same setup lines fail, this one included (`Kinds.failed_hosts`)
     setup_worked: bool = False  # did they ever work anywhere? (`Kinds.worked`)
     origin_gone: bool = False  # the input is not where it came from any more: nobody can stage it
+    has_untried_site: bool = False  # the site is in doubt, and another one could run it where it was not tried yet
 
 
 class Final(NamedTuple):
@@ -65,6 +67,7 @@ class Retry(NamedTuple):
     elsewhere: bool  # on another host, if there is one
     memory: Optional[int]  # bytes it gets from now on, if that changes
     why: str
+    other_site: bool = False  # at another site, that is
 
 
 Step = Union[Final, Retry]
@@ -76,6 +79,13 @@ _BETTER_ELSEWHERE = frozenset({Cause.OVER_TIME, Cause.STAGE_IN, Cause.STAGE_OUT,
 
 def next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
     """What to do after an attempt that ended by this cause."""
+    step = _next_step(cause, terms, past, scene)
+    if isinstance(step, Retry) and step.elsewhere and scene.has_untried_site:
+        return step._replace(other_site=True)
+    return step
+
+
+def _next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
     if cause in _ENDS:
         return Final(cause, "it is not to run again")
     if terms.rerun is Rerun.NEVER and scene.started:
@@ -89,12 +99,16 @@ def next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
             return Final(cause, "its input is gone, so no other try can succeed")
         if not past.stagings:
             return Retry(False, True, None, "its input may arrive elsewhere")
-    in_doubt = cause in _MAYBE_HOSTS and scene.whose is not Whose.TASK
+    is_slow_site = cause is Cause.OVER_TIME and scene.has_untried_site
+    in_doubt = (cause in _MAYBE_HOSTS or is_slow_site) and scene.whose is not Whose.TASK
     if (in_doubt or cause is Cause.PILOT_LOST) and past.refunds < MAX_REFUNDS:
         if cause is Cause.PILOT_LOST:
             return Retry(False, True, None, "its pilot was lost")
+        place = "site" if scene.has_untried_site else "host"
         known = scene.whose is Whose.HOST
-        return Retry(False, True, None, "the host is at fault" if known else "another host will show whose fault it is")
+        return Retry(
+            False, True, None, f"the {place} is at fault" if known else f"another {place} will show whose it is"
+        )
     return _burn(cause, terms, past, in_doubt or cause in _BETTER_ELSEWHERE)
 
 
@@ -109,6 +123,15 @@ def remember(past: Past, cause: Cause, scene: Scene, step: Retry) -> Past:
     if not step.burn:
         return past._replace(refunds=past.refunds + 1)
     return past
+
+
+def next_part(idle: int, progressed: bool) -> tuple[int, Optional[Final]]:
+    """What follows a part that wrote a checkpoint: how many parts in a row brought the task no further, `idle` before
+    this one, and its end if those are too many. Each part is free, so one that never gets on would go on for ever."""
+    idle = 0 if progressed else idle + 1
+    if idle < MAX_IDLE_PARTS:
+        return idle, None
+    return idle, Final(Cause.TASK_ERROR, f"{idle} parts in a row left its checkpoint as it was")
 
 
 def counts_against_site(in_time: int, over: int) -> bool:
@@ -141,7 +164,8 @@ def _more_memory(terms: Terms, past: Past, scene: Scene) -> Step:
 
 def _unfit(terms: Terms, past: Past, scene: Scene) -> Step:
     """Not the task's fault, until the same lines failed on three hosts, or on all there are, and worked nowhere."""
-    if not scene.setup_worked and scene.setup_failed >= min(SETUP_HOSTS, max(1, scene.hosts)):
+    is_everywhere = scene.setup_failed >= min(SETUP_HOSTS, max(1, scene.hosts)) and not scene.has_untried_site
+    if not scene.setup_worked and is_everywhere:
         many = f"on {scene.setup_failed} hosts" if scene.setup_failed > 1 else "on the only host"
         return Final(Cause.TASK_ERROR, f"its setup failed {many} and worked on none")
     if past.refunds < MAX_REFUNDS:

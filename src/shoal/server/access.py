@@ -8,18 +8,31 @@ Uses are counted per minute where they are many (reads, beats) and written one b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
-from shoal.model.limits import MAX_NAME, MAX_PILOTS, MAX_TOKENS, MAX_USERS
-from shoal.model.people import ADMIN, MANAGER, ROLES, AuditRow, GroupRow, PeopleRow, TokenRow, UserRow, check_name
+from shoal.model.limits import MAX_NAME, MAX_PILOTS, MAX_SITES, MAX_TOKENS, MAX_USERS
+from shoal.model.people import (
+    ADMIN,
+    EVERYBODY,
+    MANAGER,
+    ROLES,
+    AuditRow,
+    GroupRow,
+    PeopleRow,
+    SiteRow,
+    TokenRow,
+    UserRow,
+    check_name,
+)
 from shoal.model.policy import outward
 from shoal.model.quantities import parse_duration
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke
+from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
+NO_SITE = ("", "local")  # pilots that no site was named for
 PLAIN_SCOPES = ("submit", "read", "cancel")
 COUNT_FOR = 60.0  # seconds over which uses of one kind are one line of the audit
 
@@ -72,12 +85,14 @@ class Access:
         self,
         people: tuple[list[UserRow], list[GroupRow], list[TokenRow], int],
         keep: Callable[[list[PeopleRow]], None],
+        sites: Iterable[SiteRow] = (),
     ) -> None:
         users, groups, tokens, self._next_audit = people
         self.users = {row.name: row for row in users}
         self.groups = {row.name: row for row in groups}
         self._by_digest = {row.digest: row.token for row in tokens}
         self.tokens = {row.token: row for row in tokens}
+        self.sites = {row.name: row for row in sites}
         self._keep = keep
         self._counts: dict[tuple[str, str, str, str, str], int] = {}
         self._touched: set[str] = set()
@@ -160,13 +175,65 @@ class Access:
             self._forget(now)
         if len(self.tokens) >= MAX_TOKENS:
             raise Conflict("there are too many tokens", code="too_many", hint="revoke some: `shoal token list`")
+        site, scopes = _site(asked.site), self._scopes(maker, asked)
+        if kind == ENROL:
+            self._take_site(maker, site, owner or f"@{asked.group}", now)
         secret = make(kind, random(32))
         row = TokenRow(
-            self._name(random), kind, digest(secret), owner, asked.group, _site(asked.site), self._scopes(maker, asked),
+            self._name(random), kind, digest(secret), owner, asked.group, site, scopes,
             asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "",
         )  # fmt: skip
         self._put(row)
         return row, secret
+
+    # --- whose names sites have
+    def check_site(self, site: str, holder: str) -> None:
+        """Refuse pilots of an owner or @group under a name that is another's; so is all that is inside it, `box.a` of
+        `box`. The name that stands for none is everybody's."""
+        for name in outward(site) if site not in NO_SITE else ():
+            row = self.sites.get(name)
+            if row is not None and row.holders and not row.lets(holder):
+                raise Refused(
+                    f"the site name {echo(name)} belongs to somebody else",
+                    code="site_taken",
+                    field="site",
+                    hint="choose another name, or ask an administrator: `shoal site share`",
+                )
+
+    def _take_site(self, maker: Caller, site: str, holder: str, now: float) -> None:
+        """The first enrolment token for a site makes its name its holder's; an administrator's next ones share it."""
+        row = self.sites.get(site)
+        if not maker.is_admin:
+            self.check_site(site, holder)
+        if site in NO_SITE or (row is not None and row.lets(holder)):
+            return
+        if row is None and len(self.sites) >= MAX_SITES:
+            raise Conflict("there are too many sites", code="too_many", hint="use one of yours: `shoal site list`")
+        before = row.holders if row is not None else ""
+        self._put_site(SiteRow(site, f"{before} {holder}".strip(), row.created if row is not None else now))
+
+    def share_site(self, asked: SiteHolders, now: float) -> SiteRow:
+        """Say whose a site's name is: of these too, or of these only; with none it is whoever's comes next."""
+        site = check_name(asked.name, "name")
+        for holder in asked.holders:
+            known = self.groups if holder.startswith("@") else self.users
+            if holder != EVERYBODY and holder.removeprefix("@") not in known:
+                raise NotFound(
+                    f"there is no {'group' if holder.startswith('@') else 'user'} {echo(holder)}",
+                    code="unknown_group" if holder.startswith("@") else "unknown_user",
+                    hint="a user, @GROUP or * for everybody",
+                )
+        row = self.sites.get(site)
+        if row is None and len(self.sites) >= MAX_SITES:
+            raise Conflict("there are too many sites", code="too_many", hint=f"at most {MAX_SITES}")
+        before = row.holders.split() if row is not None and not asked.only else []
+        holders = " ".join(dict.fromkeys([*before, *asked.holders]))
+        return self._put_site(SiteRow(site, holders, row.created if row is not None else now))
+
+    def _put_site(self, row: SiteRow) -> SiteRow:
+        self.sites[row.name] = row
+        self._keep([row])
+        return row
 
     def _check_giving(self, maker: Caller, kind: str, owner: str, asked: NewToken) -> None:
         if asked.group:
@@ -319,7 +386,7 @@ class Access:
 
 
 def _site(name: str) -> str:
-    return name if name in ("", "local") else check_name(name, "site")
+    return name if name in NO_SITE else check_name(name, "site")
 
 
 def _note(text: str) -> str:

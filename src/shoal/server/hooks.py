@@ -153,7 +153,7 @@ def variables(notice: Notice) -> dict[str, str]:
     """What the command finds in its surroundings."""
     told = {
         "SHOAL_EVENT": notice.what, "SHOAL_PLACE_KIND": notice.kind, "SHOAL_PLACE": notice.name,
-        "SHOAL_REASON": notice.reason, "SHOAL_UNTIL": f"{notice.until:.0f}",
+        "SHOAL_REASON": notice.reason, "SHOAL_UNTIL": f"{notice.until:.0f}", "SHOAL_HOLDER": notice.holder,
     }  # fmt: skip
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {name: _plain(text) for name, text in told.items()}

@@ -123,7 +123,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
     database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    people, held = database.people(time.time()), database.blobs()
+    people, held, sites = database.people(time.time()), database.blobs(), database.sites()
     service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,7 +140,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     hooks = Hooks(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.tell
     house = House(
-        service, Access(people, lambda rows: service.writer.put(rows)), door, Gate(), Metrics(__version__), ended.set,
+        service, Access(people, lambda rows: service.writer.put(rows), sites), door, Gate(), Metrics(__version__), ended.set,
         blobs, Uploads(blobs),
     )  # fmt: skip
     runner = web.AppRunner(

@@ -8,9 +8,10 @@ from aiohttp import web
 
 from shoal.engine.commands import Expel, Regroup
 from shoal.model.credentials import ENROL
+from shoal.model.people import EVERYBODY, SiteRow
 from shoal.server.call import Call, answer
 from shoal.server.house import House
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke
+from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 
 class People:
@@ -71,6 +72,20 @@ class People:
         await self.house.service.writer.settled()
         return answer(row._asdict())
 
+    async def sites(self, call: Call) -> web.Response:
+        """All sites for administrators; for others those under whose names they, or their group, may have pilots."""
+        holders = self.access.holders(call.caller)
+        rows = [row for row in self.access.sites.values() if holders is None or any(row.lets(h) for h in holders)]
+        return answer({"sites": [_site(row, holders) for row in sorted(rows)]})
+
+    async def share_site(self, call: Call) -> web.Response:
+        """Say whose the name of a site is."""
+        asked = await call.body(SiteHolders)
+        call.request["about"] = f"{asked.name} {' '.join(asked.holders)}"
+        row = self.access.share_site(asked, self.house.service.clock())
+        await self.house.service.writer.settled()
+        return answer(_site(row, None))
+
     async def tokens(self, call: Call) -> web.Response:
         """Tokens without their secrets, with their last use."""
         self.access.flush(self.house.service.clock())
@@ -118,6 +133,12 @@ class People:
         token, owner = call.text("token"), call.text("owner")
         rows = await self.house.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
         return answer({"audit": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
+
+
+def _site(row: SiteRow, seen: list[str] | None) -> dict[str, object]:
+    """A site with those of its holders that the asker may see; None: all."""
+    named = [name for name in row.holders.split() if seen is None or name in seen or name == EVERYBODY]
+    return {"name": row.name, "holders": named, "created": row.created}
 
 
 def _plain(row: dict[str, object]) -> dict[str, object]:

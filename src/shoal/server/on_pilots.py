@@ -44,6 +44,7 @@ class Pilots:
             raise unauthorised()
         said = await call.body(Register)
         command = self._enrolment(call.caller, said)
+        self.house.access.check_site(command.site, command.owner or f"@{command.group}")
         if said.site and said.site != command.site:
             raise Refused(
                 f"this token is for site {echo(command.site)}",

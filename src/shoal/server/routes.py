@@ -34,6 +34,7 @@ from shoal.wire.requests import (
     Revoke,
     SharesBody,
     SignalRequest,
+    SiteHolders,
     SubmissionBody,
     Targets,
 )
@@ -142,6 +143,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/groups", "people.groups", "Groups the caller may see.", "GroupsPage"),
     Route("POST", "/v1/groups", "people.add_group", "Add a group.", "GroupAnswer", scope="admin", rule="admin",
           body=NewGroup, acts=True),
+    Route("GET", "/v1/sites", "people.sites", "Sites whose names the caller may use.", "SitesPage"),
+    Route("POST", "/v1/sites", "people.share_site", "Say whose the name of a site is.", "SiteAnswer", scope="admin",
+          rule="admin", body=SiteHolders, acts=True),
     Route("GET", "/v1/tokens", "people.tokens", "Tokens without their secrets.", "TokensPage",
           query=(Query("all", int, 0, 0, 1), _LIMIT)),
     Route("POST", "/v1/tokens", "people.new_token", "A new token, shown once.", "TokenMade", scope="submit",

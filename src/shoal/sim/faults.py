@@ -15,6 +15,7 @@ KINDS = (
     "delay",
     "reorder",
     "pilot_death",
+    "neighbour_tells",
     "pilot_freeze",
     "host_freeze",
     "pilot_drain",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.model.credentials import digest
 from shoal.model.errors import ShoalError
 from shoal.model.ids import parse_attempt
 from shoal.pilot.agent import Agent
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from shoal.sim.world import World
 
 TIMEOUT = 30.0
+OWNER = "anna"
 
 
 @dataclass
@@ -55,14 +57,24 @@ class Payload:
     at: int = 0  # at this place
 
 
+class Where(NamedTuple):
+    """Whose a pilot is and where it says that it is."""
+
+    claims: str  # the host's name
+    site: str = "local"
+    owner: str = OWNER
+
+
 class Host:
     """One pilot process on its host."""
 
-    def __init__(self, world: World, number: int, room: Room) -> None:
+    def __init__(
+        self, world: World, number: int, room: Room, where: Where | None = None, before: Host | None = None
+    ) -> None:
         self.world, self.number, self.room = world, number, room
         self.rng = Random(f"{world.seed}/host{number}")
         self.agent = Agent(room, self.rng)
-        self.alive = True
+        self.alive, self.died = True, False
         self.frozen = False  # the pilot process
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
@@ -75,6 +87,11 @@ class Host:
         self._kill_after = world.timing.kill_after
         self._tick_at: float | None = None
         self.name = f"host{number}"
+        self.claims, self.site, self.owner = where or Where(self.name)
+        self.identity: str = before.identity if before is not None else f"id{number}"
+        # A pilot that was killed on the same host: its lock tells whoever comes next that it is dead.
+        registered = before.agent.registered if before is not None else None
+        self.ended = [digest(registered.session)] if registered is not None else []
         self.see(Tick())
 
     # --- the agent and its hands
@@ -164,9 +181,13 @@ class Host:
 
     def _run(self, payload: Payload) -> None:
         attempt = payload.lease.attempt
-        duration, fails = self.world.script(parse_attempt(attempt))
+        duration, fails = self.world.script_on(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
         self.world.ledger.began(payload.lease, self.name)
+        limit = payload.lease.time
+        if limit is not None and duration > limit:
+            self.world.clock.after(limit, lambda: self._finish(attempt, "over_time"))
+            return
         self.world.clock.after(duration, lambda: self._finish(attempt, "failed" if fails else "succeeded"))
 
     def _guard(self, attempt: str) -> None:
@@ -206,10 +227,11 @@ class Host:
             )
         else:
             code = 1 if how == "failed" else None
-            if how == "failed":
+            if how in ("failed", "over_time"):
                 self.world.tally.note("task_failure")
                 self.world.ledger.failed(attempt)
-            report = Report(attempt, "failed", "task_error", how, exit_code=code, started=started, duration=length)
+            cause = how if how == "over_time" else "task_error"
+            report = Report(attempt, "failed", cause, how, exit_code=code, started=started, duration=length)
         if payload.piece is None:
             self.see(Ended(report))
         else:
@@ -229,7 +251,7 @@ class Host:
     # --- faults
     def die(self) -> None:
         """The pilot is killed; its guard kills the payloads within moments."""
-        self.alive = False
+        self.alive, self.died = False, True
         for attempt in list(self.payloads):
             self._finish(attempt, "killed", delay=0.05)
         self.world.left(self)

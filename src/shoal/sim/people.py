@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 from shoal.engine.commands import Accept, Cancel, Retry, Submit
 from shoal.model.errors import ShoalError
 from shoal.model.ids import TaskId, parse_run
-from shoal.sim.host import TIMEOUT
+from shoal.sim.host import OWNER, TIMEOUT
 from shoal.sim.ledger import Broken
 from shoal.sim.workload import draw_submissions
 from shoal.wire.submission import parse_submission
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
-
-OWNER = "anna"
 
 
 class People:

@@ -20,11 +20,11 @@ from shoal.model.timing import Timing
 from shoal.pilot.moves import Join
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
-from shoal.sim.host import TIMEOUT, Host
+from shoal.sim.host import OWNER, TIMEOUT, Host, Where
 from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken, Ledger
 from shoal.sim.liar import Liar
-from shoal.sim.people import OWNER, People
+from shoal.sim.people import People
 from shoal.sim.refusals import Refusals
 from shoal.sim.workload import draw_submissions
 from shoal.wire import codec_fast
@@ -90,9 +90,8 @@ class World:
 
     def _play(self) -> None:
         self.hub.start()
-        for _ in range(self.rng.randint(2, 4)):
-            self._new_host()
-        for at, tables in draw_submissions(self.rng):
+        self.make_hosts()
+        for at, tables in self.draw_work():
             self.people.unsent += 1
             self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
@@ -138,7 +137,21 @@ class World:
         self.note(f"commit {len(changes)}")
         self.ledger.committed(changes)
 
+    # --- what there is at first
+    def make_hosts(self) -> None:
+        """The first pilots."""
+        for _ in range(self.rng.randint(2, 4)):
+            self._new_host()
+
+    def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
+        """What is submitted, and when."""
+        return draw_submissions(self.rng)
+
     # --- payloads
+    def script_on(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """The same on a host, which may have to do with it."""
+        return self.script(attempt)
+
     def script(self, attempt: AttemptId) -> tuple[float, bool]:
         """How long an attempt takes and whether it fails: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
@@ -172,7 +185,10 @@ class World:
 
     def join(self, host: Host, action: Join) -> None:
         """A pilot registers."""
-        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former)
+        ended = [] if action.former is not None else host.ended
+        if ended:
+            self.tally.note("neighbour_tells")
+        register = Register(PROTOCOL, "0", host.claims, host.identity, host.room, former=action.former, ended=ended)
         life = host.agent
 
         def lost() -> None:
@@ -183,7 +199,7 @@ class World:
             if self.hub.engine is None:
                 self.clock.after(0.01, lost)
                 return
-            self.hub.ask(Enrol(register, OWNER, "local"), told, lambda error: lost())
+            self.hub.ask(Enrol(register, host.owner, host.site), told, lambda error: lost())
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
@@ -248,13 +264,14 @@ class World:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
         return self.rng.choice(able) if able else None
 
-    def _new_host(self) -> None:
+    def _new_host(self, where: Where | None = None, before: Host | None = None) -> None:
         room = Room(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
-        self.hosts.append(Host(self, len(self.hosts), room))
+        self.hosts.append(Host(self, len(self.hosts), room, where, before))
 
     def left(self, host: Host) -> None:
-        """A pilot is no more; a new one comes after a while, on the same kind of host."""
-        self.clock.after(self.rng.uniform(1.0, 60.0), self._new_host)
+        """A pilot is no more; a new one comes after a while, on the same kind of host, or on the same one."""
+        is_same = host.died and Random(f"{self.seed}/{host.name}/again").random() < 0.7
+        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(before=host if is_same else None))
 
     def _kill(self) -> None:
         host = self._pick()

@@ -289,6 +289,22 @@ class GroupsPage:
 
 
 @dataclass(frozen=True)
+class SiteAnswer:
+    """One site and whose its name is: owners, "@GROUP"s, "*" for everybody."""
+
+    name: str
+    holders: list[str]
+    created: float
+
+
+@dataclass(frozen=True)
+class SitesPage:
+    """Sites."""
+
+    sites: list[SiteAnswer]
+
+
+@dataclass(frozen=True)
 class TokensPage:
     """Tokens without their secrets."""
 

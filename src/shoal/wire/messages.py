@@ -55,6 +55,7 @@ class Register:
     ends: Optional[float] = None  # seconds until the allocation ends, where there is one
     nonce: str = ""  # the same when a registration is repeated: it makes one pilot, not two
     digest: str = ""  # SHA-256 of the pilot's zip: another than the server's is renewed when idle
+    ended: list[str] = field(default_factory=list)  # pilots of this host that are dead: SHA-256 of their sessions
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ class Exchange:
     batches: list[Batch] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)  # of leases that the server may have forgotten
+    ended: list[str] = field(default_factory=list)  # as in Register, seen since
 
 
 @dataclass(frozen=True)

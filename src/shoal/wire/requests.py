@@ -110,6 +110,15 @@ class NewGroup:
 
 
 @dataclass(frozen=True)
+class SiteHolders:
+    """Whose the name of a site is: users, "@GROUP"s or "*" for everybody; `only`: nobody else's any more."""
+
+    name: str
+    holders: list[str] = field(default_factory=list)
+    only: bool = False
+
+
+@dataclass(frozen=True)
 class PolicyBody:
     """A whole policy in place of the version it is based on; `dry_run`: only say what it would change."""
 

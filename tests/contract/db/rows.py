@@ -99,7 +99,7 @@ class Model:
     events: list[Event] = field(default_factory=list)
     added: list[AcctAdd] = field(default_factory=list)
     usage: dict[str, UsageRow] = field(default_factory=dict)
-    places: dict[tuple[str, str], PlaceRow] = field(default_factory=dict)
+    places: dict[tuple[str, str, str], PlaceRow] = field(default_factory=dict)
     policies: list[PolicyRow] = field(default_factory=list)
 
     def apply(self, change: Change) -> None:
@@ -124,7 +124,7 @@ class Model:
         elif isinstance(change, UsageRow):
             self.usage[change.owner] = change
         elif isinstance(change, PlaceRow):
-            self.places[change.kind, change.name] = change
+            self.places[change.holder, change.kind, change.name] = change
         elif isinstance(change, PolicyRow):
             self.policies.append(change)
         else:

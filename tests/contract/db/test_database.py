@@ -158,10 +158,10 @@ def test_the_last_row_of_a_key_stands_for_all_before_it(database: Database, read
 )
 def test_nothing_of_a_batch_is_there_if_any_of_it_fails(database: Database, reader: Reader, bad: Change) -> None:
     database.apply([run_row(1, key="k"), array_row(1, 1), event(1), span_row(1, 1, 6)])
-    database.apply([acct_add(useful=1.0), PlaceRow("host", "h", "[1]"), PolicyRow(1, 1.0, "ann", "{}")])
+    database.apply([acct_add(useful=1.0), PlaceRow("ann", "host", "h", "[1]"), PolicyRow(1, 1.0, "ann", "{}")])
     before = (database.snapshot(), reader.runs(), reader.tasks(1), reader.server_facts())
     good: list[Change] = [run_row(3), task_row(1, 1), SpanDrop(1, 1, 3), event(2), pilot_row(), array_row(3)]
-    good += [acct_add(useful=2.0), acct_add(lost=2.0), PlaceRow("host", "h", ""), UsageRow("ann", "[1]")]
+    good += [acct_add(useful=2.0), acct_add(lost=2.0), PlaceRow("ann", "host", "h", ""), UsageRow("ann", "[1]")]
     with pytest.raises(Exception, match=r"UNIQUE|NOT NULL|overlap"):
         database.apply([*good, bad])
     assert (database.snapshot(), reader.runs(), reader.tasks(1), reader.server_facts()) == before
@@ -338,7 +338,8 @@ def draw_account(data: st.DataObject, model: Model, kind: str) -> Change:
     if kind == "usage":
         return UsageRow(owner, f"[{number}]")
     if kind == "place":
-        return PlaceRow(data.draw(st.sampled_from(["host", "site"])), owner, f"[{number}]" if number else "")
+        place = data.draw(st.sampled_from(["host", "site"]))
+        return PlaceRow(owner, place, data.draw(st.sampled_from("ab")), f"[{number}]" if number else "")
     return PolicyRow(len(model.policies) + 1, 5.0, owner, "{}")
 
 

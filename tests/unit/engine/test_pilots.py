@@ -361,14 +361,19 @@ def test_a_pilot_known_to_be_dead_is_not_waited_for() -> None:
     assert stand.task(run).losses == 1
 
 
-def test_a_loss_before_the_start_does_not_count_against_the_task() -> None:
+def test_a_task_that_kills_its_pilot_before_anybody_hears_of_its_start_is_poison_after_three() -> None:
+    """Was: only losses of attempts that were known to run counted, and 24 pilots died on one task."""
     stand = Stand()
     run = stand.submit({})
-    for _ in range(5):
+    for _ in range(3):
         pilot = stand.pilot()
-        pilot.pull()
+        assert len(pilot.pull()) == 1
         stand.bury(pilot)
-    assert (stand.state(run), stand.task(run).losses, stand.task(run).number) == ("ready", 0, 5)
+        stand.pass_time(1)
+    row = stand.row(run)
+    assert (row.state, row.cause, row.losses) == ("failed", "poison", 3)
+    assert "3 pilots were lost" in row.message
+    assert stand.pilot().pull() == []
 
 
 def test_a_task_that_takes_three_pilots_with_it_is_poison() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
-from shoal.model.people import AuditRow, GroupRow, PeopleRow, TokenRow, UserRow
+from shoal.model.people import AuditRow, GroupRow, PeopleRow, SiteRow, TokenRow, UserRow
 from shoal.server import access as module
 from shoal.server.access import COUNT_FOR, Access, Caller, unauthorised
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke
+from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 NOW = 1_000_000.0
 PLAIN = frozenset({"submit", "read", "cancel"})
@@ -283,7 +283,9 @@ def test_a_token_without_a_number_of_uses_is_not_used_up(place: Place) -> None:
 
 # --- revoking
 def everyones(place: Place) -> dict[str, TokenRow]:
-    """Tokens of three people and a group at two sites."""
+    """Tokens of three people and a group at two sites, which are everybody's."""
+    for site in ("box", "hpc"):
+        place.access.share_site(SiteHolders(site, ["*"]), NOW)
     return {
         "anna": place.mint("anna")[0],
         "anna box": place.mint("anna", kind=ENROL, site="box")[0],
@@ -477,3 +479,49 @@ def test_a_new_server_goes_on_counting_where_the_last_one_ended() -> None:
     access.count(None, "y", "ok", NOW)
     access.flush(NOW)
     assert [row.seq for row in kept if isinstance(row, AuditRow)] == [42, 43]
+
+
+# --- whose names sites have
+def test_the_first_enrolment_for_a_site_makes_its_name_its_holders_and_others_are_refused(place: Place) -> None:
+    place.mint("anna", kind="enrol", site="box")
+    place.mint("anna", kind="enrol", site="box")
+    refused(lambda: place.mint("olaf", kind="enrol", site="box"), Refused, "site_taken")
+    refused(lambda: place.mint("mona", kind="enrol", group="phys", site="box"), Refused, "site_taken")
+    refused(lambda: place.mint("olaf", kind="enrol", site="box.inner"), Refused, "site_taken")
+    assert "anna" not in str(_caught(lambda: place.mint("olaf", kind="enrol", site="box"))), "nobody learns whose it is"
+    place.mint("mona", kind="enrol", group="phys", site="cluster")
+    refused(lambda: place.mint("anna", kind="enrol", site="cluster"), Refused, "site_taken")
+    for name in ("", "local"):
+        place.mint("anna", kind="enrol", site=name)
+        place.mint("olaf", kind="enrol", site=name)
+
+
+def test_an_administrator_shares_a_sites_name_gives_it_away_and_frees_it(place: Place) -> None:
+    place.mint("anna", kind="enrol", site="box")
+    place.mint("boss", kind="enrol", owner="olaf", site="box")
+    place.mint("olaf", kind="enrol", site="box")
+    assert place.access.sites["box"].holders == "anna olaf"
+    place.access.share_site(SiteHolders("box", ["@chem"], only=True), NOW)
+    place.access.check_site("box", "@chem")
+    refused(lambda: place.access.check_site("box", "anna"), Refused, "site_taken")
+    place.access.share_site(SiteHolders("box", ["*"]), NOW)
+    place.access.check_site("box", "anna")
+    place.access.share_site(SiteHolders("box", [], only=True), NOW)
+    place.mint("mike", kind="enrol", site="box")
+    refused(lambda: place.access.check_site("box", "anna"), Refused, "site_taken")
+    refused(lambda: place.access.share_site(SiteHolders("box", ["@none"]), NOW), NotFound, "unknown_group")
+    refused(lambda: place.access.share_site(SiteHolders("box", ["none"]), NOW), NotFound, "unknown_user")
+
+
+def test_whose_a_sites_name_is_outlives_a_restart(place: Place) -> None:
+    place.mint("anna", kind="enrol", site="box")
+    rows = [row for row in place.kept if isinstance(row, SiteRow)]
+    again = Access(([], [], [], 1), lambda rows: None, rows)
+    refused(lambda: again.check_site("box", "olaf"), Refused, "site_taken")
+    again.check_site("box", "anna")
+
+
+def _caught(do: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        do()
+    return caught.value

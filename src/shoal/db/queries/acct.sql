@@ -86,15 +86,16 @@ SELECT * FROM usage ORDER BY owner;
 
 -- name: put_place
 -- Insert a place that failed lately or overwrite it.
-INSERT INTO places (kind, name, data) VALUES (?, ?, ?) ON CONFLICT (kind, name) DO UPDATE SET data = excluded.data;
+INSERT INTO places (holder, kind, name, data) VALUES (?, ?, ?, ?)
+ON CONFLICT (holder, kind, name) DO UPDATE SET data = excluded.data;
 
 -- name: drop_place
 -- A place is good again.
-DELETE FROM places WHERE kind = ? AND name = ?;
+DELETE FROM places WHERE holder = ? AND kind = ? AND name = ?;
 
 -- name: all_places
 -- Every place that failed lately.
-SELECT * FROM places ORDER BY kind, name;
+SELECT * FROM places ORDER BY holder, kind, name;
 
 -- name: add_policy
 -- Append a version of the policy.

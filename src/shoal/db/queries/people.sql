@@ -9,6 +9,15 @@ ON CONFLICT (name) DO UPDATE SET grp = excluded.grp, role = excluded.role, creat
 -- Insert a group; one that is there stays.
 INSERT INTO groups (name, created) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
 
+-- name: put_site
+-- Insert a site or overwrite whose it is.
+INSERT INTO sites (name, holders, created) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET holders = excluded.holders, created = excluded.created;
+
+-- name: all_sites
+-- Every site that belongs to somebody.
+SELECT * FROM sites ORDER BY name;
+
 -- name: put_token
 -- Insert a token or overwrite it whole.
 INSERT INTO tokens (

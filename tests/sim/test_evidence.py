@@ -1,0 +1,121 @@
+"""False worlds about whose word counts, and planted bugs that they must catch [I11, I12, S8, ADR 0020]."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shoal.engine import books, failing, losses, reports
+from shoal.engine.state import State
+from shoal.sim.evidence import LIARS, PIT, POISON, SCENES, SLOW, EvidenceWorld
+from shoal.sim.ledger import Broken
+from tests.sim.planting import plant
+
+SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 8
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scene: str) -> None:
+    for seed in range(SEEDS):
+        world = EvidenceWorld(seed, scene)
+        digest = world.run()
+        assert seed or EvidenceWorld(seed, scene).run() == digest, "the same seed tells the same story"
+
+
+# name -> (scene, function, what stands there, what the bug makes of it, how the world must complain)
+BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
+    "bans are kept by name, without their holder": (
+        LIARS,
+        books.Books.evidence_of,
+        "found = self.evidence.get(holder)",
+        "holder = ''; found = self.evidence.get(holder)",
+        "banned by another's word",
+    ),
+    "a loss right after a lease does not count": (
+        POISON,
+        losses._count_loss,
+        "task.losses += 1",
+        "task.losses += attempt.running",
+        "poison goes on",
+    ),
+    "whatever was leased with the culprit is called poison with it": (
+        POISON,
+        losses._count_loss,
+        "if task.losses >= POISON_LOSSES - 1:",
+        "if False:",
+        "innocent called poison|poison goes on",
+    ),
+    "a failure is final although another site was not asked": (
+        PIT,
+        failing.weigh,
+        "has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)",
+        "sites, has_untried_site = set(), False",
+        "a site's failure was final",
+    ),
+    "a site that is slow as a whole is compared with itself only": (
+        SLOW,
+        failing.weigh,
+        "has_untried_site = bool(untried) and is_doubtful",
+        "has_untried_site = False",
+        "a site's failure was final",
+    ),
+    "a neighbour is believed about pilots of another holder": (
+        LIARS,
+        losses.outlived,
+        "if dead.holder == pilot.holder and dead.identity == pilot.identity",
+        "if True",
+        "given up by another's word",
+    ),
+}
+# The same bug in a second place.
+ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "bans are kept by name, without their holder": (
+        State.ban_of,
+        "evidence = self.books.evidence.get(pilot.holder)",
+        "evidence = self.books.evidence.get('')",
+    ),
+    "whatever was leased with the culprit is called poison with it": (
+        losses._is_poison,
+        "POISON_LOSSES if is_alone else MOST_LOSSES",
+        "POISON_LOSSES",
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, function, old, new, words = BUGS[name]
+    plant(monkeypatch, function, old, new)
+    if name in ALSO:
+        plant(monkeypatch, *ALSO[name])
+    for seed in range(20):
+        try:
+            EvidenceWorld(seed, scene).run()
+        except Broken as broken:
+            first = str(broken).splitlines()[0]
+            assert re.search(words, first), f"caught, but not for what it is: {first}"
+            return
+    pytest.fail(f"20 worlds did not notice: {name}")
+
+
+def test_a_pilot_that_returns_everything_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scene of the unit test once more, with the count of returns left out."""
+    from tests.unit.engine.stand import Stand, back
+
+    def leases() -> int:
+        stand, leased = Stand(), 0
+        stand.submit({"array": "1-50"})
+        pilot = stand.pilot(host="lazy")
+        for _ in range(30):
+            stand.now += 1
+            leased += len(pilot.talk(*(back(attempt) for attempt in list(pilot.held))).leases)
+        return leased
+
+    assert leases() < 6
+    plant(monkeypatch, reports._count_return, "if pilot.returns >= MAX_RETURNS:", "if False:")
+    assert leases() > 20
