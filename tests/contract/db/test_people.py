@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.db.migrate import migrations
 from shoal.db.reader import Reader
 from shoal.db.sqlite import KEEP_AUDIT, Database
 from shoal.engine.changes import HostRow
-from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow
+from shoal.model.people import AuditRow, GroupRow, SiteRow, TokenRow, UserRow
 from tests.contract.db.rows import event, pilot_row, run_row
 
 DAY = 86_400.0
@@ -113,3 +115,28 @@ def test_events_and_runs_are_their_owners(database: Database, reader: Reader) ->
     database.apply([run_row(3, counts='{"succeeded": 1}')])
     assert (reader.owner(1), reader.owner(2), reader.owner(9)) == ("ann", "bob", None)
     assert reader.failed_runs(None) == [2, 1] and reader.failed_runs(["ann"]) == [1]
+
+
+def test_sites_of_before_belong_to_all_who_had_tokens_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = sqlite3.connect(path)
+    for step in migrations()[:4]:
+        old.executescript(f"{step.sql}\nPRAGMA user_version = {step.number};")
+    made = [
+        ("t1", "anna", "", "box"),
+        ("t2", "anna", "", "box"),
+        ("t3", "", "phys", "box"),
+        ("t4", "olaf", "", "local"),
+    ]
+    for name, owner, group, site in made:
+        row = (name, "enrol", name, owner, group, site, "", None, None, "", owner, 5.0, 9.0, None, None, "")
+        old.execute(f"INSERT INTO tokens VALUES ({', '.join('?' * len(row))})", row)
+    old.execute("INSERT INTO places VALUES ('host', 'h', '[]')")
+    old.commit()
+    old.close()
+    with Database.open(path) as database:
+        (site,) = database.sites()
+        assert (site.name, sorted(site.holders.split()), site.created) == ("box", ["@phys", "anna"], 5.0)
+        assert database.snapshot().places == [], "a ban that was nobody's is let go"
+        database.apply([site._replace(holders="*")])
+        assert database.sites() == [SiteRow("box", "*", 5.0)]
