@@ -42,10 +42,13 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
     return low, high
 
 
-def grant_chunk(state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int) -> Chunk:
+def grant_chunk(
+    state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int, precedence: int = 0
+) -> Chunk:
     """Give elements low .. high - 1 to a pilot."""
     left = RangeSet([(low, high)])
     chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, left)
+    chunk.precedence = precedence
     array.todo.remove_range(low, high)
     array.count_live(high - low)
     enter(state, chunk, pilot)
@@ -59,7 +62,9 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
     pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
     pilot.chunked += len(chunk.left)
     pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
-    chunk.reserved = state.queue.class_of(chunk.array).expected
+    cls = state.queue.class_of(chunk.array)
+    chunk.reserved = cls.expected
+    pilot.note_class(cls.serial, is_first=pilot.held == len(chunk.left))
     state.books.enter(chunk.array.run.owner, pilot.site, chunk.array.spec.needs, len(chunk.left), chunk.reserved)
     state.settle_pilot(pilot)
 
@@ -68,7 +73,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     """Take an element out of its chunk: from here on it is a task like any other."""
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
-    attempt.site, attempt.reserved = pilot.site, chunk.reserved
+    attempt.site, attempt.reserved, attempt.precedence = pilot.site, chunk.reserved, chunk.precedence
     task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)

@@ -75,6 +75,7 @@ class Attempt:
     counted: float = 0.0
     took: float | None = None  # core seconds, once they are reported
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
+    precedence: int = 0  # as in its lease
 
 
 @dataclass(slots=True)
@@ -131,6 +132,7 @@ class Chunk:
     reply_seq: int  # as in Attempt
     left: RangeSet  # elements that are still in it
     reserved: float = 0.0  # as in Attempt, for each element
+    precedence: int = 0  # as in its lease
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt that an element of it is under."""
@@ -304,6 +306,7 @@ class Pilot:
     menus: dict[str, Menu] = field(default_factory=dict)  # by owner: classes that it can run
     published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
     proven: bool = False  # something succeeded here
+    sole: int = -1  # serial of the class that all it holds is of; -1: of several, or it is not known
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
@@ -351,6 +354,10 @@ class Pilot:
     def holder(self) -> str:
         """Whose it is, as the journal writes it."""
         return self.owner or f"@{self.group}"
+
+    def note_class(self, serial: int, is_first: bool) -> None:
+        """It was leased tasks of a class; `is_first`: it held nothing before."""
+        self.sole = serial if is_first or self.sole == serial else -1
 
     def has_heard(self, seq: int) -> bool:
         """Did this exchange, or one two after it, come before?"""

@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 PROTOCOL = 5
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"precedence": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -198,6 +198,7 @@ class Lease:
     checkpoint: list[str] = field(default_factory=list)  # files by which it can go on later
     restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
     part: int = 0  # how many parts came before
+    precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
 
 
 @dataclass(frozen=True)
