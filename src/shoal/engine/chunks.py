@@ -43,12 +43,19 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
 
 
 def grant_chunk(
-    state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int, precedence: int = 0
+    state: State,
+    array: Array,
+    low: int,
+    high: int,
+    pilot: Pilot,
+    reply_seq: int,
+    precedence: int = 0,
+    is_ahead: bool = False,
 ) -> Chunk:
     """Give elements low .. high - 1 to a pilot."""
     left = RangeSet([(low, high)])
     chunk = Chunk(array, low, high, FIRST, state.incarnation, pilot.name, state.now, reply_seq, left)
-    chunk.precedence = precedence
+    chunk.precedence, chunk.is_ahead = precedence, is_ahead
     array.todo.remove_range(low, high)
     array.count_live(high - low)
     enter(state, chunk, pilot)
@@ -73,7 +80,8 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     """Take an element out of its chunk: from here on it is a task like any other."""
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
-    attempt.site, attempt.reserved, attempt.precedence = pilot.site, chunk.reserved, chunk.precedence
+    attempt.site, attempt.reserved = pilot.site, chunk.reserved
+    attempt.precedence, attempt.is_ahead = chunk.precedence, chunk.is_ahead
     task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)

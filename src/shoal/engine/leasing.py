@@ -6,6 +6,7 @@ Between owners the share decides, then an owner's own order (`menus.candidates`)
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -108,6 +109,7 @@ class Filling:
         self.count = 0
         self.durable = False
         self._spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
+        self._wants: dict[int, int] = {}  # class -> tasks that the pilot may hold beyond its slots
         self._misses = 0  # classes in a row that do not fit
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[Attempt] = []
@@ -115,6 +117,8 @@ class Filling:
         self._held: Holdings | None = None  # what the pilot holds, looked through when first asked for
         self._awake: dict[str, Line] = {}  # owners between whom the share decides here
         self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
+        self._is_full = False  # nor leased at all
+        self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
         self._probes = state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now)
 
     # --- whose turn
@@ -220,13 +224,14 @@ class Filling:
 
     def _next(self, cursor: _Cursor) -> TaskClass | None:
         """The owner's best class of which something can start now."""
-        if self.count >= MAX_LEASES:
+        if self.count >= MAX_LEASES or self._is_full:
             return None
         cls = cursor.cls
         if cls is not None and cls.head() is not None:
             if self.most(cls) > 0:
                 return cls
-            self._make_room(cls)
+            if self._pass_over(cls):
+                return None
             cursor.miss(self._is_large(cls))
         tight = cursor.menu.tight
         is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now)
@@ -241,7 +246,8 @@ class Filling:
                 if self.most(cls) > 0:
                     self._misses = 0
                     return cls
-            self._make_room(cls)
+            if self._pass_over(cls):
+                return None
             self._misses += 1
             cursor.miss(is_large)
             if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
@@ -297,18 +303,44 @@ class Filling:
         return self.pilot.proven and is_short(self.pilot, cls)
 
     def _ahead(self, cls: TaskClass) -> int:
-        if self._is_cleared or not self._may_ahead(cls):
+        if self._is_cleared or self._is_spent or not self._may_ahead(cls):
             return 0  # a pilot on which nothing succeeded yet may be a black hole [I12]
         if cls.serial not in self._spare:
-            pilot, mean = self.pilot, cls.base.mean
-            cores, held = pilot.room.cores, pilot.held
-            if pilot.sole != cls.base.serial:  # slots that longer tasks have do not turn over
-                cores, held = self._holdings().open.cores, self._holdings().tasks
-            wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
-            spare = wanted - max(0, held - cores)
+            wanted, pilot = self._wanted(cls), self.pilot
+            if pilot.sole == cls.base.serial:
+                spare = wanted - max(0, pilot.held - pilot.room.cores)
+            else:
+                spare = wanted - math.ceil(self._holdings().backlog / max(cls.base.mean or 0.0, 1e-6) - 1e-9)
             # Little by little would cost a message and a row each time: only when a good part of it fits.
             self._spare[cls.serial] = spare if spare >= wanted // 4 else 0
         return max(0, self._spare[cls.serial])
+
+    def _wanted(self, cls: TaskClass) -> int:
+        """How many tasks of a class the pilot may hold beyond its slots, if it holds nothing else there."""
+        if not self._may_ahead(cls):
+            return 0
+        if cls.serial not in self._wants:
+            pilot, mean = self.pilot, cls.base.mean
+            # Slots that longer tasks have do not turn over.
+            cores = pilot.room.cores if pilot.sole == cls.base.serial else self._holdings().open.cores
+            wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
+            self._wants[cls.serial] = wanted
+        return self._wants[cls.serial]
+
+    def _pass_over(self, cls: TaskClass) -> bool:
+        """Nothing of a class can be leased now. What goes after it must not take what it waits for; True: nothing more
+        may be leased at all."""
+        if cls.serial in self._spare and self._spare[cls.serial] <= 0 and self._wanted(cls) > 0:
+            # The pilot holds enough for now. When it asks again, this class comes first, whatever the others' length.
+            self._is_spent = self._is_spent or self._may_start(cls)
+        return self._make_room(cls)
+
+    def _may_start(self, cls: TaskClass) -> bool:
+        """Does nothing but room keep a class from being leased to the pilot?"""
+        state, pilot = self.state, self.pilot
+        if cls.head() is None or self._probes or not suits_now(state, pilot, cls):
+            return False
+        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now) > 0
 
     # --- before what was fetched ahead
     def _holdings(self) -> Holdings:
@@ -332,7 +364,8 @@ class Filling:
 
     def _goes_before(self, cls: TaskClass) -> Callable[[Ahead], bool]:
         """Which short tasks on the pilot does a class go before? Within an owner by place; between owners by turn, and
-        short ones only for their first start: else each would put its own before the other's again and again."""
+        those that are fetched ahead only for their first start: else each would put its own before the other's again
+        and again."""
         queue, now, owner, listed = self.state.queue, self.state.now, cls.key.owner, cls.listed
         turns: dict[str, bool] = {}
 
@@ -341,7 +374,7 @@ class Filling:
                 return False  # all that it has left is with pilots: it will be through in a moment
             mine = self._turn_of(self._awake[owner])
             is_fresh = queue.rule.policy == STRICT and mine[0] == FRESH
-            return (is_fresh or not self._may_ahead(cls)) and mine < self._turn_of(self._awake[other])
+            return (is_fresh or not self._wanted(cls)) and mine < self._turn_of(self._awake[other])
 
         def goes_before(part: Ahead) -> bool:
             if part.cls is cls.base:
@@ -355,18 +388,22 @@ class Filling:
 
         return goes_before
 
-    def _make_room(self, cls: TaskClass) -> None:
-        """The next class cannot be sent before its slot is free: fetch nothing ahead that goes after it."""
+    def _make_room(self, cls: TaskClass) -> bool:
+        """A class that goes before what the pilot has fetched cannot be sent before its slot is free: have that worked
+        off or taken back, and fetch nothing ahead that goes after it. True: free slots are kept for it, too."""
         state, pilot = self.state, self.pilot
-        if self._is_cleared or self._probes or pilot.free.cores > 0 or (cls.is_safe and knows_precedence(pilot)):
-            return
-        if not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls) or not self._holdings().ahead:
-            return
+        if self._is_cleared or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
+            return False
+        if not self._holdings().ahead or how_many(cls.needs, pilot.free) > 0:
+            return False
         room, precedence = self._before(cls)
-        if not precedence or how_many(cls.needs, room) < 1 or cls.head() is None or not suits_now(state, pilot, cls):
-            return
-        if state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now) > 0:
+        fits = how_many(cls.needs, room) > 0
+        if not precedence or not (fits or cls.needs.cores == 1) or (fits and self._may_overtake(cls)):
+            return False
+        if self._may_start(cls):
             self._is_cleared = clear(state, pilot, cls)
+            self._is_full = self._is_cleared and fits
+        return self._is_full
 
     # --- leases
     def lease_from(self, cls: TaskClass, at_most: int) -> None:
@@ -384,14 +421,13 @@ class Filling:
         if most > 1 and not lot.element and array.sequence is None and may_chunk(spec):
             low, high = run_of_new(array, most)
         if high - low > 1:
-            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence)
+            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead=high - low > free)
             state.books.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir))
         else:
             high, low = 1, 0
-            is_ahead = free < 1 and self._may_ahead(cls)
-            attempt = grant(state, lot, pilot, self._seq, is_ahead, precedence)
+            attempt = grant(state, lot, pilot, self._seq, free < 1 and self._may_ahead(cls), precedence)
             self._singles.append(attempt)
             self.leases.append(lease_of(array, attempt, state.state_dir))
         count = high - low
@@ -400,8 +436,10 @@ class Filling:
         if precedence:
             note_overtaken(state, pilot)
         state.kept.pop(cls.key.owner, None)
-        if count > free and cls.serial in self._spare:
-            self._spare[cls.serial] -= count - max(0, free)
+        spare = self._spare.get(cls.serial)
+        self._spare.clear()
+        if spare is not None:
+            self._spare[cls.serial] = spare - max(0, count - max(0, free))
         if self._probes:
             state.books.places.probe(pilot.name, pilot.host, pilot.site, state.now)
         state.queue.relist(cls, state.now)
@@ -431,7 +469,7 @@ def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool =
     array.apart.pop(element, None)
     array.count_live(1)
     attempt = grant_copy(state, array, element, pilot, reply_seq)
-    attempt.precedence = precedence
+    attempt.precedence, attempt.is_ahead = precedence, is_ahead
     if is_ahead:
         state.books.tree.start(array.run.owner, state.now, 0)  # its first start is over
     else:

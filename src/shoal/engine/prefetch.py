@@ -41,7 +41,7 @@ def knows_precedence(pilot: Pilot) -> bool:
 
 
 class Ahead(NamedTuple):
-    """Short tasks of one array on a pilot: they run for a moment only, or have not begun."""
+    """Tasks of one array on a pilot that were fetched ahead and have not begun, or are over in a moment."""
 
     cls: TaskClass
     array: Array
@@ -57,9 +57,11 @@ class Holdings(NamedTuple):
     ahead: list[Ahead]
 
     @property
-    def tasks(self) -> int:
-        """How many short tasks there are."""
-        return sum(part.tasks for part in self.ahead)
+    def backlog(self) -> float:
+        """Seconds of work among these that is beyond the slots they can have."""
+        tasks = sum(part.tasks for part in self.ahead)
+        work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
+        return work * (tasks - self.open.cores) / tasks if tasks > self.open.cores else 0.0
 
     def room_before(self, goes_before: Callable[[Ahead], bool]) -> tuple[Room, int]:
         """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
@@ -80,7 +82,7 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
         task = state.task_of(attempt.id)
         cls = state.queue.class_of(task.array)
         is_long = attempt.running and state.now >= (attempt.started or attempt.leased) + NOT_SHORT
-        if is_long or not is_short(pilot, cls):
+        if is_long or not (is_short(pilot, cls) or (attempt.is_ahead and not attempt.running)):
             room = take(room, task.needs)
             continue
         key = (id(task.array if task.special is None else task), attempt.precedence)
@@ -89,7 +91,7 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
     parts = list(found.values())
     for chunk in pilot.chunks.values():
         cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
-        if is_short(pilot, cls):
+        if chunk.is_ahead or is_short(pilot, cls):
             parts.append(Ahead(cls, chunk.array, needs, chunk.precedence, len(chunk.left)))
         else:
             room = take(room, needs, len(chunk.left))

@@ -76,6 +76,7 @@ class Attempt:
     took: float | None = None  # core seconds, once they are reported
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
     precedence: int = 0  # as in its lease
+    is_ahead: bool = False  # no slot was free for it when it was leased
 
 
 @dataclass(slots=True)
@@ -133,6 +134,7 @@ class Chunk:
     left: RangeSet  # elements that are still in it
     reserved: float = 0.0  # as in Attempt, for each element
     precedence: int = 0  # as in its lease
+    is_ahead: bool = False  # no slot was free for it when it was leased
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt that an element of it is under."""
