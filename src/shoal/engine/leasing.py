@@ -421,13 +421,15 @@ class Filling:
         if most > 1 and not lot.element and array.sequence is None and may_chunk(spec):
             low, high = run_of_new(array, most)
         if high - low > 1:
-            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead=high - low > free)
+            is_ahead = high - low > free and self._may_ahead(cls)
+            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead)
             state.books.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir))
         else:
             high, low = 1, 0
-            attempt = grant(state, lot, pilot, self._seq, free < 1 and self._may_ahead(cls), precedence)
+            is_ahead = free < 1 and self._may_ahead(cls)
+            attempt = grant(state, lot, pilot, self._seq, is_ahead, precedence)
             self._singles.append(attempt)
             self.leases.append(lease_of(array, attempt, state.state_dir))
         count = high - low
