@@ -118,6 +118,7 @@ class Filling:
         self._awake: dict[str, Line] = {}  # owners between whom the share decides here
         self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
         self._is_full = False  # nor leased at all
+        self._is_alone = False  # there is no other class with work
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
         self._probes = state.books.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now)
 
@@ -136,6 +137,7 @@ class Filling:
         if len(lines) == 1:
             state.kept.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
+            self._is_alone = len(lines[0].order) == 1
             while (cls := self._next(cursor)) is not None:
                 self.lease_from(cls, MAX_LEASES)
             return
@@ -330,7 +332,7 @@ class Filling:
     def _pass_over(self, cls: TaskClass) -> bool:
         """Nothing of a class can be leased now. What goes after it must not take what it waits for; True: nothing more
         may be leased at all."""
-        if cls.serial in self._spare and self._spare[cls.serial] <= 0 and self._wanted(cls) > 0:
+        if not self._is_alone and self._spare.get(cls.serial, 1) <= 0 and self._wanted(cls) > 0:
             # The pilot holds enough for now. When it asks again, this class comes first, whatever the others' length.
             self._is_spent = self._is_spent or self._may_start(cls)
         return self._make_room(cls)

@@ -66,6 +66,7 @@ class Setting:
     cores: int = 1
     protocol: int = PROTOCOL
     spread: float = 0.0  # of the logarithm of lengths
+    after: float = 0.0  # seconds that are played after the urgent task has started
     seed: int = 1
 
 
@@ -265,6 +266,7 @@ class _Pool:
         else:
             self._urgent = self.submit(FIRST, setting.urgent, priority=10, **more)
         self.until(lambda: self.story.wait < math.inf, 5.0 + 2 * setting.length)
+        self.until(lambda: False, setting.after)
         wrong = self.engine.check()
         assert not wrong, wrong[0]
         return self.story
