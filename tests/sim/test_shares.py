@@ -77,6 +77,29 @@ def test_wide_tasks_get_their_part_although_narrow_ones_take_each_core_that_beco
     assert late.looks[-1].used["wide"] >= 0.7 * late.looks[-1].due["wide"], "it came when every core was taken"
 
 
+SHORT = {  # tasks that are fetched ahead, beside such as are not
+    "two of a kind": {"a": Person(mean=0.2, spread=0.5), "b": Person(mean=0.2, spread=0.5)},
+    "short and long": {"a": Person(mean=0.2, spread=0.5), "b": Person()},
+    "shorter and shorter": {"a": Person(mean=0.1), "b": Person(3.0, mean=0.2), "c": Person(mean=0.4)},
+    "newcomers": {"a": Person(mean=0.2), "b": Person(mean=10.0, comes=60.0), "c": Person(mean=0.3, comes=61.0)},
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", SHORT)
+def test_also_where_pilots_fetch_short_tasks_ahead(kind: str) -> None:
+    """Was: whoever had the shortest tasks had up to 0.96 of the slots, and newcomers never started."""
+    story = play(Setting(SHORT[kind], 1_800.0 if PROVE else 700.0, pilots=2 if PROVE else 1, slots=2))
+    assert worst_difference(story) <= 0.05 + story.width
+    check_nobody_waits(story)
+
+
+def test_wide_tasks_get_their_part_of_slots_that_short_ones_are_fetched_for() -> None:
+    people = {"wide": Person(mean=20.0, cores=2, spread=0.5, comes=30.0), "short": Person(mean=0.4, spread=0.3)}
+    story = play(Setting(people, 700.0, pilots=2, slots=2))
+    assert worst_difference(story) <= 0.05 + story.width
+
+
 def test_the_yardstick_sees_a_turn_that_is_not_by_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns by name: the same story, and the difference is far beyond what is promised."""
     monkeypatch.setattr(share.Tree, "key", lambda tree, name, now: (0, 0.0, name))

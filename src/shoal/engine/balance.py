@@ -8,6 +8,7 @@ from __future__ import annotations
 from shoal.engine.leasing import banned, grant_copy
 from shoal.engine.menus import menu_of
 from shoal.engine.parking import give_parked
+from shoal.engine.prefetch import AGAIN, TAKE_BACK
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.render import lease_of
 from shoal.engine.state import State
@@ -18,10 +19,8 @@ from shoal.sched.match import misfit
 from shoal.sched.size import give_up_share, is_straggler
 from shoal.wire.messages import ORDERS, Order
 
-TAKE_BACK = "take_back"
 MOVE = "move"
 MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be moved
-AGAIN = 1.0  # seconds before a pilot is asked again
 
 
 def balance(state: State) -> None:

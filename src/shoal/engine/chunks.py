@@ -40,10 +40,20 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
     return low, high
 
 
-def grant_chunk(state: State, array: Array, low: int, high: int, pilot: Pilot, reply_seq: int) -> Chunk:
+def grant_chunk(
+    state: State,
+    array: Array,
+    low: int,
+    high: int,
+    pilot: Pilot,
+    reply_seq: int,
+    precedence: int = 0,
+    is_ahead: bool = False,
+) -> Chunk:
     """Give elements low .. high - 1 to a pilot."""
     left, number = RangeSet([(low, high)]), array.run.base + 1  # elements with a history are leased one by one
     chunk = Chunk(array, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
+    chunk.precedence, chunk.is_ahead = precedence, is_ahead
     array.todo.remove_range(low, high)
     array.count_live(high - low)
     enter(state, chunk, pilot)
@@ -57,7 +67,9 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
     pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
     pilot.chunked += len(chunk.left)
     pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
-    chunk.reserved = state.queue.class_of(chunk.array).expected
+    cls = state.queue.class_of(chunk.array)
+    chunk.reserved = cls.expected
+    pilot.note_class(cls.serial, is_first=pilot.held == len(chunk.left))
     state.books.enter(chunk.array.run.owner, pilot.site, chunk.array.spec.needs, len(chunk.left), chunk.reserved)
     state.settle_pilot(pilot)
 
@@ -67,6 +79,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
+    attempt.precedence, attempt.is_ahead = chunk.precedence, chunk.is_ahead
     task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)

@@ -322,6 +322,11 @@ class Queue:
         value, due = place(self.rule, cls.key.priority, array.since, array.due, now)
         return value, due, array.run.number, head.element or array.first, cls.serial
 
+    def place_of(self, array: Array, priority: float, now: float) -> Place:
+        """Where an array's class would stand, were its elements ready."""
+        value, due = place(self.rule, priority, array.since, array.due, now)
+        return value, due, array.run.number, array.first, 0
+
     def relist(self, cls: TaskClass, now: float) -> None:
         """Something of a class was leased, or proved not to be there."""
         if self.rule.policy == "strict" or cls.head() is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import balance, failing, losses, orders, pilots, retrying, rounds, ruling, runs
+from shoal.engine import balance, failing, losses, orders, pilots, prefetch, retrying, rounds, ruling, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
 from shoal.engine.commands import (
@@ -72,6 +72,7 @@ class Engine:
         losses.make_way(self.state)
         runs.close_abandoned(self.state)
         failing.let_back(self.state)
+        prefetch.look_after(self.state)
         balance.balance(self.state)
 
     def started(self, now: float) -> Outcome:
@@ -106,6 +107,7 @@ class Engine:
             times.append(state.quarantine_until)
         if state.suspects:
             times.append(state.now + MAKE_WAY)
+        times += state.overtaken.values()
         due = rounds.next_turn(state)
         if due is not None:
             times.append(due)

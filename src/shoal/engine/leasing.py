@@ -6,12 +6,14 @@ Between owners the share decides, then an owner's own order (`menus.candidates`)
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.classes import Line, Lot, TaskClass
 from shoal.engine.menus import Tight, candidates, menu_of
+from shoal.engine.prefetch import Ahead, Holdings, clear, holdings, is_short, knows_precedence, note_overtaken
 from shoal.engine.proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.render import lease_of, lease_of_chunk
@@ -25,8 +27,9 @@ from shoal.model.states import Rerun, TaskState, advance
 from shoal.sched.ban import Banned
 from shoal.sched.match import how_many
 from shoal.sched.order import share_term
-from shoal.sched.size import SHORT, ahead, turn
-from shoal.wire.messages import Lease
+from shoal.sched.share import FRESH
+from shoal.sched.size import ahead, turn
+from shoal.wire.messages import Lease, Room
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
 TRUST_GROWS = 2.0  # seconds
@@ -107,6 +110,7 @@ class Filling:
         self.count = 0
         self.durable = False
         self._spare: dict[int, int] = {}  # class -> tasks that may still be fetched ahead
+        self._wants: dict[int, int] = {}  # class -> tasks that the pilot may hold beyond its slots
         self._misses = 0  # classes in a row that do not fit
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[Attempt] = []
@@ -116,20 +120,34 @@ class Filling:
         self._probes = self._places is not None and self._places.is_on_trial(
             pilot.name, pilot.host, pilot.site, state.now
         )
+        self._held: Holdings | None = None  # what the pilot holds, looked through when first asked for
+        self._awake: dict[str, Line] = {}  # owners between whom the share decides here
+        self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
+        self._is_full = False  # nor leased at all
+        self._is_alone = False  # there is no other class with work
+        self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
 
     # --- whose turn
     def fill(self) -> None:
         """Lease until the pilot is full or nothing more fits."""
+        state = self.state
+        self._fill()
+        if not self._is_cleared:
+            state.cleared.pop(self.pilot.name, None)
+
+    def _fill(self) -> None:
         state = self.state
         state.queue.reorder(state.now)
         lines = served_lines(state, self.pilot)
         if len(lines) == 1:
             state.kept.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
+            self._is_alone = len(lines[0].order) == 1
             while (cls := self._next(cursor)) is not None:
                 self.lease_from(cls, MAX_LEASES)
             return
         state.stir()
+        self._awake = {line.owner: line for line in lines}
         # Owners by their turn. Each start changes the standing of all; where they are many, only its owner moves back
         # and the others stay where they are, which is right to one task.
         turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
@@ -182,17 +200,17 @@ class Filling:
     def _lacks_room(self, cursor: _Cursor) -> bool:
         """Is it only for want of cores or memory, of which others hold a part, that the owner's first class waits?"""
         state, pilot = self.state, self.pilot
-        if pilot.free.cores < 1 or self._probes:
+        if self._open().cores < 1 or self._probes:
             return False
         is_strict = state.queue.rule.policy == STRICT
         cls = next((cls for cls in candidates(cursor.menu, cursor.line, is_strict) if cls.head() is not None), None)
-        if cls is None:
+        if cls is None or self._may_ahead(cls):
             return False
-        needs, free = cls.needs, pilot.free
+        needs, free = cls.needs, self._open()
         if needs.gpus > free.gpus or needs.disk > free.disk or not suits_now(state, pilot, cls):
             return False
-        is_short = needs.cores > free.cores or needs.memory > free.memory
-        return is_short and state.books.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
+        is_large = needs.cores > pilot.free.cores or needs.memory > pilot.free.memory
+        return is_large and state.books.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
     def _cursors(self, lines: list[Line]) -> list[_Cursor]:
         order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
@@ -200,25 +218,31 @@ class Filling:
         return [_Cursor(self.state, self.pilot, by_owner[owner]) for owner in order]
 
     def _turn(self, cursor: _Cursor) -> tuple[Any, ...]:
+        return self._turn_of(cursor.line)
+
+    def _turn_of(self, line: Line) -> tuple[Any, ...]:
         """Where an owner stands: by share alone, or with what its first task weighs."""
-        tree, rule, owner = self.state.books.tree, self.state.queue.rule, cursor.line.owner
+        tree, rule, owner = self.state.books.tree, self.state.queue.rule, line.owner
         if rule.policy == STRICT:
             return tree.key(owner, self.state.now)
         due, has = tree.standing(owner, self.state.now)
-        first = cursor.line.order[0][0] if cursor.line.order else 0.0
+        first = line.order[0][0] if line.order else 0.0
         return (0 if due > 0 else 1, first - share_term(rule, due, has), owner)
 
     def _next(self, cursor: _Cursor) -> TaskClass | None:
         """The owner's best class of which something can start now."""
-        if self.count >= MAX_LEASES:
+        if self.count >= MAX_LEASES or self._is_full:
             return None
         cls = cursor.cls
         if cls is not None and cls.head() is not None:
             if self.most(cls) > 0:
                 return cls
+            if self._pass_over(cls):
+                return None
             cursor.miss(self._is_large(cls))
         tight = cursor.menu.tight
-        if tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now):
+        is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now)
+        if is_tight and not self._holdings().ahead:
             return None
         while (cls := cursor.step()) is not None:
             is_large = self._is_large(cls)
@@ -229,6 +253,8 @@ class Filling:
                 if self.most(cls) > 0:
                     self._misses = 0
                     return cls
+            if self._pass_over(cls):
+                return None
             self._misses += 1
             cursor.miss(is_large)
             if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
@@ -242,16 +268,22 @@ class Filling:
     def _is_large(self, cls: TaskClass) -> bool:
         """Is it for want of room that not one of them can be leased?"""
         needs, free = cls.needs, self.pilot.free
-        is_short = needs.cores > free.cores or needs.memory > free.memory
-        return (is_short or needs.disk > free.disk or needs.gpus > free.gpus) and not self._may_ahead(cls)
+        is_narrow = needs.cores <= free.cores and needs.memory <= free.memory
+        if (is_narrow and needs.disk <= free.disk and needs.gpus <= free.gpus) or self._may_ahead(cls):
+            return False
+        return not (self._may_overtake(cls) and self._holdings().ahead)
 
     # --- how many
     def most(self, cls: TaskClass) -> int:
-        """How many of a class that is on its menu the pilot may get now: into free slots, and ahead of them."""
+        """How many of a class that is on its menu the pilot may get now: into free slots, ahead of them, and before
+        what it has fetched ahead."""
         pilot, state = self.pilot, self.state
         if cls.key.alone or pilot.cleared_for is not None or pilot.lone is not None:
             return self._most_alone(cls)
         most = how_many(cls.needs, pilot.free) + self._ahead(cls)
+        if most <= 0 and self._may_overtake(cls):
+            room, precedence = self._before(cls)
+            most = how_many(cls.needs, room) if precedence else 0
         if cls.require is not None and cls.is_volatile:
             most = min(most, 1)  # each start may change what it looks at
         if self._probes:
@@ -286,20 +318,110 @@ class Filling:
         return (FIRST_TRUST << min(20, int((self.state.now - since) / TRUST_GROWS))) - self.pilot.held
 
     def _may_ahead(self, cls: TaskClass) -> bool:
-        mean = cls.base.mean
-        return mean is not None and mean * self.pilot.pace <= SHORT and cls.is_safe and self.pilot.proven
+        return self.pilot.proven and is_short(self.pilot, cls)
 
     def _ahead(self, cls: TaskClass) -> int:
-        if not self._may_ahead(cls):
+        if self._is_cleared or self._is_spent or not self._may_ahead(cls):
             return 0  # a pilot on which nothing succeeded yet may be a black hole [I12]
         if cls.serial not in self._spare:
-            pilot, mean = self.pilot, cls.base.mean
-            cores = pilot.room.cores
-            wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
-            spare = wanted - max(0, pilot.held - cores)
+            wanted, pilot = self._wanted(cls), self.pilot
+            if pilot.sole == cls.base.serial:
+                spare = wanted - max(0, pilot.held - pilot.room.cores)
+            else:
+                spare = wanted - math.ceil(self._holdings().backlog / max(cls.base.mean or 0.0, 1e-6) - 1e-9)
             # Little by little would cost a message and a row each time: only when a good part of it fits.
             self._spare[cls.serial] = spare if spare >= wanted // 4 else 0
         return max(0, self._spare[cls.serial])
+
+    def _wanted(self, cls: TaskClass) -> int:
+        """How many tasks of a class the pilot may hold beyond its slots, if it holds nothing else there."""
+        if not self._may_ahead(cls):
+            return 0
+        if cls.serial not in self._wants:
+            pilot, mean = self.pilot, cls.base.mean
+            # Slots that longer tasks have do not turn over.
+            cores = pilot.room.cores if pilot.sole == cls.base.serial else self._holdings().open.cores
+            wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
+            self._wants[cls.serial] = wanted
+        return self._wants[cls.serial]
+
+    def _pass_over(self, cls: TaskClass) -> bool:
+        """Nothing of a class can be leased now. What goes after it must not take what it waits for; True: nothing more
+        may be leased at all."""
+        if not self._is_alone and self._spare.get(cls.serial, 1) <= 0 and self._wanted(cls) > 0:
+            # The pilot holds enough for now. When it asks again, this class comes first, whatever the others' length.
+            self._is_spent = self._is_spent or self._may_start(cls)
+        return self._make_room(cls)
+
+    def _may_start(self, cls: TaskClass) -> bool:
+        """Does nothing but room keep a class from being leased to the pilot?"""
+        state, pilot = self.state, self.pilot
+        if cls.head() is None or self._probes or not suits_now(state, pilot, cls):
+            return False
+        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now) > 0
+
+    # --- before what was fetched ahead
+    def _holdings(self) -> Holdings:
+        if self._held is None:
+            self._held = holdings(self.state, self.pilot)
+        return self._held
+
+    def _open(self) -> Room:
+        """Room that is free, or would be if what is fetched ahead were not there."""
+        return self._holdings().open if self.pilot.free.cores < 1 else self.pilot.free
+
+    def _may_overtake(self, cls: TaskClass) -> bool:
+        """May a class be sent before its slot is free, to begin before others that wait on the pilot? Where a lease is
+        the start, it may not."""
+        pilot = self.pilot
+        return bool(pilot.held) and pilot.sole != cls.base.serial and cls.is_safe and knows_precedence(pilot)
+
+    def _before(self, cls: TaskClass) -> tuple[Room, int]:
+        """The room for a class in which what it goes before does not count, and the precedence that this needs."""
+        return self._holdings().room_before(self._goes_before(cls))
+
+    def _goes_before(self, cls: TaskClass) -> Callable[[Ahead], bool]:
+        """Which short tasks on the pilot does a class go before? Within an owner by place; between owners by turn, and
+        those that are fetched ahead only for their first start: else each would put its own before the other's again
+        and again."""
+        queue, now, owner, listed = self.state.queue, self.state.now, cls.key.owner, cls.listed
+        turns: dict[str, bool] = {}
+
+        def is_next(other: str) -> bool:
+            if owner not in self._awake or other not in self._awake:
+                return False  # all that it has left is with pilots: it will be through in a moment
+            mine = self._turn_of(self._awake[owner])
+            is_fresh = queue.rule.policy == STRICT and mine[0] == FRESH
+            return (is_fresh or not self._wanted(cls)) and mine < self._turn_of(self._awake[other])
+
+        def goes_before(part: Ahead) -> bool:
+            if part.cls is cls.base:
+                return False
+            other = part.cls.key.owner
+            if other == owner:
+                return listed is not None and listed < queue.place_of(part.array, part.cls.key.priority, now)
+            if other not in turns:
+                turns[other] = is_next(other)
+            return turns[other]
+
+        return goes_before
+
+    def _make_room(self, cls: TaskClass) -> bool:
+        """A class that goes before what the pilot has fetched cannot be sent before its slot is free: have that worked
+        off or taken back, and fetch nothing ahead that goes after it. True: free slots are kept for it, too."""
+        state, pilot = self.state, self.pilot
+        if self._is_cleared or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
+            return False
+        if not self._holdings().ahead or how_many(cls.needs, pilot.free) > 0:
+            return False
+        room, precedence = self._before(cls)
+        fits = how_many(cls.needs, room) > 0
+        if not precedence or not (fits or cls.needs.cores == 1) or (fits and self._may_overtake(cls)):
+            return False
+        if self._may_start(cls):
+            self._is_cleared = clear(state, pilot, cls)
+            self._is_full = self._is_cleared and fits
+        return self._is_full
 
     # --- leases
     def lease_from(self, cls: TaskClass, at_most: int) -> None:
@@ -312,17 +434,21 @@ class Filling:
         if spec.throttle is not None:
             most = min(most, spec.throttle - array.live)
         free = how_many(cls.needs, pilot.free)
+        precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
         if most > 1 and not lot.element and array.sequence is None and may_chunk(spec):
             low, high = run_of_new(array, most)
         if high - low > 1:
-            chunk = grant_chunk(state, array, low, high, pilot, self._seq)
+            is_ahead = high - low > free and self._may_ahead(cls)
+            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead)
+            state.books.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             proof = make_proof(state.lease_key, pilot.name, str(chunk.attempt(low)), high - low)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir, proof))
         else:
             high, low = 1, 0
-            attempt = grant(state, lot, pilot, self._seq, is_ahead=free < 1)
+            is_ahead = free < 1 and self._may_ahead(cls)
+            attempt = grant(state, lot, pilot, self._seq, is_ahead, precedence)
             self._singles.append(attempt)
             is_first = attempt.id.number == array.run.base + 1
             proof = make_proof(state.lease_key, pilot.name, str(attempt.id), 1) if is_first else ""
@@ -332,9 +458,14 @@ class Filling:
             self.durable = self.durable or not is_first
         count = high - low
         self.count += count
+        self._held = None
+        if precedence:
+            note_overtaken(state, pilot)
         state.kept.pop(cls.key.owner, None)
-        if count > free and cls.serial in self._spare:
-            self._spare[cls.serial] -= count - max(0, free)
+        spare = self._spare.get(cls.serial)
+        self._spare.clear()
+        if spare is not None:
+            self._spare[cls.serial] = spare - max(0, count - max(0, free))
         if self._probes and self._places is not None:
             self._places.probe(pilot.name, pilot.host, pilot.site, state.now)
         state.queue.relist(cls, state.now)
@@ -355,7 +486,7 @@ class Filling:
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
 
 
-def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool = False) -> Attempt:
+def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0) -> Attempt:
     """Raise the attempt number and give an element to a pilot; `is_ahead`: it waits there for a slot."""
     array = lot.array
     element = lot.element or array.first_plain()
@@ -364,7 +495,10 @@ def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool =
     array.apart.pop(element, None)
     array.count_live(1)
     attempt = grant_copy(state, array, element, pilot, reply_seq)
-    if not is_ahead:
+    attempt.precedence, attempt.is_ahead = precedence, is_ahead
+    if is_ahead:
+        state.books.tree.start(array.run.owner, state.now, 0)  # its first start is over
+    else:
         state.count_cores(array, attempt)
     advance(task, TaskState.LEASED)
     state.write_task(task, pilot=pilot, leased=state.now)

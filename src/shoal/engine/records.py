@@ -88,6 +88,8 @@ class Attempt:
     resent: int = 0  # times that it was sent again to a pilot that neither holds nor reports it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
     was_alone: bool = False  # its pilot is gone, and held nothing else
+    precedence: int = 0  # as in its lease
+    is_ahead: bool = False  # no slot was free for it when it was leased
 
 
 @dataclass(slots=True)
@@ -145,6 +147,8 @@ class Chunk:
     left: RangeSet  # elements that are still in it
     reserved: float = 0.0  # as in Attempt, for each element
     resent: int = 0  # as in Attempt
+    precedence: int = 0  # as in its lease
+    is_ahead: bool = False  # no slot was free for it when it was leased
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt that an element of it is under."""
@@ -322,6 +326,7 @@ class Pilot:
     menus: dict[str, Menu] = field(default_factory=dict)  # by owner: classes that it can run
     published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
     proven: bool = False  # something succeeded here
+    sole: int = -1  # serial of the class that all it holds is of; -1: of several, or it is not known
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
@@ -378,6 +383,10 @@ class Pilot:
     def names(self) -> tuple[str, ...]:
         """Its own name, and those that it is known to have had before."""
         return (self.name, *self.former)
+
+    def note_class(self, serial: int, is_first: bool) -> None:
+        """It was leased tasks of a class; `is_first`: it held nothing before."""
+        self.sole = serial if is_first or self.sole == serial else -1
 
     def has_heard(self, seq: int) -> bool:
         """Did this exchange, or one two after it, come before?"""

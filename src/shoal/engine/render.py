@@ -21,7 +21,7 @@ def parameters(spec: Spec, offset: int) -> dict[str, Value]:
 def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") -> Lease:
     """What the pilot needs to run this attempt."""
     element = attempt.id.element
-    lease = _lease(array, str(attempt.id), element, element + 1, state_dir, proof)
+    lease = _lease(array, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     task = array.tasks.get(element)
     if task is not None and task.special is not None:
         special = task.special
@@ -32,10 +32,10 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
     """What the pilot needs to run elements low .. high - 1 of a chunk."""
-    return _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof)
+    return _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
 
 
-def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof: str) -> Lease:
+def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof: str, precedence: int) -> Lease:
     spec, run, at = array.spec, array.run, low - array.first
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
 
@@ -69,4 +69,5 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
         container=spec.container,
         checkpoint=list(spec.checkpoint),
         proof=proof,
+        precedence=precedence,
     )

@@ -54,7 +54,10 @@ def serve_parked(state: State) -> None:
         hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
         return
     is_crowded = len(state.parked) > CROWD
-    for pilot in list(state.parked.values()):
+    waiting = list(state.parked.values())
+    if not is_crowded:
+        waiting.sort(key=lambda pilot: pilot.free.cores <= 0)  # a free slot is better than one that soon will be
+    for pilot in waiting:
         if is_crowded and pilot.free.cores <= 0:
             continue  # what it may fetch ahead it gets when it speaks next: a command must not cost a look at each
         leases, durable = fill(state, pilot, pilot.seq)

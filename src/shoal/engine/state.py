@@ -73,6 +73,8 @@ class State:
     last_round: float = 0.0  # of matching by interval
     kept: dict[str, tuple[str, float]] = field(default_factory=dict)  # owner -> pilot whose room it waits for, since
     lease_key: bytes = b""  # that proofs of leases are made with
+    cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since
+    overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     books: Books = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,7 +196,9 @@ class State:
         pilot.free = take(pilot.free, needs)
         if attempt.site is not None:  # it moved with its pilot, which came back under a new name
             self.books.strike(owner, attempt.site, needs, 1, attempt.reserved)
-        attempt.site, attempt.reserved = pilot.site, self.queue.class_of(array).expected
+        cls = self.queue.class_of(array)
+        attempt.site, attempt.reserved = pilot.site, cls.expected
+        pilot.note_class(cls.serial, is_first=pilot.held == 1)
         self.books.enter(owner, pilot.site, needs, 1, attempt.reserved)
 
     def count_cores(self, array: Array, attempt: Attempt, began: float | None = None) -> None:

@@ -148,6 +148,7 @@ class Guard:
             self._spawner.learn(order["base"], order["base_env"])
         before = order.get("after", "")
         if before in self._tasks or before in self._closing or before in self._waiting:
+            self._spawner.keep_base(order)
             self._waiting.add(order)
             return
         opened: list[Bound] = []

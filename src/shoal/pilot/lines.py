@@ -39,9 +39,9 @@ class Lines:
 
     @staticmethod
     def may_line_up(lease: Lease) -> bool:
-        """May a command stand in line? What moves files, or must not start twice, may not."""
+        """May a command stand in line? What moves files, must not start twice, or may take long, may not."""
         return lease.rerun == "safe" and not (
-            lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
+            lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
         )
 
     @staticmethod

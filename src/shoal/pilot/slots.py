@@ -54,11 +54,22 @@ class Slots:
         self.lines = Lines()
 
     def add(self, lease: Lease) -> None:
-        """It waits; what goes on where the last ones end waits with them: larger pieces cost less."""
-        if self.waiting and follows(self.waiting[-1], lease):
-            self.waiting[-1] = joined(self.waiting[-1], lease)
+        """It waits, before those of a smaller precedence; what goes on where the last ones end waits with them: larger
+        pieces cost less."""
+        at = len(self.waiting)
+        while at and self.waiting[at - 1].precedence < lease.precedence:
+            at -= 1
+        if at and follows(self.waiting[at - 1], lease):
+            self.waiting[at - 1] = joined(self.waiting[at - 1], lease)
         else:
-            self.waiting.append(lease)
+            self.waiting.insert(at, lease)
+
+    def _add_again(self, lease: Lease) -> None:
+        """What did not begin after all waits first of those of its precedence."""
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].precedence > lease.precedence:
+            at += 1
+        self.waiting.insert(at, lease)
 
     def can_ever_hold(self, room: Room) -> bool:
         """Is this pilot large enough?"""
@@ -157,9 +168,15 @@ class Slots:
         heads = sum(run.lease.room.cores for run in self.running.values() if not run.after)
         return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
 
+    def _is_pressed(self) -> bool:
+        """Does something wait that goes before commands which stand in line?"""
+        precedence = self.waiting[0].precedence if self.waiting else 0
+        return precedence > 0 and any(run.after and run.lease.precedence < precedence for run in self.running.values())
+
     def recall(self, now: float) -> list[str]:
-        """Commands that stand behind one that takes long, while another slot is idle: they shall come back."""
-        if not self._is_idle():
+        """Commands that stand behind one that takes long, while another slot is idle or something goes before them:
+        they shall come back."""
+        if not (self._is_idle() or self._is_pressed()):
             return []
         found = []
         for run in self.running.values():
@@ -175,10 +192,15 @@ class Slots:
 
     def recall_at(self) -> Optional[float]:
         """When to look whether some have to be called back."""
-        if not self._is_idle():
+        if not (self._is_idle() or self._is_pressed()):
             return None
-        heads = [run.since + LONG for run in self.running.values() if run.behind and not run.after]
+        heads = [run.since + LONG for run in self.running.values() if self._is_recallable(run)]
         return min(heads) if heads else None
+
+    def _is_recallable(self, run: Run) -> bool:
+        """Does somebody stand behind one that runs who was not called back yet?"""
+        behind = self.running.get(run.behind)
+        return not run.after and behind is not None and not behind.is_recalled
 
     def _take_head(self, slots: int) -> Lease:
         """One command, or as many calls as a runner gets at once; so many slots are idle."""
@@ -198,7 +220,7 @@ class Slots:
             if not run.after and behind is None:
                 self._gpus.extend(run.gpus)
             if run.lease.function and run.done < run.lease.count:
-                self.waiting.appendleft(part(run.lease, run.done, run.lease.count))
+                self._add_again(part(run.lease, run.done, run.lease.count))
         return run
 
     # --- before their time
@@ -239,7 +261,7 @@ class Slots:
         if report.started is not None:
             self.lines.note(report.duration)
         elif run.is_recalled and not run.stopping:
-            self.waiting.appendleft(run.lease)
+            self._add_again(run.lease)
             return True
         return False
 

@@ -60,6 +60,11 @@ class Spawner:
         if len(self._bases) > BASES_KEPT:
             self._bases.popitem(last=False)  # the pilot counts as we do, and tells it again
 
+    def keep_base(self, order: dict[str, Any]) -> None:
+        """Give an order that waits the environment itself: others that come meanwhile may push it out."""
+        if "base" in order:
+            order["kept_base"] = self._bases[order["base"]]
+
     def spawn(self, order: dict[str, Any], out: int, err: int) -> int:
         """Start the command of a `start` order in a session of its own, writing to two open files; returns its pid."""
         stdin = self._null
@@ -81,7 +86,9 @@ class Spawner:
 
     def environment(self, order: dict[str, Any]) -> _Env:
         """The whole environment of a command."""
-        base = self._bases[order["base"]] if "base" in order else {}
+        base: Union[_Env, str] = {}
+        if "base" in order:
+            base = order["kept_base"] if "kept_base" in order else self._bases[order["base"]]
         try:
             if isinstance(base, str):
                 raise ValueError(base)

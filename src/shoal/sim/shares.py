@@ -23,8 +23,8 @@ from shoal.model.ids import parse_attempt
 from shoal.model.policy import Policy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
-from shoal.wire.chunk import single
-from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Register, Registered, Reply, Report, Room
+from shoal.wire.chunk import shift, single
+from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Register, Registered, Reply, Report, Room
 from shoal.wire.submission import parse_submission
 
 STEP = 5.0  # seconds between two looks
@@ -89,6 +89,7 @@ class Story:
     looks: list[Look] = field(default_factory=list)
     lengths: dict[str, list[float]] = field(default_factory=dict)  # of tasks that started
     first: dict[str, int] = field(default_factory=dict)  # slots that became free before an owner's first start
+    returned: int = 0  # tasks that were fetched ahead and given back
 
     @property
     def all_slots(self) -> int:
@@ -191,8 +192,23 @@ class _Pilot:
         """An answer: begin what it brings; there is always an exchange that waits."""
         self._open.discard(reply.seq)
         self._ack = max(self._ack, reply.seq)
-        self._queue += [single(lease, at) for lease in reply.leases for at in range(lease.count)]
+        for lease in reply.leases:
+            self._queue += [single(lease, at) for at in range(lease.count)]
+        self._queue = deque(sorted(self._queue, key=lambda lease: -lease.precedence))
+        for order in reply.orders:
+            self._obey(order)
         if self._begin() or not self._open:
+            self._wake()
+
+    def _obey(self, order: Order) -> None:
+        """Give back what was not begun."""
+        first = parse_attempt(order.attempt)
+        wanted = {str(shift(first, at)) for at in range(order.count)} if order.kind == "take_back" else set()
+        given = [lease.attempt for lease in self._queue if lease.attempt in wanted]
+        self._queue = deque(lease for lease in self._queue if lease.attempt not in wanted)
+        self._reports += [Report(attempt, "returned", message=order.why) for attempt in given]
+        self.pool.story.returned += len(given)
+        if given:
             self._wake()
 
     def _begin(self) -> bool:

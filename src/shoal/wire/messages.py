@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 PROTOCOL = 5
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5}}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -212,6 +212,7 @@ class Lease:
     restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
     part: int = 0  # how many parts came before
     proof: str = ""  # that this pilot got it: said back while the server may yet forget it in a crash (see `Proof`)
+    precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import pytest
 
 from shoal.pilot import tree
 from shoal.pilot.channel import Channel
+from shoal.pilot.spawn import BASES_KEPT
 
 BE_GUARD = "import socket, sys; from shoal.pilot import guard; guard._be_guard(socket.socket(fileno=int(sys.argv[1])))"
 
@@ -377,3 +378,16 @@ def test_when_the_pilot_hangs_up_what_waits_never_begins(line: Line) -> None:
     line.channel.close()
     assert line.process.wait(5) == 0
     assert not (line.folder / "harm").exists()
+
+
+def test_a_start_that_waits_keeps_its_environment_though_many_others_come(line: Line) -> None:
+    """Was: the ninth environment pushed the first one out, and the guard ended with a KeyError when `b` began."""
+    bare = {"SHOAL_ATTEMPT": "b"}
+    line.start("a", "sh", "-c", "while ! test -e go; do sleep 0.02; done")
+    line.start("b", "sh", "-c", "echo $COLOUR", env=bare, base=0, base_env=dict(os.environ, COLOUR="red"), after="a")
+    for number in range(1, BASES_KEPT + 2):
+        line.start(f"other{number}", "true", base=number, base_env=dict(os.environ))
+        line.hear("ended", f"other{number}")
+    (line.folder / "go").touch()
+    assert line.hear("ended", "b")["exit_code"] == 0
+    assert line.text("b.out") == "red\n"

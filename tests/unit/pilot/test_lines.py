@@ -101,3 +101,20 @@ def test_nobody_is_called_back_while_every_slot_works_or_more_waits() -> None:
     slots.add(commands(4))
     slots.begin(0.0)
     assert slots.recall(9.0) == [] and slots.recall_at() is None
+
+
+def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_one_takes_long() -> None:
+    slots = brisk(1)
+    slots.add(commands(20))
+    slots.begin(0.0)
+    slots.add(Lease("r2.1#1@1", Room(1), "safe", command=["true"], cwd="/", precedence=1))
+    assert slots.begin(0.01) == [] and slots.recall(0.01) == []
+    assert slots.recall_at() == LONG
+    called = slots.recall(LONG)
+    assert called and called == [name for name, run in slots.running.items() if run.after]
+    assert slots.recall(LONG) == [] and slots.recall_at() is None, "they are called once"
+    for name in called:
+        run = slots.end(name, LONG)
+        assert run is not None and slots.took_back(run, Report(name, "failed", "cancelled"))
+    slots.end("r1.1#1@1", LONG)
+    assert slots.begin(LONG)[0].lease.attempt == "r2.1#1@1"

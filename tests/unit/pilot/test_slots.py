@@ -131,3 +131,45 @@ def test_who_leaves_keeps_what_commands_wrote_and_who_cancels_does_not() -> None
     stops = slots.stop_all("leaving", ending, keep=True)
     assert stops == [Stop("r1.2#1@1", "leaving", keep=True), Stop("r2.5#1@1", "leaving")]
     assert ending == {"r2.5#1@1": "leaving"} and slots.running["r1.1#1@1"].stopping == "unwanted"
+
+
+# --- what goes before others
+def test_what_has_a_precedence_begins_at_the_next_turnover_and_the_rest_keeps_its_order() -> None:
+    slots = Slots(Room(1))
+    for number in (1, 2, 3):
+        slots.add(lease(number))
+    slots.begin(0.0)
+    slots.add(replace(lease(11), precedence=1))
+    slots.add(replace(lease(21), precedence=2))
+    slots.add(replace(lease(12), precedence=1))
+    begun = []
+    for _ in range(6):
+        (running,) = slots.running
+        begun.append(running)
+        slots.end(running)
+        slots.begin(0.0)
+    assert [name.split("#")[0] for name in begun] == ["r1.1", "r1.21", "r1.11", "r1.12", "r1.2", "r1.3"]
+
+
+def test_a_wide_task_with_a_precedence_gets_the_slots_as_they_become_free() -> None:
+    slots = Slots(Room(2))
+    for number in (1, 2, 3, 4):
+        slots.add(lease(number))
+    slots.begin(0.0)
+    slots.add(replace(lease(9, cores=2), precedence=1))
+    slots.end("r1.1#1@1")
+    assert slots.begin(0.0) == [], "no narrow one takes the slot that it waits for"
+    slots.end("r1.2#1@1")
+    assert [begin.lease.attempt for begin in slots.begin(0.0)] == ["r1.9#1@1"]
+
+
+def test_the_rest_of_a_piece_waits_behind_what_goes_before_it() -> None:
+    slots = Slots(Room(1))
+    slots.learn("gAU=", [0.004])
+    slots.add(calls(1, 30))
+    slots.begin(5.0)
+    slots.add(replace(calls(91, 1), precedence=1))
+    slots.running["r1.1#1@1"].done = 2
+    slots.end("r1.1#1@1", 5.1)
+    assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.91#1@1", 1), ("r1.3#1@1", 3), ("r1.6#1@1", 25)]
+    assert [begin.lease.attempt for begin in slots.begin(5.1)] == ["r1.91#1@1"]

@@ -1,0 +1,64 @@
+"""How soon does an urgent task start behind a queue of short ones, which a pilot fetches ahead? [contract 11]
+
+A server and a pilot of two slots; the queue holds more `sleep` commands of 1, 10, 100 or 1,000 ms than can be run. Now and
+then a task of a higher priority is submitted: from there to the moment at which its process began, by the process's own
+clock. Every second one is of a class that was never seen before, so that nobody knows how long it takes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from bench.serving import line, serving
+from shoal.client.client import Client
+from shoal.client.environment import environment_field
+
+LENGTHS = {0.001: 60_000, 0.01: 12_000, 0.1: 2_000, 1.0: 300}  # seconds -> tasks in the queue
+TRIES = 24
+ASKED = 1.5  # seconds
+
+
+def first_start(client: Client, cwd: str, extra: dict[str, str], priority: float) -> float:
+    """Seconds from the submission of an urgent task to its start."""
+    task = {"command": ["date", "+%s.%N"], "priority": priority}
+    came = time.time()
+    run = client.submit({"tasks": [task], "cwd": cwd, **extra})["run"]
+    for event in client.follow(run):
+        if event["kind"] == "run_finished" and event["data"]["counts"] != {"succeeded": 1}:
+            raise RuntimeError(event)
+    return float(client.task(f"{run}.1")["task"]["last_line"]) - came
+
+
+def p95(values: list[float]) -> float:
+    """The value that one in twenty exceeds."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+
+
+def main() -> None:
+    """One queue after the other."""
+    rng, worst = random.Random(1), 0.0
+    with serving("--pilot") as server, server.client as client:
+        print(f"# database in {server.state}", file=sys.stderr)
+        cwd, extra = str(server.state.parent), environment_field(server.url)
+        for number, (length, count) in enumerate(LENGTHS.items()):
+            table = {"command": ["sleep", f"{length}"], "params": {"i": f"1..{count}"}}
+            queue = client.submit({"tasks": [table], "cwd": cwd, **extra})["run"]
+            time.sleep(2.0)  # the pilot comes up, and fetches ahead
+            waits = []
+            for at in range(TRIES):
+                time.sleep(rng.uniform(0.0, 0.3))
+                waits.append(first_start(client, cwd, extra, 10 if at % 2 else 1_000 + number * TRIES + at))
+            if client.run(queue)["finished"] is not None:
+                raise RuntimeError("the queue ran dry")
+            client.cancel([queue])
+            note = f"p95 of {TRIES}, behind {count} x sleep {length}, 2 slots"
+            line(f"fair_first_start_{int(length * 1000)}ms_s", p95(waits), "s", note)
+            worst = max(worst, p95(waits))
+    line("fair_short_p95_s", worst, "s", f"first start of an urgent task, worst of four lengths; asked at most {ASKED}")
+
+
+if __name__ == "__main__":
+    main()

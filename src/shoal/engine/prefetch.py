@@ -1,0 +1,166 @@
+"""What pilots have fetched ahead gives way to what goes before it (contract 11, ADR 0019).
+
+Short tasks that a pilot holds and has not begun take no room from a task that goes before them: the pilot begins that
+one at the next turnover of a slot. What waits there for too long is taken back, and keeps its place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shoal.engine.classes import TaskClass
+from shoal.engine.records import Array, Pilot
+from shoal.engine.state import State
+from shoal.model.ids import AttemptId
+from shoal.model.spec import Needs
+from shoal.model.states import Rerun
+from shoal.sched.match import take
+from shoal.sched.size import SHORT
+from shoal.wire.messages import ORDERS, SINCE, Order, Room
+
+TAKE_BACK = "take_back"
+AGAIN = 1.0  # seconds before a pilot is asked again to give something back
+NOT_SHORT = 1.0  # seconds that a task runs before its slot no longer counts as one that turns over
+LATE = 1.0  # seconds after which what was to begin at the next turnover is taken back
+OVERDUE = 2.0  # seconds after which other tasks are that were overtaken
+CLEAR_LATE = 0.3  # seconds that a pilot may take to work off what it has fetched before that is taken back
+CLEAR_LONG = 5.0  # seconds after which another pilot is cleared as well
+WHY = "something that goes first waits"
+
+
+def is_short(pilot: Pilot, cls: TaskClass) -> bool:
+    """May tasks of a class be fetched ahead by a pilot, as far as their length and their re-run class go?"""
+    mean = cls.base.mean
+    return mean is not None and mean * pilot.pace <= SHORT and cls.is_safe
+
+
+def knows_precedence(pilot: Pilot) -> bool:
+    """Does it begin a lease with a precedence before those that wait?"""
+    return pilot.protocol >= SINCE["Lease"]["precedence"]
+
+
+class Ahead(NamedTuple):
+    """Tasks of one array on a pilot that were fetched ahead and have not begun, or are over in a moment."""
+
+    cls: TaskClass
+    array: Array
+    needs: Needs
+    precedence: int
+    tasks: int
+
+
+class Holdings(NamedTuple):
+    """What a pilot holds, as matching sees it."""
+
+    open: Room  # all but what longer tasks take: slots in it turn over within a moment
+    ahead: list[Ahead]
+
+    @property
+    def backlog(self) -> float:
+        """Seconds of work among these that is beyond the slots they can have."""
+        tasks = sum(part.tasks for part in self.ahead)
+        work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
+        return work * (tasks - self.open.cores) / tasks if tasks > self.open.cores else 0.0
+
+    def room_before(self, goes_before: Callable[[Ahead], bool]) -> tuple[Room, int]:
+        """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
+        room, precedence = self.open, 0
+        for part in self.ahead:
+            if goes_before(part):
+                precedence = max(precedence, part.precedence + 1)
+            else:
+                room = take(room, part.needs, part.tasks)
+        return room, precedence
+
+
+def holdings(state: State, pilot: Pilot) -> Holdings:
+    """Look through what a pilot holds."""
+    room = pilot.room
+    found: dict[tuple[int, int], Ahead] = {}
+    for attempt in pilot.live.values():
+        task = state.task_of(attempt.id)
+        cls = state.queue.class_of(task.array)
+        is_long = attempt.running and state.now >= (attempt.started or attempt.leased) + NOT_SHORT
+        if is_long or not (is_short(pilot, cls) or (attempt.is_ahead and not attempt.running)):
+            room = take(room, task.needs)
+            continue
+        key = (id(task.array if task.special is None else task), attempt.precedence)
+        count = found[key].tasks if key in found else 0
+        found[key] = Ahead(cls, task.array, task.needs, attempt.precedence, count + 1)
+    parts = list(found.values())
+    for chunk in pilot.chunks.values():
+        cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
+        if chunk.is_ahead or is_short(pilot, cls):
+            parts.append(Ahead(cls, chunk.array, needs, chunk.precedence, len(chunk.left)))
+        else:
+            room = take(room, needs, len(chunk.left))
+    return Holdings(room, parts)
+
+
+# --- pilots that make room for a task that cannot be sent before its slot is free
+def clear(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Have a pilot work off what it holds, for a class that goes before it; False if enough others do."""
+    serial, since = state.cleared.get(pilot.name, (0, 0.0))
+    if serial != cls.serial:
+        state.cleared = {name: entry for name, entry in state.cleared.items() if name in state.pilots}
+        others = sum(1 for other, at in state.cleared.values() if other == cls.serial and state.now < at + CLEAR_LONG)
+        if others >= cls.ready(others + 1):
+            return False
+        state.cleared[pilot.name] = (cls.serial, state.now)
+    elif state.now >= since + CLEAR_LATE:
+        take_back(state, pilot, state.now, state.now)
+    return True
+
+
+# --- taking back
+def note_overtaken(state: State, pilot: Pilot) -> None:
+    """Something was sent to a pilot that goes before what it holds: look later whether all of it began."""
+    state.overtaken.setdefault(pilot.name, state.now + LATE)
+
+
+def look_after(state: State) -> None:
+    """Take back what was overtaken, or was to overtake, and has not begun for too long."""
+    for name in [name for name, at in state.overtaken.items() if state.now >= at]:
+        pilot = state.pilots.get(name)
+        if pilot is None or min(pilot.free.cores, pilot.free.memory, pilot.free.disk, pilot.free.gpus) >= 0:
+            del state.overtaken[name]  # all that it holds has a slot
+            continue
+        state.overtaken[name] = state.now + LATE
+        take_back(state, pilot, state.now - OVERDUE, state.now - LATE)
+
+
+def take_back(state: State, pilot: Pilot, before: float, urgent_before: float) -> int:
+    """Ask a pilot for what it has not begun of what was leased before then; how many were asked for."""
+    if pilot.protocol < ORDERS[TAKE_BACK] or state.now < pilot.asked_back + AGAIN:
+        return 0
+    if any(order.kind == TAKE_BACK for order in pilot.orders):
+        return 0  # it has not heard the last one yet
+    spans: list[tuple[AttemptId, int]] = []
+    for chunk in pilot.chunks.values():
+        if chunk.leased <= (urgent_before if chunk.precedence else before):
+            spans += [(chunk.attempt(low), high - low) for low, high in chunk.left.ranges()]
+    for attempt in pilot.live.values():
+        is_old = attempt.leased <= (urgent_before if attempt.precedence else before)
+        if is_old and not attempt.running and state.task_of(attempt.id).array.spec.rerun is Rerun.SAFE:
+            spans.append((attempt.id, 1))
+    for first, count in _merged(spans):
+        state.order(pilot, Order(TAKE_BACK, str(first), WHY, count=count))
+    if spans:
+        pilot.asked_back = state.now
+    return sum(count for _, count in spans)
+
+
+def _merged(spans: list[tuple[AttemptId, int]]) -> list[tuple[AttemptId, int]]:
+    """Neighbours under one number as one span: an order for each."""
+    merged: list[tuple[AttemptId, int]] = []
+    for first, count in sorted(
+        spans, key=lambda span: (span[0].run, span[0].number, span[0].incarnation, span[0].element)
+    ):
+        if merged:
+            last, length = merged[-1]
+            if last._replace(element=last.element + length) == first:
+                merged[-1] = (last, length + count)
+                continue
+        merged.append((first, count))
+    return merged
