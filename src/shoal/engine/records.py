@@ -51,7 +51,10 @@ class Special:
     refunds: int = 0  # failures that cost it no retry
     stagings: int = 0  # failures to bring its files that cost it none
     files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
-    part: int = 0  # checkpoints so far
+    part: int = 0  # checkpoints so far that ended an attempt
+    stalls: int = 0  # parts in a row that ended with exit code 85 and came no further
+    saved_by: str = ""  # the attempt whose checkpoint arrived while it ran, and
+    began_with: dict[str, str] = field(default_factory=dict)  # the files that this attempt began with
 
     @property
     def is_apart(self) -> bool:

@@ -68,4 +68,5 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str) -> Lea
         setup=list(spec.setup),
         container=spec.container,
         checkpoint=list(spec.checkpoint),
+        checkpoint_every=spec.checkpoint_every,
     )

@@ -35,6 +35,7 @@ from shoal.pilot.moves import (
     Outdated,
     Recall,
     Rejected,
+    Saved,
     Send,
     Settle,
     Signal,
@@ -50,7 +51,7 @@ from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
 from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Checkpoint, Exchange, Lease, Order, Registered, Report, Room
 
 
 class Agent:
@@ -86,6 +87,7 @@ class Agent:
             Disowned: self._on_disowned,
             Started: self._on_started,
             Ended: self._on_ended,
+            Saved: self._on_saved,
             Called: self._on_called,
             Wrote: self._on_wrote,
             Leave: self._on_leave,
@@ -193,7 +195,7 @@ class Agent:
         if flight is None:
             return
         said = flight.exchange
-        if said.reports or said.batches or said.tails or said.tags or said.published:
+        if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
             actions += self.outbox.reject(said)
             self._urges.urgent = True
         else:  # there is nothing to leave out
@@ -219,6 +221,10 @@ class Agent:
         if run is not None:
             self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
             self._urges.tell(now)
+
+    def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
+        if event.attempt in self.running:  # else its report says what there is to say
+            self.outbox.save(Checkpoint(event.attempt, event.files))
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -274,6 +280,8 @@ class Agent:
         if event.now:
             self._stop_all = True
             actions += self._slots.stop_all(event.why, self._ending, keep=not self._mute)
+        elif event.checkpoint and not self._mute:
+            actions += self._slots.checkpoint_all(event.why)
 
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
@@ -350,6 +358,7 @@ class Agent:
             return
         self._quiet_until = 0.0
         due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
+        due = due or self.outbox.has_checkpoint(self._flights.underway)
         if due and self._flights.has_room and not self._flights.carries:
             actions.append(Send(self._exchange(now)))
         if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
@@ -363,6 +372,7 @@ class Agent:
         exchange = Exchange(
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
             held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
+            parcel.checkpoints,
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:

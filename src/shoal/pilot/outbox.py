@@ -3,7 +3,8 @@
 Rules: (1) a report, and the pieces of one stream, ride on one exchange at a time, so nothing overtakes itself;
 (2) what an exchange carried in vain goes back to the front; (3) a report that the server may have rejected rides
 alone, then stripped, then it is given up: one bad report must not stop the others; (4) of what tasks published the
-last word counts, so it too rides on one exchange at a time. Plain successes of neighbours travel as one batch (A8).
+last word counts, so it too rides on one exchange at a time, and so do the checkpoints of one attempt. Plain successes
+of neighbours travel as one batch (A8).
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_T
 from shoal.pilot.moves import Action, Complain, Settle
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Exchange, Held, Published, Report, TagValue, Tail, Verdict
+from shoal.wire.messages import Batch, Checkpoint, Exchange, Held, Published, Report, TagValue, Tail, Verdict
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
 MAX_ANNOUNCED = 256  # published tags per exchange; the rest ride on the next one
 ANNOUNCED_KEPT = 4096  # of all tasks, while the server is away
+MAX_SAVED = 64  # checkpoints per exchange
 MESSAGE_KEPT = 200  # characters of a stripped report's message
 
 
@@ -36,9 +38,10 @@ class Parcel(NamedTuple):
     tags: dict[str, TagValue]
     tails: list[Tail]
     published: list[Published]
+    checkpoints: list[Checkpoint]
 
 
-NOTHING = Parcel([], [], {}, [], [])
+NOTHING = Parcel([], [], {}, [], [], [])
 
 
 class Outbox:
@@ -51,6 +54,7 @@ class Outbox:
         # By run and name, in the order of writing: the run tells whose it is, and the last word counts.
         self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
         self._counts: Counter[str] = Counter()  # of them, by run
+        self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
         self.more = False  # the hands have more tails than there was room for
         self._tails: deque[tuple[Tail, int]] = deque()
         self._suspects: OrderedDict[str, bool] = OrderedDict()  # attempt -> is its report stripped?
@@ -94,6 +98,11 @@ class Outbox:
     def has_announced(self) -> bool:
         """Did tasks publish what rides on no exchange yet?"""
         return bool(self._published)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """A newer checkpoint of an attempt takes the place of one that is not on its way yet."""
+        self._checkpoints.pop(checkpoint.attempt, None)
+        self._checkpoints[checkpoint.attempt] = checkpoint
 
     def held(self) -> list[Held]:
         """What is done and not acknowledged."""
@@ -140,7 +149,20 @@ class Outbox:
         tags, self.tags = self.tags, {}
         reports, batches = self._pack_reports(riding)
         published = [] if any(exchange.published for exchange in underway) else self._pack_published()
-        return Parcel(reports, batches, tags, self._pack_tails(_streams(underway)), published)
+        tails, checkpoints = self._pack_tails(_streams(underway)), self._pack_checkpoints(underway)
+        return Parcel(reports, batches, tags, tails, published, checkpoints)
+
+    def has_checkpoint(self, underway: Sequence[Exchange]) -> bool:
+        """Is there a checkpoint that could ride now?"""
+        riding = {one.attempt for exchange in underway for one in exchange.checkpoints}
+        return any(attempt not in riding for attempt in self._checkpoints)
+
+    def _pack_checkpoints(self, underway: Sequence[Exchange]) -> list[Checkpoint]:
+        riding = {one.attempt for exchange in underway for one in exchange.checkpoints}
+        found = [one for attempt, one in self._checkpoints.items() if attempt not in riding][:MAX_SAVED]
+        for one in found:
+            del self._checkpoints[one.attempt]
+        return found
 
     def _pack_published(self) -> list[Published]:
         packed: list[Published] = []
@@ -195,6 +217,8 @@ class Outbox:
             self._tails.extendleft((tail, _weigh(tail)) for tail in reversed(exchange.tails))
             self.tags = {**exchange.tags, **self.tags}
             self._put_back_published(exchange.published)
+            for one in exchange.checkpoints:
+                self._checkpoints.setdefault(one.attempt, one)  # unless there is a newer one
 
     def _put_back_published(self, said: Sequence[Published]) -> None:
         newer, self._published = self._published, OrderedDict()
@@ -218,7 +242,7 @@ class Outbox:
                 self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(_names(batch)))
             for attempt in _names(batch):
                 self._suspects.setdefault(attempt, False)
-        if len(said.reports) != 1 or said.batches or said.tails or said.tags or said.published:
+        if len(said.reports) != 1 or said.batches or said.tails or said.tags or said.published or said.checkpoints:
             for report in said.reports:
                 self._suspects.setdefault(report.attempt, False)
             return None

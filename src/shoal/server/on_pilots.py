@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
 
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
 from shoal.engine.hosts import key_of
 from shoal.engine.pilots import disowned
+from shoal.engine.records import Pilot
 from shoal.engine.state import HostKey
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
@@ -102,6 +105,7 @@ class Pilots:
         self._check_speaker(call, said)
         call.rest()
         self._claim_results(said)
+        said = self._hold_checkpoints(said)
         reply = await self.service.exchange(said)
         self.house.metrics.exchanged()
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
@@ -118,6 +122,26 @@ class Pilots:
             with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
                 if run is not None:
                     self.house.blobs.claim(run.owner, number, digests)
+
+    def _hold_checkpoints(self, said: Exchange) -> Exchange:
+        """Checkpoints are held for as long as their tasks need them; one that has lost a blob is none."""
+        pilot = self.service.engine.state.pilots.get(said.pilot)
+        if pilot is None or pilot.session != digest(said.session):
+            return said
+        for report in said.reports:
+            if report.files and pilot.holds(parse_attempt(report.attempt)):
+                self._is_here(pilot, report.attempt, report.files)
+        if not said.checkpoints:
+            return said
+        good = [one for one in said.checkpoints if self._is_here(pilot, one.attempt, one.files)]
+        return replace(said, checkpoints=good)
+
+    def _is_here(self, pilot: Pilot, attempt: str, files: Mapping[str, str]) -> bool:
+        number, state = parse_attempt(attempt).run, self.service.engine.state
+        run = state.runs.get(number)
+        if run is None or not state.serves(pilot, run.owner):
+            return False
+        return self.house.blobs.keep_checkpoint(run.owner, number, files.values())
 
     def _is_made_up(self, caller: Caller) -> bool:
         """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""

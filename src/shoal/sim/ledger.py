@@ -6,6 +6,7 @@ indexes, and complains at once: the message names the rule that was broken.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 
@@ -15,7 +16,7 @@ from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
-from shoal.wire.messages import Lease
+from shoal.wire.messages import Checkpoint, Lease
 
 _FINAL = {state.value for state in FINAL}
 
@@ -41,6 +42,9 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
+        self.steps: dict[str, tuple[TaskId, int]] = {}  # checkpoints by digest: whose, and how far the task was
+        self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task goes on from
+        self.saved_by: dict[TaskId, dict[int, int]] = {}  # attempt number -> its last step that was acknowledged
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
@@ -78,6 +82,9 @@ class Ledger:
             self._finish(task, row.state, row.winner)
         elif task in self.final:
             self._reset(task)
+        if row.special:
+            files = json.loads(row.special)["files"]
+            self.kept.update({task: digest for digest in files.values()})
         if row.retries > self.failures[task]:
             raise Broken(f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}")
 
@@ -99,6 +106,8 @@ class Ledger:
         self.started.pop(task, None)
         self.published.pop(task, None)
         self.failures.pop(task, None)
+        self.kept.pop(task, None)
+        self.saved_by.pop(task, None)
 
     def _event(self, event: Event) -> None:
         if event.seq <= self.last_seq:
@@ -136,6 +145,42 @@ class Ledger:
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
             if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":
                 raise Broken(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
+
+    # --- how far tasks came that write checkpoints
+    def step_of(self, lease: Lease) -> int:
+        """Where a payload begins: where its task's last acknowledged checkpoint was, or further on."""
+        attempt, step = parse_attempt(lease.attempt), 0
+        for digest in lease.restored.values():
+            whose, step = self.steps[digest]
+            if whose != attempt.task:
+                raise Broken(f"checkpoint of another task: {attempt} goes on from one of {whose}")
+        if attempt in [live for live, _ in self.leases.get(attempt.task, ())]:
+            known = self.saved_by.get(attempt.task, {})
+            least = max((at for number, at in known.items() if number < attempt.number), default=0)
+            if step < least:
+                raise Broken(f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged")
+        return step
+
+    def wrote(self, lease: Lease, step: int) -> dict[str, str]:
+        """A payload wrote how far it is; the files of its checkpoint."""
+        task = parse_attempt(lease.attempt).task
+        digest = "sha256:" + hashlib.sha256(f"{task}/{lease.attempt}/{step}".encode()).hexdigest()
+        self.steps[digest] = task, step
+        return dict.fromkeys(lease.checkpoint, digest)
+
+    def saved(self, said: Checkpoint) -> None:
+        """A pilot was told that a checkpoint is safe. It counts for the newest live attempt only."""
+        attempt = parse_attempt(said.attempt)
+        newest = max((live.number for live, _ in self.leases.get(attempt.task, ())), default=0)
+        if attempt not in [live for live, _ in self.leases.get(attempt.task, ())] or attempt.number != newest:
+            return
+        for digest in said.files.values():
+            _, step = self.steps[digest]
+            kept = self.kept.get(attempt.task)
+            if kept is None or self.steps[kept][1] < step:
+                raise Broken(f"checkpoint acknowledged before durable: {attempt} at {step}")
+            known = self.saved_by.setdefault(attempt.task, {})
+            known[attempt.number] = max(step, known.get(attempt.number, 0))
 
     def stopped(self, lease: Lease, host: str, well: bool) -> None:
         """A payload ended."""

@@ -23,7 +23,7 @@ from shoal.sim.host import TIMEOUT, Host
 from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken, Ledger
 from shoal.sim.people import OWNER, People
-from shoal.sim.workload import draw_submissions
+from shoal.sim.workload import draw_checkpointed, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Reply, Room
 
@@ -74,7 +74,8 @@ class World:
         self.hub.start()
         for _ in range(self.rng.randint(2, 4)):
             self._new_host()
-        for at, tables in draw_submissions(self.rng):
+        checkpointed = draw_checkpointed(Random(f"{self.seed}/checkpoints"))
+        for at, tables in [*draw_submissions(self.rng), *checkpointed]:
             self.people.unsent += 1
             self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
@@ -124,6 +125,14 @@ class World:
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
+
+    def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
+        """Of a task that writes checkpoints: how many steps it has, how long one takes, and whether this attempt ends
+        after one step to go on later, or fails."""
+        rng = Random(f"{self.seed}/{attempt.task}/steps")
+        steps, seconds = rng.randint(3, 20), rng.uniform(5.0, 30.0)
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}/steps")
+        return steps, seconds, rng.random() < 0.1, rng.random() < self.plan.failing
 
     # --- the network
     def carry(self, kind: str, who: str, go: Callable[[], None], lost: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 PROTOCOL = 5
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"checkpoint_every": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -122,6 +122,14 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint files of an attempt that runs on, as they were at one moment; their blobs are on the server [G10]."""
+
+    attempt: str
+    files: dict[str, str]  # name -> digest of the blob
+
+
+@dataclass(frozen=True)
 class Batch:
     """Attempts on neighbouring elements that all succeeded: one message for `count` of them, a column for each
     thing that differs. An empty column means that all of its values are empty or 0."""
@@ -166,6 +174,7 @@ class Exchange:
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
     batches: list[Batch] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,7 @@ class Lease:
     checkpoint: list[str] = field(default_factory=list)  # files by which it can go on later
     restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
     part: int = 0  # how many parts came before
+    checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
 
 
 @dataclass(frozen=True)
