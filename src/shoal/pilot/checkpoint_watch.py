@@ -19,7 +19,6 @@ from typing import IO, Optional
 from shoal.model.blobs import digest_of
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_CHECKPOINT_BYTES
-from shoal.model.quantities import show_size
 from shoal.pilot import tree
 from shoal.pilot.blobs import Blobs, NoBlob
 from shoal.pilot.carry import StageError, open_below, remove_tree
@@ -136,7 +135,7 @@ class CheckpointWatch:
         if size > MAX_CHECKPOINT_BYTES:
             self._complain(
                 one,
-                f"{show_size(size)} are too much to travel while it runs (at most {show_size(MAX_CHECKPOINT_BYTES)})",
+                f"{size} bytes are too many to travel while it runs (at most {MAX_CHECKPOINT_BYTES})",
             )
             return None
         folder = os.path.join(self._folder, one.made.lease.attempt.replace("/", "_"))
@@ -159,7 +158,7 @@ class CheckpointWatch:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         room = os.statvfs(folder)
         if room.f_bavail * room.f_frsize < size + SPARE_DISK:
-            raise OSError(f"no room to copy {show_size(size)}")
+            raise OSError(f"no room for a copy of {size} bytes")
         digests: dict[str, str] = {}
         with contextlib.ExitStack() as stack:
             opened = {name: stack.enter_context(open_below(base, name, CHECKPOINT)) for name in names}

@@ -42,9 +42,9 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
-        self.steps: dict[str, tuple[TaskId, int]] = {}  # checkpoints by digest: whose, and how far the task was
+        self.steps: dict[str, tuple[AttemptId, int]] = {}  # checkpoints by digest: who wrote it, and how far it was
         self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task goes on from
-        self.saved_by: dict[TaskId, dict[int, int]] = {}  # attempt number -> its last step that was acknowledged
+        self.saved_at: dict[TaskId, int] = {}  # the last step of which a pilot was told that it is kept
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
@@ -83,10 +83,20 @@ class Ledger:
         elif task in self.final:
             self._reset(task)
         if row.special:
-            files = json.loads(row.special)["files"]
-            self.kept.update({task: digest for digest in files.values()})
+            for digest in json.loads(row.special)["files"].values():
+                self._keep(task, digest)
         if row.retries > self.failures[task]:
             raise Broken(f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}")
+
+    def _keep(self, task: TaskId, digest: str) -> None:
+        """A task goes on from this checkpoint, which must be its own and of the newest attempt."""
+        writer, _ = self.steps[digest]
+        newest = max((live.number for live, _ in self.leases[task]), default=0)
+        if writer.task != task:
+            raise Broken(f"checkpoint of another task: {task} would go on from one of {writer}")
+        if self.kept.get(task) != digest and writer.number < newest:
+            raise Broken(f"checkpoint of an older copy: {writer} wrote it, attempt {newest} is under way")
+        self.kept[task] = digest
 
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
@@ -107,7 +117,7 @@ class Ledger:
         self.published.pop(task, None)
         self.failures.pop(task, None)
         self.kept.pop(task, None)
-        self.saved_by.pop(task, None)
+        self.saved_at.pop(task, None)
 
     def _event(self, event: Event) -> None:
         if event.seq <= self.last_seq:
@@ -151,36 +161,35 @@ class Ledger:
         """Where a payload begins: where its task's last acknowledged checkpoint was, or further on."""
         attempt, step = parse_attempt(lease.attempt), 0
         for digest in lease.restored.values():
-            whose, step = self.steps[digest]
-            if whose != attempt.task:
-                raise Broken(f"checkpoint of another task: {attempt} goes on from one of {whose}")
-        if attempt in [live for live, _ in self.leases.get(attempt.task, ())]:
-            known = self.saved_by.get(attempt.task, {})
-            least = max((at for number, at in known.items() if number < attempt.number), default=0)
-            if step < least:
-                raise Broken(f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged")
+            writer, step = self.steps[digest]
+            if writer.task != attempt.task:
+                raise Broken(f"checkpoint of another task: {attempt} goes on from one of {writer}")
+        least = self.saved_at.get(attempt.task, 0)
+        if step < least and attempt == self._newest(attempt.task):
+            raise Broken(f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged")
         return step
+
+    def _newest(self, task: TaskId) -> AttemptId | None:
+        """The newest of a task's attempts that are committed as live."""
+        return max((live for live, _ in self.leases.get(task, ())), key=lambda live: live.number, default=None)
 
     def wrote(self, lease: Lease, step: int) -> dict[str, str]:
         """A payload wrote how far it is; the files of its checkpoint."""
-        task = parse_attempt(lease.attempt).task
-        digest = "sha256:" + hashlib.sha256(f"{task}/{lease.attempt}/{step}".encode()).hexdigest()
-        self.steps[digest] = task, step
+        digest = "sha256:" + hashlib.sha256(f"{lease.attempt}/{step}".encode()).hexdigest()
+        self.steps[digest] = parse_attempt(lease.attempt), step
         return dict.fromkeys(lease.checkpoint, digest)
 
     def saved(self, said: Checkpoint) -> None:
         """A pilot was told that a checkpoint is safe. It counts for the newest live attempt only."""
         attempt = parse_attempt(said.attempt)
-        newest = max((live.number for live, _ in self.leases.get(attempt.task, ())), default=0)
-        if attempt not in [live for live, _ in self.leases.get(attempt.task, ())] or attempt.number != newest:
+        if attempt != self._newest(attempt.task):
             return
         for digest in said.files.values():
             _, step = self.steps[digest]
             kept = self.kept.get(attempt.task)
             if kept is None or self.steps[kept][1] < step:
                 raise Broken(f"checkpoint acknowledged before durable: {attempt} at {step}")
-            known = self.saved_by.setdefault(attempt.task, {})
-            known[attempt.number] = max(step, known.get(attempt.number, 0))
+            self.saved_at[attempt.task] = step
 
     def stopped(self, lease: Lease, host: str, well: bool) -> None:
         """A payload ended."""
