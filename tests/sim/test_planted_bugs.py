@@ -168,6 +168,12 @@ BUGS |= {
         "durable = durable or bool(lacking)",
         "checkpoint acknowledged before durable|acknowledged checkpoint not used",
     ),
+    "an old checkpoint that comes once more undoes a newer one": (
+        checkpoints.save,
+        "if not is_first and said.number <= special.saved_number:",
+        "if False:",
+        "checkpoint acknowledged before durable|acknowledged checkpoint not used",
+    ),
     "a lost task begins at its beginning": (
         render.lease_of,
         "restored=special.files",
@@ -192,6 +198,7 @@ PLANS: dict[str, Plan] = {
 
 # Worlds that noticed lately are played first: it saves a minute, and changes nothing about what counts.
 LATELY: dict[str, int] = {
+    "an old checkpoint that comes once more undoes a newer one": 72,
     "no attempt check: any report counts for whatever runs now": 6,
     "forgotten held list: nobody asks what a pilot lacks": 21,
     "half a held list: nobody asks what a pilot lacks of its chunks": 32,

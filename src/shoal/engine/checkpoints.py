@@ -45,12 +45,12 @@ def save(state: State, pilot: Pilot, said: Checkpoint) -> bool:
     if live is not current(task) or not is_declared(task, said.files):
         return False
     special = task.differences
-    if special.files == said.files:
-        return True  # told again
     is_first = special.saved_by != str(attempt)
+    if not is_first and said.number <= special.saved_number:
+        return True  # told again, or overtaken by a newer one
     if is_first:
         special.saved_by, special.began_with = str(attempt), special.files
-    special.files = dict(said.files)
+    special.files, special.saved_number = dict(said.files), said.number
     holder = state.pilots[live.pilot]
     state.write_task(task, pilot=holder, leased=live.leased)
     if is_first:  # not each time: a thousand tasks would fill the journal
@@ -69,7 +69,7 @@ def end_part(task: Task, live: Attempt, files: dict[str, str]) -> bool:
     special = task.differences
     began_with = special.began_with if special.saved_by == str(live.id) else special.files
     special.files, special.part = dict(files), special.part + 1
-    special.saved_by, special.began_with = "", {}
+    special.saved_by, special.saved_number, special.began_with = "", 0, {}
     return files != began_with
 
 

@@ -310,6 +310,8 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
     for checkpoint in exchange.checkpoints:
         parse_attempt(checkpoint.attempt)
         check_files(checkpoint.files, "checkpoints.files")
+        if not 0 <= checkpoint.number <= MAX_BYTES:
+            raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
     for held in exchange.held:
         parse_attempt(held.attempt)
         if held.count < 1:

@@ -68,6 +68,7 @@ class Agent:
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
         self._seen = Seen()
+        self._checkpoints = 0  # that were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
         self._failures, self._joining = 0, Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
@@ -224,7 +225,8 @@ class Agent:
 
     def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
         if event.attempt in self.running:  # else its report says what there is to say
-            self.outbox.save(Checkpoint(event.attempt, event.files))
+            self._checkpoints += 1
+            self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)

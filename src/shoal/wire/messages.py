@@ -127,6 +127,7 @@ class Checkpoint:
 
     attempt: str
     files: dict[str, str]  # name -> digest of the blob
+    number: int  # rises with each that a pilot sends: a message that was overtaken brings an old one once more
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from shoal.model.errors import BadInput
@@ -129,8 +131,27 @@ def test_a_pilot_on_the_same_host_is_no_place_to_move_to() -> None:
 # --- checkpoints that arrive while the task runs
 
 
+_NUMBERS = itertools.count(1)
+
+
 def _said(attempt: str, digest: str) -> Checkpoint:
-    return Checkpoint(attempt, {"state": digest})
+    return Checkpoint(attempt, {"state": digest}, next(_NUMBERS))
+
+
+def test_an_old_checkpoint_that_comes_once_more_does_not_undo_a_newer_one() -> None:
+    """A message that was doubled and overtaken on its way is heard again."""
+    stand = Stand()
+    run = stand.submit({"checkpoint": ["state"]})
+    pilot = stand.pilot()
+    attempt = pilot.work()
+    old = _said(attempt, A)
+    pilot.talk(checkpoints=[old])
+    pilot.talk(checkpoints=[_said(attempt, B)])
+    pilot.talk(checkpoints=[old])
+    assert stand.task(run).differences.files == {"state": B}
+    stand.restart()
+    pilot.talk(checkpoints=[old])
+    assert stand.task(run).differences.files == {"state": B}
 
 
 def test_a_task_lost_with_its_pilot_goes_on_from_the_newest_checkpoint_that_arrived() -> None:
@@ -169,12 +190,12 @@ def test_only_the_pilot_that_holds_the_attempt_may_send_its_checkpoint() -> None
     attempt, other = pilot.work(), liar.work()
     liar.talk(checkpoints=[_said(attempt, A), _said("r77.1#1@1", A), _said(attempt.replace("#1", "#2"), A)])
     assert stand.task(run, 1).special is None
-    liar.talk(checkpoints=[Checkpoint(other, {"another": A})])
-    liar.talk(checkpoints=[Checkpoint(other, {"state": A, "another": A})])
+    liar.talk(checkpoints=[Checkpoint(other, {"another": A}, 1)])
+    liar.talk(checkpoints=[Checkpoint(other, {"state": A, "another": A}, 2)])
     assert stand.task(run, 2).special is None, "only what was declared"
     assert stand.sound()
     with pytest.raises(BadInput):
-        liar.talk(checkpoints=[Checkpoint(other, {"state": "no digest"})])
+        liar.talk(checkpoints=[Checkpoint(other, {"state": "no digest"}, 3)])
 
 
 def test_a_copy_that_was_given_up_does_not_overwrite_the_checkpoint_of_the_current_attempt() -> None:

@@ -151,7 +151,9 @@ def test_published_tags_are_bounded_for_each_run_and_in_all() -> None:
 
 def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_overtaken() -> None:
     box = Outbox(OrderedDict())
-    old, new, other = (Checkpoint(f"r1.{n}#1@1", {"state": d}) for n, d in ((1, "a"), (1, "b"), (2, "c")))
+    old, new, other = (
+        Checkpoint(f"r1.{n}#1@1", {"state": d}, at) for at, (n, d) in enumerate(((1, "a"), (1, "b"), (2, "c")))
+    )
     box.save(old)
     first = send(box)
     assert first.checkpoints == [old]
@@ -167,7 +169,7 @@ def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_
 def test_a_checkpoint_that_the_server_refuses_does_not_take_a_report_with_it() -> None:
     report = Report("r1.1#1@1", "succeeded")
     box = Outbox(OrderedDict({report.attempt: report}))
-    box.save(Checkpoint("r1.2#1@1", {"state": "a"}))
+    box.save(Checkpoint("r1.2#1@1", {"state": "a"}, 1))
     said = send(box)
     assert box.reject(said) == []
     assert send(box).reports == [report], "it rides alone next"
