@@ -286,8 +286,8 @@ class Filling:
         return max(0, self._spare[cls.serial])
 
     # --- leases
-    def lease_from(self, cls: TaskClass, at_most: int) -> None:
-        """Lease the head of a class, and what stands next to it."""
+    def lease_from(self, cls: TaskClass, at_most: int, assigned: str = "") -> None:
+        """Lease the head of a class, and what stands next to it; `assigned` says how a round chose this pilot for it."""
         lot = cls.head()
         assert lot is not None
         state, pilot, array = self.state, self.pilot, lot.array
@@ -306,6 +306,7 @@ class Filling:
         else:
             high, low = 1, 0
             attempt = grant(state, lot, pilot, self._seq, is_ahead=free < 1)
+            attempt.assigned = assigned
             self._singles.append(attempt)
             self.leases.append(lease_of(array, attempt, state.state_dir))
         count = high - low

@@ -78,6 +78,7 @@ class Attempt:
     cores: int = 0  # that its owner's share counts as running, since
     counted: float = 0.0
     took: float | None = None  # core seconds, once they are reported
+    assigned: str = ""  # how it came to its pilot, if several pilots could have had it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
 
 
