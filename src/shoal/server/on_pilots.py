@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
+from shoal.engine.facts import all_facts
 from shoal.engine.hosts import key_of
 from shoal.engine.pilots import disowned
 from shoal.engine.records import Pilot
 from shoal.engine.state import HostKey
+from shoal.engine.why_ready import widest_ban
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt
@@ -178,6 +181,8 @@ class Pilots:
         living = self.service.engine.state.pilots
         for row in rows:
             pilot = living.get(row["pilot"])
+            if pilot is not None:
+                row |= self._as_matching_sees(pilot)
             row["live"] = len(pilot.live) if pilot is not None else 0
             row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
             row["suspect"] = pilot.suspect if pilot is not None else False
@@ -187,6 +192,17 @@ class Pilots:
             for secret in SECRETS:
                 del row[secret]
         return answer({"pilots": rows})
+
+    def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
+        """What expressions read of a pilot at this moment, which its row of the database does not know; and the ban that
+        keeps work from it, in words."""
+        state = self.service.engine.state
+        state.now = self.service.clock()
+        facts = {name: value for name, value in all_facts(state, pilot).items() if pilot.tags.get(name) != value}
+        ban = widest_ban(state, pilot)
+        words = f"{ban.kind} {ban.name}: {ban.reason}" if ban is not None else ""
+        until = None if ban is None or ban.probing else ban.until
+        return {"tags": dict(pilot.tags), "facts": facts, "banned": words, "banned_until": until}
 
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""

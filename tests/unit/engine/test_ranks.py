@@ -286,16 +286,22 @@ def test_a_task_that_became_ready_later_waits_behind_those_that_were_ready_befor
     assert taken(pilot, 2) == ["second", "again"]
 
 
-def test_what_is_listed_within_one_second_stands_by_its_age_as_well() -> None:
+def test_what_comes_back_within_one_second_stands_by_its_age_as_well() -> None:
     """Places are laid out once a second; one that is made in between must not seem older than those laid out before."""
     stand = Stand()
     _waiting_only(stand)
-    for n in range(6):  # classes of their own, each a tenth of a second younger
-        stand.submit({"command": [f"c{n}", f"{n}"], "array": "1-2"})
-        stand.now += 0.1
-        stand.engine.state.queue.reorder(stand.now)
-    pilot = stand.pilot(1)
-    assert taken(pilot, 4) == ["0", "0", "1", "1"]
+    stand.submit({"command": ["old"], "cores": 2})
+    stand.now += 0.4
+    stand.submit({"command": ["young"]})
+    small = stand.pilot(1, host="small")
+    (lease,) = small.pull()
+    assert lease.command == ["young"], "the other one does not fit"
+    stand.now += 50
+    stand.engine.state.queue.reorder(stand.now)
+    stand.now += 0.9
+    small.talk(back(lease.attempt), leaving="bye")
+    (lease,) = stand.pilot(2, host="large").pull()
+    assert lease.command == ["old"]
 
 
 def test_another_rule_puts_what_waits_in_order_anew() -> None:
