@@ -27,9 +27,8 @@ from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.sched.retry import Final, after_checkpoint
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Order, Report, Verdict
+from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
 
-GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
 _CAUSES = {c.value for c in Cause}

@@ -15,8 +15,9 @@ from shoal.model.blobs import digest_of
 from shoal.pilot.blobs import Blobs, NoBlob
 from shoal.pilot.carry import StageError, check_names, open_below, put_below
 from shoal.wire.blobs import CHECKPOINT
+from shoal.wire.messages import GO_ON_LATER
 
-EXIT = 85  # what a task ends with that wrote its checkpoint and wants to go on later
+EXIT = GO_ON_LATER
 WINDOW = 30.0  # seconds that a pilot that leaves tries to bring checkpoints away, after the grace of its tasks
 PIECE = 1 << 20
 Look = tuple[int, int, int]  # of a file; another whenever it was written or replaced

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 PROTOCOL = 5
+GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
 SINCE: dict[str, dict[str, int]] = {"Lease": {"checkpoint_every": 5}}
 ORDERS: dict[str, int] = {

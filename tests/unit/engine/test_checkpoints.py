@@ -257,8 +257,8 @@ def test_a_failure_in_the_same_exchange_goes_on_from_the_checkpoint_before_it() 
 
 
 def _part(pilot: FakePilot, attempt: str, digest: str) -> str:
-    (lease, *_) = [*pilot.talk(later(attempt, digest, exit_code=85)).leases, None]
-    return lease.attempt if lease is not None else ""
+    leases = pilot.talk(later(attempt, digest, exit_code=85)).leases
+    return leases[0].attempt if leases else ""
 
 
 def test_exit_85_without_progress_ends_after_a_few_times_and_says_why() -> None:
