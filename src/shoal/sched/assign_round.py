@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from shoal.sched.assign import Pair, exact, greedy_sparse
 
-EXACT_CELLS = 10_000  # slots x tasks of a level: some milliseconds
-PLAIN_CELLS = 256  # up to so many the standard library's way is the faster one, as nothing has to be loaded for it
+EXACT_CELLS = 4_096  # slots x tasks of a level: up to some 15 ms, while scipy would take longer than that to load
+AT_ONCE = (64, 8, 1)  # slots of a pilot and tasks of a class that one round looks at, at most: fewer if it is too large
 TIE = 1e-9  # of the range of ranks: what deadline and age may weigh against them, all together
 
 EXACT, GREEDY = "exact", "greedy"
@@ -38,50 +38,50 @@ class Round(NamedTuple):
 
 
 def assign(cells: Sequence[Cell], slots: Mapping[int, int], tasks: Mapping[int, int]) -> Round:
-    """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 where nothing is said)."""
-    free, ready = dict(slots), dict(tasks)
-    pairs: list[Pair] = []
+    """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 where nothing is said). Where
+    all of them are too many for one table, fewer of each are assigned: whoever asks comes again for the rest."""
     levels: dict[float, list[Cell]] = {}
     for cell in cells:
         levels.setdefault(cell.level, []).append(cell)
+    for most in AT_ONCE if len(cells) <= EXACT_CELLS else ():
+        free = {cell.row: min(most, slots.get(cell.row, 1)) for cell in cells}
+        ready = {cell.column: min(most, tasks.get(cell.column, 1)) for cell in cells}
+        if all(_size(level, free, ready) <= EXACT_CELLS for level in levels.values()):
+            return Round(_by_levels(levels, free, ready), EXACT)
+    return Round(_greedily(cells), GREEDY)
+
+
+def _size(level: list[Cell], free: Mapping[int, int], ready: Mapping[int, int]) -> int:
+    """Cells of the table of one level."""
+    rows, columns = {cell.row for cell in level}, {cell.column for cell in level}
+    return sum(free[row] for row in rows) * sum(ready[column] for column in columns)
+
+
+def _by_levels(levels: dict[float, list[Cell]], free: dict[int, int], ready: dict[int, int]) -> list[Pair]:
+    pairs: list[Pair] = []
     for level in sorted(levels):
-        left = [cell for cell in levels[level] if free.get(cell.row, 1) > 0 and ready.get(cell.column, 1) > 0]
-        if not left:
-            continue
-        rows = _spread({cell.row for cell in left}, free)
-        columns = _spread({cell.column for cell in left}, ready, most=len(rows))
-        rows = _spread({cell.row for cell in left}, free, most=len(columns))
-        if len(rows) * len(columns) > EXACT_CELLS:
-            return Round(_greedily(cells), GREEDY)
-        for row, column in _exactly(left, rows, columns):
-            free[row], ready[column] = free.get(row, 1) - 1, ready.get(column, 1) - 1
+        left = [cell for cell in levels[level] if free[cell.row] > 0 and ready[cell.column] > 0]
+        rows = [row for row in sorted({cell.row for cell in left}) for _ in range(free[row])]
+        columns = [column for column in sorted({cell.column for cell in left}) for _ in range(ready[column])]
+        for row, column in _exactly(left, rows, columns) if left else ():
+            free[row] -= 1
+            ready[column] -= 1
             pairs.append((row, column))
-    return Round(pairs, EXACT)
-
-
-def _spread(numbers: set[int], counts: Mapping[int, int], most: int = EXACT_CELLS) -> list[int]:
-    """Each number as often as it counts; there is no use for more than `most` of one."""
-    return [number for number in sorted(numbers) for _ in range(min(most, counts.get(number, 1)))]
+    return pairs
 
 
 def _greedily(cells: Sequence[Cell]) -> list[Pair]:
     """The best cell of all, again and again: one task of each class, one slot of each pilot."""
-    keys = {cell: (cell.level, -cell.rank, *cell.rest) for cell in cells}
-    places = {key: -float(at) for at, key in enumerate(sorted(set(keys.values())))}
-    return greedy_sparse((cell.row, cell.column, places[key]) for cell, key in keys.items())
+    keys = [(cell.level, -cell.rank, *cell.rest) for cell in cells]
+    places = {key: -float(at) for at, key in enumerate(sorted(set(keys)))}
+    return greedy_sparse((cell.row, cell.column, places[key]) for cell, key in zip(cells, keys))
 
 
 def _exactly(cells: Sequence[Cell], rows: list[int], columns: list[int]) -> list[Pair]:
     """The largest total rank of one level, best pairs first."""
     worth = _worth(cells, min(len(rows), len(columns)))
     table = [[worth.get((row, column), -inf) for column in columns] for row in rows]
-    if len(rows) * len(columns) <= PLAIN_CELLS:
-        chosen = exact(table)
-    else:
-        from shoal.sched.vector import assign as vector  # scipy is loaded only where there is so much to do
-
-        chosen = vector.exact(table)
-    pairs = [(rows[row], columns[column]) for row, column in chosen]
+    pairs = [(rows[row], columns[column]) for row, column in exact(table)]
     return sorted(pairs, key=lambda pair: (-worth[pair], pair))
 
 
