@@ -120,4 +120,4 @@ def test_exit_85_at_once_for_ever_ends_with_a_cause(cluster: Cluster, tmp_path: 
     run = cluster.submit(task)
     assert cluster.wait_run(run) == {"failed": 1}
     row = cluster.row(run)
-    assert row["cause"] == "task_error" and "changed nothing in its checkpoint" in row["message"]
+    assert row["cause"] == "task_error" and "left its checkpoint as it was" in row["message"]

@@ -52,7 +52,7 @@ class Special:
     stagings: int = 0  # failures to bring its files that cost it none
     files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
     part: int = 0  # checkpoints so far that ended an attempt
-    stalls: int = 0  # parts in a row that ended with exit code 85 and came no further
+    idle_parts: int = 0  # of those, the last ones that brought it no further
     saved_by: str = ""  # the attempt whose checkpoint arrived while it ran, and
     saved_number: int = 0  # its number, and
     began_with: dict[str, str] = field(default_factory=dict)  # the files that this attempt began with

@@ -24,7 +24,7 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_BYTES, MAX_REPORTS
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
-from shoal.sched.retry import Final, after_checkpoint
+from shoal.sched.retry import Final, next_part
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
@@ -287,13 +287,13 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
         state.write_task(task) if task.live else state.back_to_ready(task)
         return
     special = task.differences
-    stall = after_checkpoint(end_part(task, live, report.files) or report.exit_code != GO_ON_LATER, special.stalls)
-    if isinstance(stall, Final) and len(task.live) == 1:
-        task.cause, task.note = stall.cause.value, f"{report.message}: {stall.why}"
+    progressed = end_part(task, live, report.files) or report.exit_code != GO_ON_LATER
+    special.idle_parts, end = next_part(special.idle_parts, progressed)
+    task.note = report.message
+    if end is not None and len(task.live) == 1:
+        task.cause, task.note = end.cause.value, f"{report.message}: {end.why}".lstrip(": ")
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
-    special.stalls = stall if isinstance(stall, int) else special.stalls
-    task.note = report.message
     state.drop_attempt(task, live.id)
     if task.live:
         state.write_task(task)

@@ -14,7 +14,7 @@ from shoal.sched.cause import Whose
 MAX_REFUNDS = 3  # failures of one task that were the host's fault, or may have been; the next one burns a retry
 MAX_RAISES = 10  # times that one task gets more memory, however small the steps are
 SETUP_HOSTS = 3  # hosts on which the same setup lines must fail before they are the task's own error
-MAX_STALLS = 3  # parts in a row that end with exit code 85 and leave their checkpoint as it was
+MAX_IDLE_PARTS = 3  # parts of a task with checkpoints in a row that brought it no further; then it ends
 FIT_SHARE = 0.8  # of a kind's tasks that must finish in time at a site before one that does not speaks against the site
 
 
@@ -112,15 +112,13 @@ def remember(past: Past, cause: Cause, scene: Scene, step: Retry) -> Past:
     return past
 
 
-def after_checkpoint(progressed: bool, stalls: int) -> Union[Final, int]:
-    """What follows a part that ended with a checkpoint: the number of parts in a row without progress, or the end where
-    they are too many. `progressed`: a file of the checkpoint differs from those that the part began with."""
-    if progressed:
-        return 0
-    if stalls + 1 >= MAX_STALLS:
-        why = f"{MAX_STALLS} parts in a row ended with exit code 85 and changed nothing in its checkpoint"
-        return Final(Cause.TASK_ERROR, why)
-    return stalls + 1
+def next_part(idle: int, progressed: bool) -> tuple[int, Optional[Final]]:
+    """What follows a part that wrote a checkpoint: how many parts in a row brought the task no further, `idle` before
+    this one, and its end if those are too many. Each part is free, so one that never gets on would go on for ever."""
+    idle = 0 if progressed else idle + 1
+    if idle < MAX_IDLE_PARTS:
+        return idle, None
+    return idle, Final(Cause.TASK_ERROR, f"{idle} parts in a row left its checkpoint as it was")
 
 
 def counts_against_site(in_time: int, over: int) -> bool:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from shoal.model.errors import BadInput
-from shoal.sched.retry import MAX_STALLS
+from shoal.sched.retry import MAX_IDLE_PARTS
 from shoal.wire.messages import Checkpoint
 from tests.unit.engine.stand import FakePilot, Stand, bad, good, later
 
@@ -267,13 +267,13 @@ def test_exit_85_without_progress_ends_after_a_few_times_and_says_why() -> None:
     pilot = stand.pilot()
     (lease,) = pilot.pull()
     attempt = _part(pilot, lease.attempt, A)
-    for _ in range(MAX_STALLS - 1):
+    for _ in range(MAX_IDLE_PARTS - 1):
         attempt = _part(pilot, attempt, A)
         assert attempt
     assert _part(pilot, attempt, A) == ""
     assert stand.state(run) == "failed"
     row = stand.row(run)
-    assert row.cause == "task_error" and "changed nothing in its checkpoint" in row.message
+    assert row.cause == "task_error" and "left its checkpoint as it was" in row.message
     assert stand.sound()
 
 
@@ -283,12 +283,12 @@ def test_progress_of_a_part_counts_against_what_it_began_with_not_what_it_sent_o
     pilot = stand.pilot()
     (lease,) = pilot.pull()
     attempt = _part(pilot, lease.attempt, A)
-    for n in range(2 * MAX_STALLS):
+    for n in range(2 * MAX_IDLE_PARTS):
         digest = (B, A)[n % 2]
         pilot.talk(checkpoints=[_said(attempt, digest)])
         attempt = _part(pilot, attempt, digest)
         assert attempt, "it came further, though its last file was here already"
-    assert stand.task(run).differences.stalls == 0
+    assert stand.task(run).differences.idle_parts == 0
 
 
 # --- a slow task with a checkpoint
