@@ -246,8 +246,14 @@ TASK: dict[str, tuple[str, str, str]] = {
     "checkpoint": (
         "list of texts",
         "Files by which it can go on later. With exit code 85, or if they were written before a stop, "
-        "its next attempt gets them back.",
-        f"{limits.MAX_CHECKPOINT} files; relative, without `..`",
+        "its next attempt gets them back; and if its pilot is lost, the newest that travelled while it ran.",
+        f"{limits.MAX_CHECKPOINT} files; relative, without `..`; while it runs {show_size(limits.MAX_CHECKPOINT_BYTES)} together",
+    ),
+    "checkpoint_every": (
+        "duration",
+        "How often the checkpoint files travel while the task runs, if they changed and are at rest; the first soon after "
+        "it was written. 0: only when the task ends.",
+        f"at least {limits.MIN_CHECKPOINT_EVERY:g} s",
     ),
 }  # fmt: skip
 RUN: dict[str, tuple[str, str, str]] = {
@@ -320,6 +326,7 @@ setup = ["module load gcc", ". env/bin/activate"]
 container = "docker://debian:12"
 licences = { matlab = 1 }
 checkpoint = ["fit.state"]
+checkpoint_every = "5m"
 
 [[tasks]]                         # --- an array as in Slurm, four at a time
 name = "plot"
@@ -664,6 +671,8 @@ LIMITS = {
     "MAX_TASK_TAG": "bytes of one of them",
     "MAX_SETUP": "set-up lines of a task",
     "MAX_CHECKPOINT": "checkpoint files of a task",
+    "MAX_CHECKPOINT_BYTES": "bytes of a checkpoint that travels while its task runs",
+    "MIN_CHECKPOINT_EVERY": "seconds between two of them, at least",
     "MAX_LICENCES": "licences of a task",
     "MAX_ORDERED": "tasks of an array with an `order`",
     "MAX_EXPR_BYTES": "bytes of a requirement or rank",

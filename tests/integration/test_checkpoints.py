@@ -65,7 +65,7 @@ def test_a_task_that_ends_with_85_goes_on_with_the_files_it_declared(world: Worl
     assert (report.outcome, report.cause, report.exit_code) == ("checkpointed", "", 85)
     digests = {"deep/state": digest_of([b"7\n"]), "big": digest_of([b"model\n"])}
     assert report.files == digests and report.staging > 0
-    assert world.server.asked == [f"PUT {digest}?run=r1" for digest in digests.values()]
+    assert world.server.asked == [f"PUT {digest}?run=r1&for=checkpoint" for digest in digests.values()]
     world.server.asked.clear()
     for file in world.home.rglob("*"):
         if file.is_file():

@@ -150,6 +150,48 @@ def test_a_manager_divides_inside_the_group_and_nothing_else(guests: Guests) -> 
     assert {(line["owner"], line["outcome"]) for line in lines} >= {(MONA, "ok"), (MONA, "404"), (ANNA, "403")}
 
 
+# Whose share is changed, and by whom: the manager of the outer group, of the inner one, of another, a member, the
+# administrator. A dash: as if it were not there.
+BELOW = """
+            mona ina  olaf anna admin
+zqanna      Y    -    X    X    Y
+inman       Y    Y    X    X    Y
+ina         Y    Y    X    X    Y
+deepman     Y    Y    X    X    Y
+zqolaf      -    -    X    X    Y
+@PHYS       X    X    X    X    Y
+@PHYS.in    Y    X    X    X    Y
+@PHYS.in.d  Y    Y    X    X    Y
+@CHEM       -    -    X    X    Y
+@PHYSicians -    -    X    X    Y
+"""
+
+
+def test_a_manager_sets_shares_below_their_group_and_never_of_or_beside_it(guests: Guests) -> None:
+    for group in (f"{PHYS}.in", f"{PHYS}.in.d", f"{PHYS}icians"):
+        guests.do("POST", "/v1/groups", {"name": group})
+    ina = guests.add_person("ina", f"{PHYS}.in", "manager")
+    guests.add_person("inman", f"{PHYS}.in")
+    guests.add_person("deepman", f"{PHYS}.in.d")
+    tokens = {
+        "mona": guests.people[MONA].token, "ina": ina.token, "olaf": guests.people[OLAF].token,
+        "anna": guests.people[ANNA].token, "admin": guests.admin,
+    }  # fmt: skip
+    head, *rows = (line.split() for line in BELOW.strip().splitlines())
+    for number, (who, *cells) in enumerate(rows, 2):
+        name = {"zqanna": ANNA, "zqolaf": OLAF}.get(who, who.replace("PHYS", PHYS).replace("CHEM", CHEM))
+        for role, cell in zip(head, cells, strict=True):
+            answer = guests.ask("POST", "/v1/policy/shares", {"shares": {name: number}}, token=tokens[role])
+            assert answer.status == {"Y": 200, "-": 404, "X": 403}[cell], (role, who, answer)
+    told = guests.do("GET", "/v1/shares", token=tokens["mona"])
+    assert {row["owner"] for row in told["shares"]} == {ANNA, MIKE, MONA, "ina", "inman", "deepman"}
+    assert {row["group"] for row in told["groups"]} == {PHYS, f"{PHYS}.in", f"{PHYS}.in.d"}
+    told = guests.do("GET", "/v1/shares", token=tokens["anna"])
+    assert {row["owner"] for row in told["shares"]} == {ANNA}
+    lines = [line for line in guests.do("GET", "/v1/audit")["audit"] if line["what"] == "POST /v1/policy/shares"]
+    assert {(line["owner"], line["outcome"]) for line in lines} >= {(MONA, "ok"), (MONA, "404"), ("ina", "403")}
+
+
 @pytest.mark.parametrize(
     ("document", "code"),
     [

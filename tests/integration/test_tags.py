@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import pytest
 
 import shoal
 from tests.integration.cluster import Cluster, Json, clean_env
+from tests.integration.guests import ANNA, serving
 
 pytestmark = pytest.mark.integration
 
+SHOAL = str(Path(sys.executable).with_name("shoal"))
 FLOOD = 'i=0; while [ $i -lt 20000 ]; do echo "t$i = $i"; echo "x = $i"; i=$((i+1)); done > "$SHOAL_TAGS"'
 
 
@@ -172,3 +175,26 @@ def test_functions_and_initializers_publish_too(
 
     wanted = {"ready": True, "child": 1, **{f"f{number}": number for number in range(30)}}
     cluster.until(lambda: mine() == wanted, "all of them are there", 10.0)
+
+
+def test_the_listing_finds_what_matching_finds(tmp_path: Path) -> None:
+    """A tag that changes while the pilot works, and the server's own facts: `pilots --where` reads what `require` reads."""
+    with serving(tmp_path / "guests") as guests:
+        guests.invite()
+        anna, pilot = guests.people[ANNA], guests.people[ANNA].host
+        nothing = [{"attempt": "r999.1#1@1", "tags": {"x": 1}}]  # has the answer come at once
+        assert pilot.talk(tags={"task_memory_mb": 500}, published=nothing).status == 200
+
+        def found(where: str) -> list[str]:
+            done = subprocess.run(
+                [SHOAL, "pilots", "--where", where, "--json"], capture_output=True, text=True, timeout=60, check=True,
+                env={**clean_env(), "SHOAL_SERVER": f"http://127.0.0.1:{guests.port}", "SHOAL_TOKEN": anna.token},
+            )  # fmt: skip
+            return [row["pilot"] for row in json.loads(done.stdout)["pilots"]]
+
+        run = guests.submit(anna.token, ANNA, tasks=[{"command": ["true"], "require": "task_memory_mb > 100"}])
+        assert found("task_memory_mb > 100") == [pilot.name]
+        assert found("free_memory_mb >= 0 and free_disk_mb >= 0 and free_gpus == 0") == [pilot.name]
+        assert found("task_memory_mb > 1000") == []
+        why = guests.do("GET", f"/v1/why/{run}", token=anna.token)
+        assert "holds on no pilot" not in json.dumps(why), "matching sees the same"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 from math import inf, isfinite
 from statistics import mean
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.sched import assign as plain
+from shoal.sched import assign_round
 from shoal.sched.assign import Pair
+from shoal.sched.assign_round import Cell, assign
 from shoal.sched.vector import assign as vector
 
 Table = list[list[float]]
@@ -51,6 +55,7 @@ def every_way(table: Table) -> dict[str, list[Pair]]:
         "greedy, numpy": vector.greedy(np.array(table)),
         "greedy, numpy, sparse": vector.greedy_sparse(*columns_of(table)),
         "exact": vector.exact(np.array(table)),
+        "exact, plain": plain.exact(table),
         "exact, sparse": vector.exact_sparse(*columns_of(table)),
     }
 
@@ -111,7 +116,7 @@ def test_sparse_and_dense_agree(table: Table) -> None:
 @given(tables(most=5))
 def test_exact_is_what_brute_force_finds(table: Table) -> None:
     count, most = brute_force(table)
-    for pairs in (vector.exact(np.array(table)), vector.exact_sparse(*columns_of(table))):
+    for pairs in (plain.exact(table), vector.exact(np.array(table)), vector.exact_sparse(*columns_of(table))):
         assert len(pairs) == count
         assert abs(total(table, pairs) - most) <= 1e-6 * (1 + abs(most))
 
@@ -143,3 +148,45 @@ def test_on_average_exact_beats_greedy_and_greedy_beats_one_by_one() -> None:
                 if way in sums:
                     sums[way].append(total(table, pairs))
         assert mean(sums["exact"]) > mean(sums["greedy"]) > mean(sums["one by one"]), kind.__name__
+
+
+# --- rounds: levels, classes of several tasks, pilots with several slots
+@st.composite
+def rounds(draw: st.DrawFn) -> tuple[list[Cell], dict[int, int], dict[int, int]]:
+    """A few pilots and classes, some of which may not meet."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    levels = [draw(st.sampled_from([0.0, 1.0])) for _ in range(columns)]
+    rank = st.one_of(st.integers(-3, 9).map(float), st.just(-inf))
+    cells = [
+        Cell(levels[c], draw(rank), (float(c),), r, c)
+        for r in range(rows)
+        for c in range(columns)
+        if draw(st.booleans())
+    ]
+    slots = {r: draw(st.integers(1, 3)) for r in range(rows)}
+    return cells, slots, {c: draw(st.integers(1, 3)) for c in range(columns)}
+
+
+@given(rounds())
+def test_a_round_keeps_to_what_is_free_and_ready_and_is_never_below_greedy(
+    drawn: tuple[list[Cell], dict[int, int], dict[int, int]],
+) -> None:
+    cells, slots, tasks = drawn
+    found = assign(cells, slots, tasks)
+    allowed = {(cell.row, cell.column): cell for cell in cells}
+    assert found.how == "exact" and all(pair in allowed for pair in found.pairs)
+    assert all(count <= slots[row] for row, count in Counter(row for row, _ in found.pairs).items())
+    assert all(count <= tasks[column] for column, count in Counter(column for _, column in found.pairs).items())
+    once = assign(cells, {}, {})
+    assert len({r for r, _ in once.pairs}) == len({c for _, c in once.pairs}) == len(once.pairs)
+    with patch.object(assign_round, "EXACT_CELLS", 0):
+        greedy = assign(cells, {}, {})
+    assert cells == [] or greedy.how == "greedy"
+
+    def worth(pairs: list[Pair], level: float) -> tuple[int, int, float]:
+        """How many of one level, how many of them with a rank, and their total."""
+        mine = [allowed[pair].rank for pair in pairs if allowed[pair].level == level]
+        return len(mine), sum(map(isfinite, mine)), sum(filter(isfinite, mine))
+
+    first = min((cell.level for cell in cells), default=0.0)
+    assert worth(once.pairs, first) >= worth(greedy.pairs, first)

@@ -9,7 +9,21 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import balance, chunks, held, leasing, losses, parking, pilots, reports, restore, retrying, runs
+from shoal.engine import (
+    balance,
+    checkpoints,
+    chunks,
+    held,
+    leasing,
+    losses,
+    parking,
+    pilots,
+    render,
+    reports,
+    restore,
+    retrying,
+    runs,
+)
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.pilot.outbox import Outbox
@@ -141,14 +155,50 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 }
 
 
+BUGS |= {
+    "a checkpoint of a copy that was given up counts": (
+        checkpoints.save,
+        "if live is not current(task) or not is_declared(task, said.files):",
+        "if not is_declared(task, said.files):",
+        "checkpoint of an older copy",
+    ),
+    "a checkpoint is acknowledged before it is durable": (
+        pilots.talk,
+        "durable = durable or bool(lacking or exchange.checkpoints)",
+        "durable = durable or bool(lacking)",
+        "checkpoint acknowledged before durable|acknowledged checkpoint not used",
+    ),
+    "an old checkpoint that comes once more undoes a newer one": (
+        checkpoints.save,
+        "if not is_first and said.number <= special.saved_number:",
+        "if False:",
+        "checkpoint acknowledged before durable|acknowledged checkpoint not used",
+    ),
+    "a lost task begins at its beginning": (
+        render.lease_of,
+        "restored=special.files",
+        "restored={}",
+        "acknowledged checkpoint not used",
+    ),
+    "a checkpoint is kept for the neighbour of its task": (
+        checkpoints.save,
+        "special = task.differences",
+        "special = array.tasks.get(attempt.element + 1, task).differences",
+        "checkpoint of another task|acknowledged before durable|acknowledged checkpoint not used",
+    ),
+}
+
 # Worlds in which what a bug needs happens often.
 PLANS: dict[str, Plan] = {
+    "a checkpoint of a copy that was given up counts": Plan(0.0, 0.0, 0.0, 0, 12, 12, 0, 0, 0, 0, 0.0),
+    "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 12, 0, 0, 0.0),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
 }
 
 
 # Worlds that noticed lately are played first: it saves a minute, and changes nothing about what counts.
 LATELY: dict[str, int] = {
+    "an old checkpoint that comes once more undoes a newer one": 72,
     "no attempt check: any report counts for whatever runs now": 6,
     "forgotten held list: nobody asks what a pilot lacks": 21,
     "half a held list: nobody asks what a pilot lacks of its chunks": 32,

@@ -24,11 +24,12 @@ SPEC_OPTIONS = (
     *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority"),
     *("env", "cwd", "stdin", "inputs", "outputs", "shell"),
     *("require", "rank", "deadline", "order", "setup", "container", "licences", "checkpoint"),
+    "checkpoint_every",
 )
 _SINGULAR = {"inputs": "input", "outputs": "output", "licences": "licence"}  # options by another name than their field
 _PLAIN = (
     *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"),
-    *("require", "rank", "deadline", "order", "container"),
+    *("require", "rank", "deadline", "order", "container", "checkpoint_every"),
 )
 
 _OF_PARAMS = ("bad_array", "bad_param")

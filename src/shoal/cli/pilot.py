@@ -86,11 +86,29 @@ def pilots(
         return
     print_lines(table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [
         (
-            row["pilot"], row["state"], row["host"], row["site"], row["cores"],
+            row["pilot"], _marked(row), row["host"], row["site"], row["cores"],
             show_size(row["memory"]) if row["memory"] else "-", show_duration(max(0.0, now - row["joined"])),
-            row.get("reason") or "-",
+            _note(row, now),
         ) for row in rows
     ]))  # fmt: skip
+
+
+def _marked(row: Json) -> str:
+    """The state of a pilot, with what keeps work from it."""
+    marks = [mark for mark, is_so in (("banned", row.get("banned")), ("silent", row.get("suspect"))) if is_so]
+    return " ".join([str(row["state"]), *marks])
+
+
+def _note(row: Json, now: float) -> str:
+    """Why a pilot ends, gets nothing, or is not heard."""
+    notes = [row["reason"]] if row.get("reason") else []
+    if row.get("banned"):
+        until = row.get("banned_until")
+        left = f"for {show_duration(max(0.0, until - now))}" if until is not None else "until its trial is over"
+        notes.append(f"banned {left} ({row['banned']})")
+    if row.get("suspect"):
+        notes.append(f"silent for {show_duration(max(0.0, now - row['seen']))}")
+    return "; ".join(notes) or "-"
 
 
 def _print_tags(names: list[str], facts: list[Json], as_json: bool) -> None:

@@ -64,7 +64,7 @@ def _numbers(row: dict[str, Any]) -> tuple[object, ...]:
 @json_option
 @server_option
 def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
-    """Change a share: managers for the members of their group, administrators for everybody.
+    """Change a share: managers for the members of their group and the groups below it, administrators for everybody.
 
     \b
     Examples:

@@ -119,6 +119,7 @@ TASK_OPTIONS = options(
     click.option(
         "--checkpoint", multiple=True, metavar="FILE", help="A file by which it can go on later (repeat for more)."
     ),
+    click.option("--checkpoint-every", metavar="TIME", help="How often they travel while it runs (default 60s)."),
     click.option("--shell", is_flag=True, help="Take the command as one text for the shell: 'sort a | uniq > b'."),
 )
 ARRAY_OPTION = click.option("--array", metavar="RANGE", help="Many elements, as in Slurm: 1-2000%50 (parameter {i}).")

@@ -71,8 +71,9 @@ def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
 
 
 def may_copy(spec: Spec) -> bool:
-    """May two copies of it run at once? In the submitter's directory they would write over each other [contract 3]."""
-    return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN)
+    """May two copies of it run at once? In the submitter's directory they would write over each other [contract 3]. What
+    can write a checkpoint is moved instead: a copy would do again what is done [G10]."""
+    return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN) and not spec.checkpoint
 
 
 def _back_up(state: State, pilot: Pilot) -> None:

@@ -21,7 +21,7 @@ from shoal.model.spec import Spec
 from shoal.model.states import Rerun
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
-from shoal.sched.order import place
+from shoal.sched.order import place, place_inside
 
 if TYPE_CHECKING:
     from shoal.sched.vector.sieve import Sieve
@@ -38,6 +38,7 @@ VOLATILE = frozenset(
     }
 )  # fmt: skip
 RECENT = 64  # durations by which the longest are judged
+RESORTED = 1_000  # lots of a class that are put in order anew with that; where they are more, as they came
 REORDER = 1.0  # seconds after which weighted places are laid out anew
 LOOKED = 32  # lots whose elements are counted one by one
 COMINGS_KEPT = 20_000  # classes that got work again, as menus are told of them
@@ -89,7 +90,7 @@ class TaskClass:
         self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
         self.is_forgotten = False
         self.base = base or self  # where durations are learned: those of a task that stands apart are its array's
-        self.heap: list[tuple[float, int, int, int, Lot]] = []  # deadline, run, first, serial, lot
+        self.heap: list[tuple[float, float, int, int, int, Lot]] = []  # place in here (two), run, first, serial, lot
         self.mean: float | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self._p95: float | None = None
@@ -127,7 +128,7 @@ class TaskClass:
     def head(self) -> Lot | None:
         """The first lot with something ready; spent and throttled ones drop out here."""
         while self.heap:
-            lot = self.heap[0][4]
+            lot = self.heap[0][5]
             if lot.has_ready():
                 return lot
             heapq.heappop(self.heap)
@@ -140,7 +141,7 @@ class TaskClass:
     def ready(self, most: int) -> int:
         """How many elements are ready, at least, and counted no further than `most`."""
         total = max(0, len(self.heap) - LOOKED)  # each of the others has one, whatever it has besides
-        for _, _, _, _, lot in self.heap[:LOOKED]:
+        for *_, lot in self.heap[:LOOKED]:
             if total >= most:
                 break
             total += 1 if lot.element else len(lot.array.todo) - len(lot.array.apart)
@@ -288,14 +289,23 @@ class Queue:
         array = lot.array
         # The serial parts an array from its own earlier self, which a retried run may have left in here.
         first = lot.element or array.first
-        heapq.heappush(cls.heap, (array.due, array.run.number, first, next(self._serials), lot))
+        inside = place_inside(self.rule, array.since, array.due, self._ordered)
+        heapq.heappush(cls.heap, (*inside, array.run.number, first, next(self._serials), lot))
         self._list(cls, now)
+
+    def _sort(self, cls: TaskClass) -> None:
+        """Put the lots of a class in order anew."""
+        cls.heap = [
+            (*place_inside(self.rule, lot.array.since, lot.array.due, self._ordered), run, first, serial, lot)
+            for _, _, run, first, serial, lot in cls.heap
+        ]
+        heapq.heapify(cls.heap)
 
     def _list(self, cls: TaskClass, now: float) -> None:
         """Put a class where its head belongs, or out of the line if it has none."""
         line = self.lines[cls.key.owner]
         head = cls.head()
-        where = self._place(cls, head, now) if head is not None else None
+        where = self._place(cls, head) if head is not None else None
         if where == cls.listed:
             return
         had_work = bool(line.order)
@@ -317,9 +327,10 @@ class Queue:
         stirred, self._stirred = self._stirred, set()
         return stirred
 
-    def _place(self, cls: TaskClass, head: Lot, now: float) -> Place:
+    def _place(self, cls: TaskClass, head: Lot) -> Place:
         array = head.array
-        value, due = place(self.rule, cls.key.priority, array.since, array.due, now)
+        # All weighted places are of one moment, or a task that is listed later would seem to have waited for longer.
+        value, due = place(self.rule, cls.key.priority, array.since, array.due, self._ordered)
         return value, due, array.run.number, head.element or array.first, cls.serial
 
     def place_of(self, array: Array, priority: float, now: float) -> Place:
@@ -332,8 +343,15 @@ class Queue:
         if self.rule.policy == "strict" or cls.head() is None:
             self._list(cls, now)
 
-    def relist_all(self, now: float) -> None:
+    def set_rule(self, rule: OrderRule, now: float) -> None:
         """Places are reckoned in another way from now on."""
+        self.rule, self._ordered = rule, now
+        for cls in self:
+            self._sort(cls)
+        self.relist_all(now)
+
+    def relist_all(self, now: float) -> None:
+        """Lay all places out anew."""
         for line in self.lines.values():
             for cls in [line.classes[entry[4]] for entry in line.order]:
                 self._list(cls, now)
@@ -342,4 +360,9 @@ class Queue:
         """Lay weighted places out anew, for they change with time."""
         if self.rule.policy != "strict" and now >= self._ordered + REORDER:
             self._ordered = now
+            if self.rule.waiting and self.rule.deadline:
+                # The nearer a deadline is the more it weighs: only then the order inside a class changes with time.
+                for cls in self:
+                    if 1 < len(cls.heap) <= RESORTED:
+                        self._sort(cls)
             self.relist_all(now)

@@ -9,6 +9,7 @@ from typing import Any
 from shoal.engine import balance, failing, losses, orders, pilots, prefetch, retrying, rounds, ruling, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
+from shoal.engine.checkpoints import digests_of
 from shoal.engine.commands import (
     Accept,
     Add,
@@ -146,6 +147,11 @@ class Engine:
     def check(self) -> list[str]:
         """Everything that does not add up; empty if all is well."""
         return check(self.state)
+
+    def needs_blobs(self, run: int) -> set[str]:
+        """Digests of the blobs that the checkpoints of a run's tasks need; none of a run that is not in memory."""
+        found = self.state.runs.get(run)
+        return digests_of(found) if found is not None else set()
 
     def has_open_run(self, owner: str) -> bool:
         """Has this person work that is not over?"""

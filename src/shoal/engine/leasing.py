@@ -424,8 +424,8 @@ class Filling:
         return self._is_full
 
     # --- leases
-    def lease_from(self, cls: TaskClass, at_most: int) -> None:
-        """Lease the head of a class, and what stands next to it."""
+    def lease_from(self, cls: TaskClass, at_most: int, assigned: str = "") -> None:
+        """Lease the head of a class, and what stands next to it; `assigned` says how a round chose this pilot for it."""
         lot = cls.head()
         assert lot is not None
         state, pilot, array = self.state, self.pilot, lot.array
@@ -449,6 +449,7 @@ class Filling:
             high, low = 1, 0
             is_ahead = free < 1 and self._may_ahead(cls)
             attempt = grant(state, lot, pilot, self._seq, is_ahead, precedence)
+            attempt.assigned = assigned
             self._singles.append(attempt)
             is_first = attempt.id.number == array.run.base + 1
             proof = make_proof(state.lease_key, pilot.name, str(attempt.id), 1) if is_first else ""

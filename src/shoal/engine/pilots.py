@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
+from shoal.engine.checkpoints import check_files, save
 from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
 from shoal.engine.facts import change_tags, inherit, publish
@@ -216,7 +217,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
         return None
-    if not (exchange.reports or exchange.batches):
+    if not (exchange.reports or exchange.batches or exchange.checkpoints):
         unpark(state, pilot)  # what brings reports is answered after their commit, and another may wait beside it
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
@@ -230,15 +231,21 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         set_draining(state, pilot, exchange.leaving)
     for said in exchange.published:
         _publish(state, pilot, said)
+    # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
+    unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
     verdicts = _judge_all(state, pilot, exchange)
     lacking = compare(state, pilot, exchange)
+    for checkpoint in unsaved:
+        save(state, pilot, checkpoint)
     hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
-    at_once = bool(exchange.tails or exchange.published)  # the pilot has more to say after the answer
+    # The pilot has more to say after the answer, or wants to know that its checkpoints are safe.
+    at_once = bool(exchange.tails or exchange.published or exchange.checkpoints)
     if leases and pilot.parked is not None:
         give_parked(state, pilot, leases, durable)  # they need not wait for the commit of the reports
         leases, durable = [], False
-    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable or bool(lacking), at_once)
+    durable = durable or bool(lacking or exchange.checkpoints)
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once)
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
@@ -325,6 +332,13 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         parse_attempt(proof.attempt)
         if not 1 <= proof.count <= MAX_HELD or len(proof.proof) > MAX_NAME:
             raise BadInput("that is no proof of a lease", code="range", field="proofs")
+    if len(exchange.checkpoints) > MAX_REPORTS:
+        raise BadInput("too many checkpoints at once", code="range", field="checkpoints")
+    for checkpoint in exchange.checkpoints:
+        parse_attempt(checkpoint.attempt)
+        check_files(checkpoint.files, "checkpoints.files")
+        if not 0 <= checkpoint.number <= MAX_BYTES:
+            raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
     for held in exchange.held:
         parse_attempt(held.attempt)
         if held.count < 1:
@@ -339,6 +353,8 @@ def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     change_tags(state, pilot, exchange.tags)
     for said in exchange.published:
         _publish(state, pilot, said)
+    for checkpoint in exchange.checkpoints:
+        save(state, pilot, checkpoint)
     verdicts = _judge_all(state, pilot, exchange)
     reply = Reply(exchange.seq, state.incarnation, verdicts=verdicts, hold=state.timing.beat)
     state.out.answers.append(Answer(pilot.name, exchange.seq, reply, True))

@@ -54,8 +54,11 @@ class Special:
     refunds: int = 0  # failures that cost it no retry
     stagings: int = 0  # failures to bring its files that cost it none
     files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
-    part: int = 0  # checkpoints so far
+    part: int = 0  # checkpoints so far that ended an attempt
     idle_parts: int = 0  # of those, the last ones that brought it no further
+    saved_by: str = ""  # the attempt whose checkpoint arrived while it ran, and
+    saved_number: int = 0  # its number, and
+    began_with: dict[str, str] = field(default_factory=dict)  # the files that this attempt began with
     avoid_sites: list[str] = field(default_factory=list)  # it is tried at another site first
     failed_at: list[list[str]] = field(default_factory=list)  # host, site and holder of pilots it was sent away from
     alone: bool = False  # pilots were lost that held it among others: its next try shows whether it is to blame
@@ -86,6 +89,7 @@ class Attempt:
     counted: float = 0.0
     took: float | None = None  # core seconds, once they are reported
     resent: int = 0  # times that it was sent again to a pilot that neither holds nor reports it
+    assigned: str = ""  # how it came to its pilot, if several pilots could have had it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
     was_alone: bool = False  # its pilot is gone, and held nothing else
     precedence: int = 0  # as in its lease

@@ -70,4 +70,5 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
         checkpoint=list(spec.checkpoint),
         proof=proof,
         precedence=precedence,
+        checkpoint_every=spec.checkpoint_every,
     )

@@ -16,26 +16,24 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.blame import blame, praise
+from shoal.engine.checkpoints import check_files, current, end_part, is_declared
 from shoal.engine.chunks import carve, finish
 from shoal.engine.failing import note, send_elsewhere, weigh
 from shoal.engine.hosts import tally
 from shoal.engine.proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
-from shoal.engine.render import parameters
 from shoal.engine.runs import after_final
 from shoal.engine.state import State, settled_text
-from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS, MAX_RETURNS
+from shoal.model.limits import MAX_BYTES, MAX_REPORTS, MAX_RETURNS
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
-from shoal.model.sweep import fill
 from shoal.sched.ban import BURST
 from shoal.sched.retry import Final, next_part
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Order, Report, Verdict
+from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
@@ -55,8 +53,7 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"{echo(report.cause)!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
-    if len(report.files) > MAX_CHECKPOINT or not all(is_digest(digest) for digest in report.files.values()):
-        raise BadInput("no checkpoint", code="bad_digest", field="reports.files", hint="names with sha256:HEX")
+    check_files(report.files, "reports.files")
     numbers = (
         report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0, report.out, report.err,
         report.staging,
@@ -319,14 +316,13 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
 
 def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
     """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
-    spec, params = task.array.spec, parameters(task.array.spec, task.element - task.array.first)
-    if set(report.files) != {fill(name, params) if params else name for name in spec.checkpoint}:
-        _return(state, pilot, task, live, report)  # no such thing was declared: as if it had been given back
+    if not is_declared(task, report.files) or live is not current(task):
+        # No such thing was declared, or a newer attempt is under way: as if it had been given back.
+        _return(state, pilot, task, live, report)
         return
     special = task.differences
-    progressed = report.files != special.files
+    progressed = end_part(task, live, report.files) or report.exit_code != GO_ON_LATER
     special.idle_parts, end = next_part(special.idle_parts, progressed)
-    special.files, special.part = dict(report.files), special.part + 1
     task.note, pilot.returns = report.message, 0
     if end is not None and len(task.live) == 1:
         task.cause, task.note = end.cause.value, f"{report.message}: {end.why}".lstrip(": ")

@@ -16,7 +16,7 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
-from shoal.sched.assign import greedy_sparse
+from shoal.sched.assign_round import EXACT, Cell, assign
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.match import how_many
 from shoal.sched.size import turn as turn_of
@@ -90,37 +90,61 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
 
 
 def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
-    """One sweep: a task for each pilot, or as many short ones as pass in a moment, by the greatest ranks of the classes
+    """One sweep: tasks for free slots, or as many short ones as pass in a moment, by the greatest total rank of the owner
     whose turn it is [D8]."""
     owners: dict[str, None] = {}
     for filling in fillings.values():
         for line in served_lines(state, filling.pilot):
             owners[line.owner] = None
     for owner in state.books.tree.order(owners, state.now):
-        pairs, classes, pilots = _pairs(state, fillings, owner)
+        cells, classes, pilots = _cells(state, fillings, owner)
+        found = assign(cells, _slots(cells, classes, pilots), _tasks(classes))
+        if len(classes) > 1 and len(pilots) > 1:
+            state.assigned = _words(found.how, len(classes), len(pilots))
         given = 0
-        for row, column in greedy_sparse(pairs):
+        for row, column in found.pairs:
             cls, filling = classes[column], pilots[row]
             if given < most and cls.head() is not None and filling.most(cls) > 0:
                 before, room = filling.count, how_many(cls.needs, filling.pilot.free)
-                filling.lease_from(cls, min(turn_of(cls.base.mean), room, most - given))
+                filling.lease_from(cls, min(turn_of(cls.base.mean), room, most - given), state.assigned)
                 given += filling.count - before
         if given:
             return given
     return 0
 
 
-def _pairs(
-    state: State, fillings: dict[str, Filling], owner: str
-) -> tuple[list[tuple[int, int, float]], list[TaskClass], list[Filling]]:
-    """What of an owner's best classes fits where, and how well: pilots and classes, and for each pair its place."""
+def _words(how: str, classes: int, pilots: int) -> str:
+    if how == EXACT:
+        return f"assigned exactly: the best total rank of {classes} kinds of tasks on {pilots} pilots"
+    return f"assigned greedily, by the best rank first: {classes} kinds of tasks on {pilots} pilots are too many to be exact"
+
+
+def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[Filling]) -> dict[int, int]:
+    """How many tasks each pilot has room for, whichever of its classes they are of; one where each start may change the
+    ranks of the next."""
+    if any(cls.rank is not None and cls.is_volatile for cls in classes):
+        return {}
+    slots: dict[int, int] = {}
+    for cell in cells:
+        fit = how_many(classes[cell.column].needs, pilots[cell.row].pilot.free)
+        slots[cell.row] = min(fit, slots.get(cell.row, fit))
+    return slots
+
+
+def _tasks(classes: list[TaskClass]) -> dict[int, int]:
+    """How many turns each class has ready; short tasks go several at a time."""
+    return {at: max(1, cls.ready(MAX_LEASES) // turn_of(cls.base.mean)) for at, cls in enumerate(classes)}
+
+
+def _cells(state: State, fillings: dict[str, Filling], owner: str) -> tuple[list[Cell], list[TaskClass], list[Filling]]:
+    """What of an owner's best classes fits where, and how well: for each pair of a pilot (row) and a class (column)."""
     line = state.queue.lines[owner]
     pilots = [
         filling for filling in fillings.values() if filling.count < MAX_LEASES and state.serves(filling.pilot, owner)
     ]
     columns: dict[int, int] = {}
     classes: list[TaskClass] = []
-    found: list[tuple[tuple[float, ...], int, int]] = []  # as in `candidates`: priority, rank, deadline, age
+    found: list[Cell] = []  # ordered as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
         menu = menu_of(state, pilot, line)
@@ -136,10 +160,9 @@ def _pairs(
             if cls.serial not in columns:
                 columns[cls.serial] = len(classes)
                 classes.append(cls)
-            key = (cls.listed[0], -_rank(state, pilot, cls), *cls.listed[1:])
-            found.append((key, row, columns[cls.serial]))
-    places = {key: -float(at) for at, key in enumerate(sorted({key for key, _, _ in found}))}
-    return [(row, column, places[key]) for key, row, column in found], classes, pilots
+            rank = _rank(state, pilot, cls)
+            found.append(Cell(cls.listed[0], rank, cls.listed[1:], row, columns[cls.serial]))
+    return found, classes, pilots
 
 
 def _rank(state: State, pilot: Pilot, cls: TaskClass) -> float:

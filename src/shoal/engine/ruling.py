@@ -14,8 +14,7 @@ def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
     """Take another policy: nothing that runs is stopped, what it does not allow does not start [E75]."""
     state.policy_version += 1
     _apply(state, command)
-    state.queue.rule = command.policy.order
-    state.queue.relist_all(state.now)
+    state.queue.set_rule(command.policy.order, state.now)
     state.change(PolicyRow(state.policy_version, state.now, command.author, command.document))
     state.emit("policy_changed", owner="", version=state.policy_version, author=command.author)
     return {"version": state.policy_version}

@@ -71,6 +71,7 @@ class State:
     now: float = 0.0
     policy_version: int = 0
     last_round: float = 0.0  # of matching by interval
+    assigned: str = ""  # how the last round with a choice assigned tasks to pilots
     kept: dict[str, tuple[str, float]] = field(default_factory=dict)  # owner -> pilot whose room it waits for, since
     lease_key: bytes = b""  # that proofs of leases are made with
     cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since

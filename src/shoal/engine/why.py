@@ -50,7 +50,8 @@ def _live(state: State, task: Task) -> Reason:
             parts.append(f"its pilot {attempt.pilot} was lost; as rerun={task.array.spec.rerun} it {after} in {left}")
         elif attempt.running:
             quiet = f", which is silent for {show_duration(state.now - pilot.seen)}" if pilot.suspect else ""
-            parts.append(f"attempt {attempt.id.text} runs on {pilot.name} ({pilot.host}) for {age}{quiet}")
+            how = f", {attempt.assigned}" if attempt.assigned else ""
+            parts.append(f"attempt {attempt.id.text} runs on {pilot.name} ({pilot.host}) for {age}{quiet}{how}")
         else:
             parts.append(
                 f"attempt {attempt.id.text} is with {pilot.name} ({pilot.host}) for {age} and has not started yet"

@@ -217,7 +217,9 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         rule = state.books.policy.match
         if rule.mode == INTERVAL:
             left = max(0.0, state.last_round + rule.interval - state.now)
-            return Reason(f"a pilot has room; the next round of matching is in {show_duration(left)}", "nothing to do")
+            last = f" (the last one: {state.assigned})" if state.assigned else ""
+            text = f"a pilot has room; the next round of matching is in {show_duration(left)}{last}"
+            return Reason(text, "nothing to do")
         return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
     cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
     others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""

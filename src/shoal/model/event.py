@@ -14,6 +14,7 @@ KINDS: dict[str, str] = {
     "tasks_started": "a pilot began attempts; data: attempts",
     "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
     "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why",
+    "checkpoint_saved": "the first checkpoint of an attempt that runs on is kept; data: files",
     "task_checkpointed": "a task wrote a checkpoint and goes on later; data: part, files, seconds, why",
     "task_moved": "a pilot was asked to have a slow task go on elsewhere; data: why",
     "task_backed_up": "a second copy of a slow task was handed to another pilot; data: why",

@@ -56,6 +56,7 @@ class Spec:
     setup: tuple[str, ...] = ()  # lines of shell before the command
     container: str = ""  # image
     checkpoint: tuple[str, ...] = ()  # files by which it can go on later [G10]
+    checkpoint_every: float = 60.0  # seconds between those that travel while it runs; 0: only when it ends
 
     @property
     def count(self) -> int:

@@ -38,6 +38,7 @@ from shoal.pilot.moves import (
     Outlived,
     Recall,
     Rejected,
+    Saved,
     Send,
     Settle,
     Signal,
@@ -54,7 +55,7 @@ from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
 from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Checkpoint, Exchange, Lease, Order, Registered, Report, Room
 
 FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
 
@@ -74,6 +75,7 @@ class Agent:
         self._renewal = Renewal()
         self._seen = Seen()
         self._proofs = LeaseProofs()
+        self._checkpoints = 0  # that were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
         self._failures, self._joining = 0, Joining(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
@@ -94,6 +96,7 @@ class Agent:
             Disowned: self._on_disowned,
             Started: self._on_started,
             Ended: self._on_ended,
+            Saved: self._on_saved,
             Called: self._on_called,
             Wrote: self._on_wrote,
             Leave: self._on_leave,
@@ -210,7 +213,7 @@ class Agent:
         flight = self._flights.land(event.seq, is_answered=False)
         assert flight is not None
         said = flight.exchange
-        if said.reports or said.batches or said.tails or said.tags or said.published:
+        if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
             actions += self.outbox.reject(said, event.why, event.is_sure)
             self._urges.urgent = True
         # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
@@ -239,6 +242,11 @@ class Agent:
     def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
         self._outlived.update(dict.fromkeys(event.sessions))
         self._urges.urgent = True
+
+    def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
+        if event.attempt in self.running:  # else its report says what there is to say
+            self._checkpoints += 1
+            self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -294,6 +302,8 @@ class Agent:
         if event.now:
             self._stop_all = True
             actions += self._slots.stop_all(event.why, self._ending, keep=not self._mute)
+        elif event.checkpoint and not self._mute:
+            actions += self._slots.checkpoint_all(event.why)
 
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
@@ -378,6 +388,7 @@ class Agent:
             return
         self._quiet_until = 0.0
         due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
+        due = due or self.outbox.has_checkpoint(self._flights.underway)
         if due and self._flights.has_room and not self._flights.carries:
             actions.append(Send(self._exchange(now)))
         if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
@@ -393,6 +404,7 @@ class Agent:
             held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
             list(self._proofs.to_say()),
             list(self._outlived)[:MAX_SIBLINGS],
+            parcel.checkpoints,
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:

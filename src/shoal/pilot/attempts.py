@@ -21,6 +21,7 @@ from shoal.pilot import outcome, probe, streams, tree
 from shoal.pilot.blobs import Blobs
 from shoal.pilot.carry import StageError
 from shoal.pilot.channel import Channel
+from shoal.pilot.checkpoint_watch import CheckpointWatch
 from shoal.pilot.endings import End
 from shoal.pilot.moves import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.porter import Porter
@@ -93,6 +94,7 @@ class Attempts:
         self._doubt: Optional[float] = None
         self._unfit_starts = 0
         self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
+        self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
         self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
         self._fit_until = 0.0
         self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
@@ -134,6 +136,7 @@ class Attempts:
         here = self._here.get(action.attempt)
         if here is not None:
             here.stop, here.keep = action.why, action.keep
+            self.checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
             log.info("stop attempt=%s why=%s", action.attempt, action.why)
             self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
 
@@ -245,10 +248,13 @@ class Attempts:
                 here.started = news.get("at") or time.time()
                 self._unfit_starts = 0
                 if here.lease.attempt not in over:  # else the agent hears of its end in a moment
+                    if here.made is not None:
+                        self.checkpoints.add(here.made, tree.now())
                     self._feed(Started(here.lease.attempt))
                 continue
             here.guarded = False
             self._exclusive.discard(here.lease.attempt)
+            self.checkpoints.remove(here.lease.attempt)
             if news["was"] == "failed":
                 self._on_not_started(here, news)
             else:
@@ -338,6 +344,7 @@ class Attempts:
 
     def close(self) -> None:
         """End the guard and whatever is left; wait for the porter."""
+        self.checkpoints.close()
         if not self.guard_lost:
             self.channel.send({"do": "quit"})
             end = tree.now() + 7.0

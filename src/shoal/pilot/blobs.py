@@ -235,15 +235,16 @@ class Blobs:
         finally:
             os.close(fd)
 
-    def store_file(self, fd: int, run: str = "", patience: Optional[float] = None) -> str:
-        """Put an open plain file on the server; returns its digest."""
+    def store_file(self, fd: int, run: str = "", patience: Optional[float] = None, use: str = "") -> str:
+        """Put an open plain file on the server; returns its digest. `use` says what for (`CHECKPOINT`)."""
         size = os.fstat(fd).st_size
         put = Put(digest_of(_read(fd, 0, size)), size)
-        return self._upload(put, lambda offset: _read(fd, offset, size), run, patience)
+        return self._upload(put, lambda offset: _read(fd, offset, size), run, patience, use)
 
-    def _upload(self, put: Put, rest: Pieces, run: str, patience: Optional[float] = None) -> str:
+    def _upload(self, put: Put, rest: Pieces, run: str, patience: Optional[float] = None, use: str = "") -> str:
         tries, most = _Tries(self._patience if patience is None else patience), 0
         target = f"{put.path}?run={run}" if run else put.path
+        target += f"&for={use}" if use else ""
         while True:
             body = None if put.offset is None else rest(put.offset)
             line = self._line()

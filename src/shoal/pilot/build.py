@@ -32,6 +32,7 @@ MODULES: tuple[str, ...] = (
     "shoal.pilot.carry",
     "shoal.pilot.channel",
     "shoal.pilot.checkpoint",
+    "shoal.pilot.checkpoint_watch",
     "shoal.pilot.container",
     "shoal.pilot.crashes",
     "shoal.pilot.endings",

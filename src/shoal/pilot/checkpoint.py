@@ -14,8 +14,10 @@ from typing import Optional
 from shoal.model.blobs import digest_of
 from shoal.pilot.blobs import Blobs, NoBlob
 from shoal.pilot.carry import StageError, check_names, open_below, put_below
+from shoal.wire.blobs import CHECKPOINT
+from shoal.wire.messages import GO_ON_LATER
 
-EXIT = 85  # what a task ends with that wrote its checkpoint and wants to go on later
+EXIT = GO_ON_LATER
 WINDOW = 30.0  # seconds that a pilot that leaves tries to bring checkpoints away, after the grace of its tasks
 PIECE = 1 << 20
 Look = tuple[int, int, int]  # of a file; another whenever it was written or replaced
@@ -84,7 +86,7 @@ def keep(base: str, names: Sequence[str], blobs: Blobs, run: str, patience: Opti
         left = None if patience is None else max(0.0, end - time.monotonic())
         try:
             with open_below(base, name, _WHAT) as fd:
-                kept[name] = blobs.store_file(fd, run, left)
+                kept[name] = blobs.store_file(fd, run, left, CHECKPOINT)
         except NoBlob as error:
             raise StageError("stage_out", f"checkpoint {name} cannot be kept: {error}") from None
     return kept

@@ -26,8 +26,8 @@ class Flight:
 
     @property
     def carries(self) -> bool:
-        """Are there reports in it?"""
-        return bool(self.exchange.reports or self.exchange.batches)
+        """Is there something in it that must be durable before it is answered: reports, checkpoints?"""
+        return bool(self.exchange.reports or self.exchange.batches or self.exchange.checkpoints)
 
 
 class Flights:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import selectors
+import signal
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -154,7 +155,8 @@ class Loop:
         self.post(partial(self._on_uplink, event))
 
     def interrupt(self, number: int, frame: object = None) -> None:
-        """A signal to end: the first finishes what runs, the second stops it."""
+        """A signal to end: the first finishes what runs (on SIGTERM, tasks with a checkpoint write it at once and go on
+        elsewhere), the second stops it."""
         self.is_interrupted = True
         self.post(partial(self._on_signal, number))
 
@@ -210,7 +212,8 @@ class Loop:
         own = self.attempts
         times = (
             self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
-            self.pipes.deadline(), self._leave_at(), self._siblings_at if self._watches_siblings else None,
+            self.pipes.deadline(), self._leave_at(), own.checkpoints.deadline(),
+            self._siblings_at if self._watches_siblings else None,
         )  # fmt: skip
         known = [at for at in times if at is not None]
         return min(known) if known else None
@@ -249,6 +252,7 @@ class Loop:
             self._feed(Leave(self._allocation.why(now), now=True))
         self._look_at_siblings(now)
         self.attempts.watch(now)
+        self.attempts.checkpoints.tick(now)
         self.calls.tick(now)
         self.pipes.tick(now)
         self._feed(Tick())
@@ -366,7 +370,9 @@ class Loop:
     def _on_signal(self, number: int) -> None:
         self._signals += 1
         log.info("signal name=%s count=%d", outcome.signal_name(number), self._signals)
-        self._feed(Leave(f"{outcome.signal_name(number)} received", now=self._signals > 1))
+        # A batch system says SIGTERM once, and kills a moment later: no time to finish what can go on elsewhere.
+        is_batch = number == signal.SIGTERM
+        self._feed(Leave(f"{outcome.signal_name(number)} received", now=self._signals > 1, checkpoint=is_batch))
 
     def _become_unfit(self, why: str) -> None:
         if self._least_code != UNFIT:

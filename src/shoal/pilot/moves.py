@@ -72,6 +72,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """The checkpoint files of a running attempt are on the server, as they were at one moment: name -> digest."""
+
+    attempt: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Called:
     """Calls of a piece ended, in order, from the first not told of before: those that succeeded, then those that did
     not. `over`: the piece holds its slot no longer, and what is left of it never began."""
@@ -92,11 +100,13 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Leave:
-    """Take nothing new, finish, end; `now` also stops what runs, `mute`: nobody listens to us any more."""
+    """Take nothing new, finish, end; `now` also stops what runs, `mute`: nobody listens to us any more. `checkpoint`:
+    what can write one does so at once and goes on elsewhere, for there may be little time left."""
 
     why: str
     now: bool = False
     mute: bool = False
+    checkpoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,8 +146,8 @@ class Tick:
 
 
 Event = Union[
-    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Called, Wrote, Leave, Fetched, Noticed,
-    Announced, Outlived, Tick,
+    Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Saved, Called, Wrote, Leave, Fetched,
+    Noticed, Announced, Outlived, Tick,
 ]  # fmt: skip
 
 

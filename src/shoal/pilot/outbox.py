@@ -5,7 +5,8 @@ Rules: (1) a report, and the pieces of one stream, ride on one exchange at a tim
 the server itself refuses it twice, it rides without its texts, then as a plain failure; if not even that is taken, we
 hold nothing of the attempt any more, and give it back when the server asks for it. What refuses without being the
 server costs a report nothing, and one bad report does not stop the others; (4) of what tasks published the
-last word counts, so it too rides on one exchange at a time. Plain successes of neighbours travel as one batch (A8).
+last word counts, so it too rides on one exchange at a time, and so do the checkpoints of one attempt. Plain successes
+of neighbours travel as one batch (A8).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_T
 from shoal.pilot.moves import Action, Complain, Settle
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Exchange, Held, Published, Report, TagValue, Tail, Verdict
+from shoal.wire.messages import Batch, Checkpoint, Exchange, Held, Published, Report, TagValue, Tail, Verdict
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
 MAX_ANNOUNCED = 256  # published tags per exchange; the rest ride on the next one
 ANNOUNCED_KEPT = 4096  # of all tasks, while the server is away
+MAX_SAVED = 64  # checkpoints per exchange
 MESSAGE_KEPT = 200  # characters of a stripped report's message
 
 
@@ -38,9 +40,10 @@ class Parcel(NamedTuple):
     tags: dict[str, TagValue]
     tails: list[Tail]
     published: list[Published]
+    checkpoints: list[Checkpoint]
 
 
-NOTHING = Parcel([], [], {}, [], [])
+NOTHING = Parcel([], [], {}, [], [], [])
 
 
 class Outbox:
@@ -53,6 +56,7 @@ class Outbox:
         # By run and name, in the order of writing: the run tells whose it is, and the last word counts.
         self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
         self._counts: Counter[str] = Counter()  # of them, by run
+        self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
         self.more = False  # the hands have more tails than there was room for
         self._tails: deque[tuple[Tail, int]] = deque()
         self._suspects: OrderedDict[str, int] = OrderedDict()  # attempt -> how often the server refused it alone
@@ -97,6 +101,11 @@ class Outbox:
     def has_announced(self) -> bool:
         """Did tasks publish what rides on no exchange yet?"""
         return bool(self._published)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """A newer checkpoint of an attempt takes the place of one that is not on its way yet."""
+        self._checkpoints.pop(checkpoint.attempt, None)
+        self._checkpoints[checkpoint.attempt] = checkpoint
 
     def held(self) -> list[Held]:
         """What is done and not acknowledged."""
@@ -149,7 +158,20 @@ class Outbox:
         tags, self.tags = self.tags, {}
         reports, batches = self._pack_reports(riding)
         published = [] if any(exchange.published for exchange in underway) else self._pack_published()
-        return Parcel(reports, batches, tags, self._pack_tails(_streams(underway)), published)
+        tails, checkpoints = self._pack_tails(_streams(underway)), self._pack_checkpoints(underway)
+        return Parcel(reports, batches, tags, tails, published, checkpoints)
+
+    def has_checkpoint(self, underway: Sequence[Exchange]) -> bool:
+        """Is there a checkpoint that could ride now?"""
+        riding = {one.attempt for exchange in underway for one in exchange.checkpoints}
+        return any(attempt not in riding for attempt in self._checkpoints)
+
+    def _pack_checkpoints(self, underway: Sequence[Exchange]) -> list[Checkpoint]:
+        riding = {one.attempt for exchange in underway for one in exchange.checkpoints}
+        found = [one for attempt, one in self._checkpoints.items() if attempt not in riding][:MAX_SAVED]
+        for one in found:
+            del self._checkpoints[one.attempt]
+        return found
 
     def _pack_published(self) -> list[Published]:
         packed: list[Published] = []
@@ -204,6 +226,8 @@ class Outbox:
             self._tails.extendleft((tail, _weigh(tail)) for tail in reversed(exchange.tails))
             self.tags = {**exchange.tags, **self.tags}
             self._put_back_published(exchange.published)
+            for one in exchange.checkpoints:
+                self._checkpoints.setdefault(one.attempt, one)  # unless there is a newer one
 
     def _put_back_published(self, said: Sequence[Published]) -> None:
         newer, self._published = self._published, OrderedDict()
@@ -225,7 +249,8 @@ class Outbox:
             for attempt in _names(batch):
                 self._suspects.setdefault(attempt, 0)
         self._others_first = True
-        is_alone = len(said.reports) == 1 and not (said.batches or said.tails or said.tags or said.published)
+        beside = said.batches or said.tails or said.tags or said.published or said.checkpoints
+        is_alone = len(said.reports) == 1 and not beside
         refused = said.reports[0].attempt if is_alone else ""
         if refused not in self._suspects:
             for report in said.reports:

@@ -16,14 +16,15 @@ THREADS = 2
 class Porter:
     """Does what it is given, in order of arrival, on few threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
+        self._count = threads
         self._work: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def do(self, work: Callable[[], None]) -> None:
         """Take on a piece of work; it must deliver its own outcome."""
         if not self._threads:
-            for number in range(THREADS):
+            for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"porter-{number}", daemon=True)
                 thread.start()
                 self._threads.append(thread)

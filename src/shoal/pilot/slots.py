@@ -237,6 +237,11 @@ class Slots:
                 stops.append(Stop(attempt, why, keep))
         return stops
 
+    def checkpoint_all(self, why: str) -> list[Stop]:
+        """The pilot leaves and may soon be killed: what can write a checkpoint ends and goes on elsewhere from it, and all
+        else is finished."""
+        return [stop for attempt in list(self.running) for stop in self.move(attempt, why)]
+
     def cancel(self, attempt: str, why: str, ending: dict[str, str]) -> list[Stop]:
         """Nobody wants this attempt, or call, any more."""
         run = self.running.get(attempt)

@@ -32,7 +32,8 @@ def facts_of(row: Mapping[str, Any], now: float) -> Json:
     }  # fmt: skip
     if "free" in row:
         found["free_slots"] = found["free_cores"] = row["free"]
-    return found
+    # Of a pilot that lives the server says what matching reads at this moment: that is what the listing goes by.
+    return {**found, **(row.get("facts") or {})}
 
 
 def value_of(facts: Mapping[str, Any], name: str) -> Any:

@@ -3,7 +3,8 @@
 Rows are those that choose (pilots), columns what is given out (tasks); [LBO III.C] has them the other way round.
 Ranks come dense (a list of rows) or sparse (triples of row, column and rank; of a cell named twice the best rank counts).
 A cell that is missing, or whose rank is not a finite number, may not be assigned. Ties go to the lowest row, then the
-lowest column, so that every implementation gives the same pairs. The exact assignment is in `vector/assign.py`.
+lowest column, so that every implementation gives the same pairs. The exact assignment of large tables is in
+`vector/assign.py`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,58 @@ def greedy_sparse(triples: Iterable[Triple]) -> list[Pair]:
     """As `greedy`, from triples."""
     wanted = _by_row(triples)
     return _by_heads([(ranks[0][0], row, ranks[0][1]) for row, ranks in wanted.items()], wanted.__getitem__)
+
+
+def exact(rows: Sequence[Sequence[float]]) -> list[Pair]:
+    """As many pairs as may be, with the largest total rank; in the order of rows. For small tables: O(n^3) steps."""
+    if not rows or not rows[0]:
+        return []
+    if len(rows) > len(rows[0]):
+        turned = exact([list(column) for column in zip(*rows)])
+        return sorted((row, column) for column, row in turned)
+    known = [rank for ranks in rows for rank in ranks if isfinite(rank)]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    # Scaled to 0..1; a forbidden cell costs more than all allowed ones can differ by together, so that none is chosen
+    # where it can be helped. Halves: the largest numbers there are would differ by more than that.
+    span, never = (high / 2 - low / 2) or 1.0, len(rows) + 1.0
+    costs = [[(high / 2 - rank / 2) / span if isfinite(rank) else never for rank in ranks] for ranks in rows]
+    return [(row, column) for row, column in _cheapest(costs) if isfinite(rows[row][column])]
+
+
+def _cheapest(costs: list[list[float]]) -> list[Pair]:
+    """The assignment of least cost, of a table with no more rows than columns: the Hungarian method with potentials,
+    one shortest augmenting path for each row [Kuhn 1955; Jonker and Volgenant 1987]."""
+    count, width = len(costs), len(costs[0])
+    of_row, of_column = [0.0] * (count + 1), [0.0] * (width + 1)  # potentials; row and column 0 are a start
+    owner = [0] * (width + 1)  # the row that has a column
+    for row in range(1, count + 1):
+        owner[0], column = row, 0
+        least, before, seen = [inf] * (width + 1), [0] * (width + 1), [False] * (width + 1)
+        while owner[column]:
+            seen[column] = True
+            here, delta, following = owner[column], inf, 0
+            line, base = costs[here - 1], of_row[here]
+            for other in range(1, width + 1):
+                if seen[other]:
+                    continue
+                reduced = line[other - 1] - base - of_column[other]
+                if reduced < least[other]:
+                    least[other], before[other] = reduced, column
+                if least[other] < delta:
+                    delta, following = least[other], other
+            for other in range(width + 1):
+                if seen[other]:
+                    of_row[owner[other]] += delta
+                    of_column[other] -= delta
+                else:
+                    least[other] -= delta
+            column = following
+        while column:
+            owner[column] = owner[before[column]]
+            column = before[column]
+    return sorted((owner[column] - 1, column - 1) for column in range(1, width + 1) if owner[column])
 
 
 def _by_heads(heads: list[tuple[float, int, int]], row_of: Callable[[int], Row]) -> list[Pair]:

@@ -13,13 +13,27 @@ DEADLINE_HALF = 3600.0  # seconds before its deadline at which a task has half o
 
 
 def place(rule: OrderRule, priority: float, since: float, due: float, now: float) -> tuple[float, float]:
-    """Where a task that is ready since then stands; smaller goes first. In the strict order `now` does not matter."""
+    """Where a task that is ready since then stands; smaller goes first. In the strict order `now` does not matter.
+
+    Places are compared only if they were reckoned for the same `now`, which may lie a little before `since`: then the
+    waiting time is below zero, so that of two tasks the one that waits for longer is first also then.
+    """
     if rule.policy == "strict":
         return -priority, due
-    waited = max(0.0, now - since) / HOUR
-    left = max(0.0, due - now)
-    urgency = DEADLINE_HALF / (DEADLINE_HALF + left)
-    return -(rule.priority * priority + rule.waiting * waited + rule.deadline * urgency), due
+    return -rule.priority * priority - rule.waiting * (now - since) / HOUR - rule.deadline * _urgency(due, now), due
+
+
+def place_inside(rule: OrderRule, since: float, due: float, now: float) -> tuple[float, float]:
+    """The same among tasks of one class, which have one priority. Where the weight of deadlines is 0, or the task has no
+    deadline, it does not depend on `now`."""
+    if rule.policy == "strict":
+        return due, 0.0
+    return rule.waiting * since / HOUR - rule.deadline * _urgency(due, now), due
+
+
+def _urgency(due: float, now: float) -> float:
+    """How near a deadline is: from 0 (there is none) to 1 (it is over)."""
+    return DEADLINE_HALF / (DEADLINE_HALF + max(0.0, due - now))
 
 
 def share_term(rule: OrderRule, due: float, used: float) -> float:

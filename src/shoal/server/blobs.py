@@ -31,10 +31,19 @@ QUOTA = 20 << 30  # bytes of one owner
 UNUSED = 0  # the run of what was put and not used yet
 KEEP_UNUSED = 86_400.0  # seconds
 GRACE = 3_600.0  # seconds that a blob stays when nobody holds it any more: somebody may be reading it by its path
+KEEP_UNNAMED = 600.0  # seconds that a checkpoint's blob stays for which no exchange has named it yet
+NAMED = 0.0  # since when one is held that an exchange has named: for as long as its task needs it
+CHECKPOINT_GRACE = 120.0  # seconds; as GRACE, but a task writes many of them, and only the newest is read
+CHECKPOINTS_EVERY = 60.0  # seconds between looks for checkpoints that have become old
 RENEW = 600.0  # seconds; a reference younger than this is not written again
 SWEEP_EVERY = 300.0
 SLICE = 1_000  # blobs removed at a time
 THREADS = 4
+
+
+def checkpoints_of(run: int) -> int:
+    """The number under which the checkpoints of a run's tasks are held: they come and go while the run holds the rest."""
+    return -run
 
 
 def unknown_blob(digest: str) -> NotFound:
@@ -143,25 +152,56 @@ class Blobs:
 
     def release(self, run: int) -> int:
         """Nothing is held for this run any more; returns how many references that were."""
-        dropped = [BlobRefDrop(digest, owner, run) for digest, owner in self._runs.get(run, ())]
+        numbers = (run, checkpoints_of(run))
+        dropped = [
+            BlobRefDrop(digest, owner, number) for number in numbers for digest, owner in self._runs.get(number, ())
+        ]
         for drop in dropped:
             self._drop(drop)
         if dropped:
             self._keep(dropped, None)
         return len(dropped)
 
-    async def renew(self, owner: str, digest: str) -> bool:
-        """Hold a blob for a day more, if the owner holds it already and it is whole."""
+    def keep_checkpoint(self, owner: str, run: int, digests: Iterable[str]) -> bool:
+        """Hold the blobs of a task's checkpoint until a newer one takes its place; False: not all of them are here."""
+        wanted, number = list(digests), checkpoints_of(run)
+        if not all(self.holds(owner, digest) for digest in wanted):
+            return False
+        self.claim(owner, number, wanted)
+        for digest in wanted:
+            self._runs[number][digest, owner] = NAMED
+        return True
+
+    def drop_checkpoints(self, needed: Callable[[int], set[str]]) -> int:
+        """Let go of the checkpoints that no task of their run needs any more; returns how many references those were."""
+        now = self.clock()
+        dropped = [
+            BlobRefDrop(digest, owner, number)
+            for number in [number for number in self._runs if number < 0]
+            for digests in [needed(-number)]
+            for (digest, owner), since in self._runs[number].items()
+            if digest not in digests and now - since > KEEP_UNNAMED
+        ]
+        for drop in dropped:
+            self._drop(drop)
+            if drop.digest in self._bare:
+                self._bare[drop.digest] = now - GRACE + CHECKPOINT_GRACE
+        if dropped:
+            self._keep(dropped, None)
+        return len(dropped)
+
+    async def renew(self, owner: str, digest: str, run: int = UNUSED) -> bool:
+        """Hold a blob for longer, if the owner holds it already and it is whole: for a day, or for this run."""
         if not self.holds(owner, digest) or not await self.is_there(digest) or not self.holds(owner, digest):
             return False  # the last: let go while we looked
-        since = self._runs.get(UNUSED, {}).get((digest, owner), 0.0)
+        since = self._runs.get(run, {}).get((digest, owner), 0.0)
         if self.clock() - since > RENEW:
-            row = BlobRefRow(digest, owner, UNUSED, self.clock())
+            row = BlobRefRow(digest, owner, run, self.clock())
             self._add(row)
             await self._durable([row])
         return True
 
-    async def name(self, owner: str, part: Part) -> None:
+    async def name(self, owner: str, part: Part, run: int = UNUSED) -> None:
         """A part has all its bytes: check them, give it its name, and have its sender hold it. Durable on return."""
         digest, size = part.name, part.size
         while (going := self._going.get(digest)) is not None:
@@ -176,7 +216,7 @@ class Blobs:
                 await self.run(part.discard)
                 raise blob_files.disk_full(error.strerror or "") from None
             now = self.clock()
-            ref = BlobRefRow(digest, owner, UNUSED, now)
+            ref = BlobRefRow(digest, owner, run, now)
             rows: list[Change] = [ref] if digest in self._sizes else [BlobRow(digest, size, now), ref]
             self._sizes[digest] = size
             self._add(ref)

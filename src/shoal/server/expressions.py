@@ -16,7 +16,8 @@ from shoal.model.spec import Spec
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.names import unknown_tags
 from shoal.sched.expr.parse import parse
-from shoal.sched.expr.scalar import holds
+from shoal.sched.expr.scalar import NOTHING, evaluate, holds, rank_of
+from shoal.sched.expr.tree import may_be_number
 
 MAX_WARNINGS = 20  # of one submission; the rest are only counted
 
@@ -30,7 +31,12 @@ def check_expressions(specs: Sequence[Spec]) -> None:
                 continue
             seen.add((field, text))
             try:
-                parse(text, field)
+                read = parse(text, field)
+                if field == "rank" and not may_be_number(read.root):
+                    raise BadInput(
+                        "it can never be a number", code="bad_expression", field=field,
+                        hint="the pilot with the largest number is best, e.g. `cpu_mhz`; true counts as 1, false as 0",
+                    )  # fmt: skip
             except BadInput as error:
                 raise BadInput(
                     error.message, code=error.code, field=_place(specs, at) + error.field, hint=error.hint
@@ -62,6 +68,26 @@ def tag_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     ]
     more = len(said) - MAX_WARNINGS
     return [*said[:MAX_WARNINGS], *([f"and {many(more, 'more tag')} that no pilot has"] if more > 0 else [])]
+
+
+def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
+    """Ranks that are a number on none of the owner's pilots, and so decide nothing."""
+    pilots = _pilots(state, owner)
+    said: dict[str, str] = {}
+    for _, cls in _classes(owner, specs):
+        if cls.rank is None or not pilots or cls.key.rank in said:
+            continue
+        task = attributes(state, cls.key)
+        looks = [lookup(state, pilot, owner) for pilot in pilots]
+        if all(rank_of(cls.rank, look, task) == NOTHING for look in looks):
+            value = evaluate(cls.rank, looks[0], task)
+            what = (
+                f"it is the text {echo(value)!r} on {pilots[0].host}" if isinstance(value, str) else "it is undefined"
+            )
+            said[cls.key.rank] = (
+                f"the rank {echo(cls.key.rank)} is a number on none of {many(len(pilots), 'pilot')}: {what}"
+            )
+    return list(said.values())[:MAX_WARNINGS]
 
 
 def check_fits(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:

@@ -31,7 +31,7 @@ from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SE
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.access import COUNT_FOR, Access
-from shoal.server.blobs import QUOTA, Blobs
+from shoal.server.blobs import CHECKPOINTS_EVERY, QUOTA, Blobs
 from shoal.server.door import Bounds, Door, raise_file_limit, room_for
 from shoal.server.gate import Gate
 from shoal.server.hooks import Hooks
@@ -251,6 +251,7 @@ async def _live(
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
         _every(COUNT_FOR, lambda: service.results.forget(list(service.engine.state.runs))),
+        _every(CHECKPOINTS_EVERY, lambda: house.blobs.drop_checkpoints(service.engine.needs_blobs)),
         _watch_lag(house.gate),
         house.blobs.live(),
         house.uploads.live(),

@@ -15,10 +15,11 @@ from shoal.model.errors import BadInput, NotFound, Refused, TooLarge
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_BLOB, MAX_BODY
 from shoal.server.access import unauthorised
-from shoal.server.blobs import unknown_blob
+from shoal.server.blobs import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.call import Call, answer, read_body, refusal
 from shoal.server.house import House
 from shoal.server.uploads import STALL, WrongOffset
+from shoal.wire.blobs import CHECKPOINT
 
 BYTES = "application/octet-stream"
 OFFSET = "X-Shoal-Offset"
@@ -50,7 +51,7 @@ class OnBlobs:
         call.rest()  # how many may send at once has bounds of its own
         self.service.last_request = self.service.clock()
         try:
-            if await self.blobs.renew(owner, digest):
+            if await self.blobs.renew(owner, digest, self._held_for(call)):
                 return await self._have_it(call, head, digest)
             self.blobs.check_rule(owner, digest, head.total)
             if not head.only_asks:
@@ -71,7 +72,7 @@ class OnBlobs:
                 raise unauthorised()
             size = upload.part.size
             if size == head.total:
-                await self.blobs.name(owner, upload.part)
+                await self.blobs.name(owner, upload.part, self._held_for(call))
         return _told(digest, head.total, size)
 
     async def _have_it(self, call: Call, head: Head, digest: str) -> web.Response:
@@ -129,6 +130,14 @@ class OnBlobs:
         if owner is None or not state.serves(pilot, owner):
             raise NotFound(f"there is no run {said}", code="unknown_run", hint="see `shoal ps`")
         return owner
+
+    def _held_for(self, call: Call) -> int:
+        """Under which number a blob is held: a pilot says that it belongs to a checkpoint of a run that is under way."""
+        said = call.text("run")
+        if call.caller.kind != SESSION or call.text("for") != CHECKPOINT or not said:
+            return UNUSED
+        number = parse_run(said)
+        return checkpoints_of(number) if number in self.service.engine.state.runs else UNUSED
 
     def _check_disk(self) -> None:
         trouble = self.service.writer.trouble

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
+from shoal.engine.facts import all_facts
 from shoal.engine.hosts import key_of
 from shoal.engine.older import complete
 from shoal.engine.pilots import disowned
@@ -15,6 +19,7 @@ from shoal.engine.proofs import Proofs
 from shoal.engine.records import Pilot
 from shoal.engine.reports import may_report
 from shoal.engine.state import HostKey
+from shoal.engine.why_ready import widest_ban
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt
@@ -112,6 +117,7 @@ class Pilots:
             said = complete(self.service.engine.state, pilot, said)
         if pilot is not None:
             self._claim_results(said, pilot)
+        said = self._hold_checkpoints(said)
         reply = await self.service.exchange(said)
         self.house.metrics.exchanged()
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
@@ -135,6 +141,26 @@ class Pilots:
             with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
                 if run is not None:
                     self.house.blobs.claim(run.owner, number, digests)
+
+    def _hold_checkpoints(self, said: Exchange) -> Exchange:
+        """Checkpoints are held for as long as their tasks need them; one that has lost a blob is none."""
+        pilot = self.service.engine.state.pilots.get(said.pilot)
+        if pilot is None or pilot.session != digest(said.session):
+            return said
+        for report in said.reports:
+            if report.files and pilot.holds(parse_attempt(report.attempt)):
+                self._is_here(pilot, report.attempt, report.files)
+        if not said.checkpoints:
+            return said
+        good = [one for one in said.checkpoints if self._is_here(pilot, one.attempt, one.files)]
+        return replace(said, checkpoints=good)
+
+    def _is_here(self, pilot: Pilot, attempt: str, files: Mapping[str, str]) -> bool:
+        number, state = parse_attempt(attempt).run, self.service.engine.state
+        run = state.runs.get(number)
+        if run is None or not state.serves(pilot, run.owner):
+            return False
+        return self.house.blobs.keep_checkpoint(run.owner, number, files.values())
 
     def _is_made_up(self, caller: Caller) -> bool:
         """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""
@@ -171,6 +197,8 @@ class Pilots:
         living = self.service.engine.state.pilots
         for row in rows:
             pilot = living.get(row["pilot"])
+            if pilot is not None:
+                row |= self._as_matching_sees(pilot)
             row["live"] = len(pilot.live) if pilot is not None else 0
             row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
             row["suspect"] = pilot.suspect if pilot is not None else False
@@ -180,6 +208,17 @@ class Pilots:
             for secret in SECRETS:
                 del row[secret]
         return answer({"pilots": rows})
+
+    def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
+        """What expressions read of a pilot at this moment, which its row of the database does not know; and the ban that
+        keeps work from it, in words."""
+        state = self.service.engine.state
+        state.now = self.service.clock()
+        facts = {name: value for name, value in all_facts(state, pilot).items() if pilot.tags.get(name) != value}
+        ban = widest_ban(state, pilot)
+        words = f"{ban.kind} {ban.name}: {ban.reason}" if ban is not None else ""
+        until = None if ban is None or ban.probing else ban.until
+        return {"tags": dict(pilot.tags), "facts": facts, "banned": words, "banned_until": until}
 
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""

@@ -54,9 +54,21 @@ class OnPolicy:
         mine = {"*", *owners, *("@" + group for group in outward(caller.group))}
         return lambda who: who in mine
 
+    def _below(self, caller: Caller) -> set[str]:
+        """Whose shares a manager divides beside those of the own members: whoever is in a group below, and those groups."""
+        if caller.is_admin or not caller.manages(caller.group):
+            return set()
+        users = {row.name for row in self.access.users.values() if caller.group in outward(row.grp)}
+        return users | {f"@{group}" for group in self._groups() if self._may_divide(caller, group)}
+
     async def shares(self, call: Call) -> web.Response:
         """How the shares of those whom the caller may see stand: what is due to them and what they use."""
-        state, now, sees = self.service.engine.state, self.service.clock(), self._sees(call.caller)
+        state, now, concerns = self.service.engine.state, self.service.clock(), self._sees(call.caller)
+        below = self._below(call.caller)
+
+        def sees(who: str) -> bool:
+            return concerns(who) or who in below
+
         tree, shares, groups = state.books.tree, state.books.policy.shares, state.groups
         cores = {name: running for name, running in tree.cores().items() if running > 0}
         queued = {name: count for name, count in state.books.ledger.counts().queued.items() if count > 0}
@@ -113,7 +125,8 @@ class OnPolicy:
             )  # fmt: skip
 
     async def change_shares(self, call: Call) -> web.Response:
-        """Other shares: a manager's of the members of their group, an administrator's of anybody."""
+        """Other shares: a manager's of whoever is in their group or in one below it, and of the groups below; an
+        administrator's of anybody."""
         asked, caller = await call.body(SharesBody), call.caller
         if not caller.manages(caller.group):
             hint = "ask a manager of your group or an administrator"
@@ -122,20 +135,31 @@ class OnPolicy:
             raise BadInput("there is no share in it", code="required", field="shares", hint='e.g. {"anna": 2}')
         users = {row.name: row.grp for row in self.access.users.values()}
         if not caller.is_admin:
-            users = {name: group for name, group in users.items() if group == caller.group}
+            users = {name: group for name, group in users.items() if caller.group in outward(group)}
         before = self.service.engine.state.books.policy
         new = parse_policy({"share": asked.shares}).shares
         for who in new:
-            known = who in users if not who.startswith("@") else caller.is_admin and who[1:] in self._groups()
+            known = who in users if not who.startswith("@") else self._may_divide(caller, who[1:])
             if not known:
                 raise self._nobody(caller, who)
         document = {**dump_policy(before), "share": {**before.shares, **new}}
         after = parse_policy(document)
         # A manager hears only of the own group: shares elsewhere are not theirs to see or to mend.
-        mine = {who: share for who, share in after.shares.items() if caller.is_admin or who in users}
+        mine = {
+            who: share
+            for who, share in after.shares.items()
+            if caller.is_admin or who in users or (who.startswith("@") and self._may_divide(caller, who[1:]))
+        }
         inner = [name for name in self.access.groups if caller.is_admin or caller.group in outward(name)]
         check_people(Policy(shares=mine), users, inner)
         return await self._set(call, after, False)
+
+    def _may_divide(self, caller: Caller, group: str) -> bool:
+        """Is there such a group, and is its share the caller's to change? A manager divides what their own group gets;
+        how much that is, others decide."""
+        return group in self._groups() and (
+            caller.is_admin or (group != caller.group and caller.group in outward(group))
+        )
 
     def _groups(self) -> set[str]:
         return {name for group in self.access.groups for name in outward(group)}

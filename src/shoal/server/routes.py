@@ -81,9 +81,10 @@ _ALL = (SUBMIT, ENROL, SESSION)
 _HOLDERS = (SUBMIT, SESSION)  # who may have blobs
 _BLOB, _BYTES = "/v1/blobs/{digest}", "application/octet-stream"
 _FOR_RUN = Query("run")  # a pilot that serves several people says for whose run it puts
+_FOR_USE = Query("for")  # `checkpoint`: it is held while a task of that run needs it
 _BLOBS = (
     Route("PUT", _BLOB, "blobs.put", "Put bytes under their digest, whole or (Content-Range) from where an upload broke off.",
-          "BlobPut", _HOLDERS, "submit", "blob", (_FOR_RUN,), most=MAX_BLOB, takes=_BYTES),
+          "BlobPut", _HOLDERS, "submit", "blob", (_FOR_RUN, _FOR_USE), most=MAX_BLOB, takes=_BYTES),
     Route("HEAD", _BLOB, "blobs.head", "Is a blob here? If not, X-Shoal-Offset says how much of an upload is.",
           "", _HOLDERS, rule="blob", query=(_FOR_RUN,), text=_BYTES),
     Route("GET", _BLOB, "blobs.get", "The bytes of a blob; Range is honoured.", "", _HOLDERS, rule="blob", text=_BYTES),

@@ -19,7 +19,7 @@ from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.spec import Spec, Submission
-from shoal.server.expressions import check_expressions, check_fits, tag_warnings
+from shoal.server.expressions import check_expressions, check_fits, rank_warnings, tag_warnings
 from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import parse_spec
@@ -75,7 +75,7 @@ def look_at(service: Service, owner: str, submission: Submission, strict: bool =
     """Refuse what no pilot could be asked for; returns what looks wrong and is accepted."""
     check_expressions(submission.specs)
     state = service.engine.state
-    warnings = tag_warnings(state, owner, submission.specs)
+    warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
     return warnings + check_fits(state, owner, submission.specs) if strict else warnings
 
 

@@ -7,7 +7,7 @@ exclusive ones), or freeze with its whole host (nothing moves, and the guard act
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,7 @@ from shoal.pilot.moves import (
     NoAnswer,
     Outdated,
     Recall,
+    Saved,
     Send,
     Settle,
     Started,
@@ -37,7 +38,7 @@ from shoal.pilot.moves import (
     Tick,
 )
 from shoal.wire.chunk import part
-from shoal.wire.messages import Batch, Exchange, Lease, Registered, Reply, Report, Room
+from shoal.wire.messages import Batch, Checkpoint, Exchange, Lease, Registered, Reply, Report, Room
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
@@ -55,6 +56,8 @@ class Payload:
     dead: bool = False
     piece: Lease | None = None  # it is a call: of this piece,
     at: int = 0  # at this place
+    step: int = 0  # how far a task is that writes checkpoints
+    files: dict[str, str] = field(default_factory=dict)  # the last one that it wrote
 
 
 class Where(NamedTuple):
@@ -81,6 +84,7 @@ class Host:
         self._lined: dict[str, Lease] = {}  # commands that the guard has
         self._settled: set[str] = set()
         self._followers: dict[str, Lease] = {}  # attempt -> the command behind it
+        self._checkpoints: dict[int, list[Checkpoint]] = {}  # by the exchange that carries them
         self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
         self._later: list[Callable[[], None]] = []  # what a frozen host will do when it thaws
         self._contact = world.clock.now
@@ -110,6 +114,8 @@ class Host:
         if isinstance(action, Join):
             self.world.join(self, action)
         elif isinstance(action, Send):
+            if action.exchange.checkpoints:
+                self._checkpoints[action.exchange.seq] = action.exchange.checkpoints
             self.world.send(self, action.exchange)
         elif isinstance(action, Begin) and action.lease.function:
             self._call(action.lease, 0)
@@ -123,7 +129,8 @@ class Host:
             report = Report(action.attempt, "failed", "cancelled", "stopped")
             self.world.clock.after(0.001, lambda: self.see(Ended(report)))
         elif isinstance(action, Stop):
-            self._finish(action.attempt, "stopped", delay=self.rng.uniform(0.0, 2.0))
+            how = "kept" if action.keep else "stopped"
+            self._finish(action.attempt, how, delay=self.rng.uniform(0.0, 2.0))
         elif isinstance(action, Settle):
             if action.attempt not in self._settled:  # what was thrown away cannot be published later
                 self._settled.add(action.attempt)
@@ -181,6 +188,12 @@ class Host:
 
     def _run(self, payload: Payload) -> None:
         attempt = payload.lease.attempt
+        if payload.lease.checkpoint:
+            payload.step = self.world.ledger.step_of(payload.lease)
+            self.payloads[attempt] = payload
+            self.world.ledger.began(payload.lease, self.name)
+            self._go_on(attempt)
+            return
         duration, fails = self.world.script_on(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
         self.world.ledger.began(payload.lease, self.name)
@@ -189,6 +202,31 @@ class Host:
             self.world.clock.after(limit, lambda: self._finish(attempt, "over_time"))
             return
         self.world.clock.after(duration, lambda: self._finish(attempt, "failed" if fails else "succeeded"))
+
+    def _go_on(self, attempt: str) -> None:
+        """The next step of a task that writes down how far it is after each."""
+        steps, seconds, _, _ = self.world.steps_of(parse_attempt(attempt))
+        left = steps - self.payloads[attempt].step
+        self.world.clock.after(seconds if left > 0 else 0.1, lambda: self._step(attempt))
+
+    def _step(self, attempt: str) -> None:
+        payload = self.payloads.get(attempt)
+        if payload is None or payload.dead:
+            return
+        if self.host_frozen:
+            self._later.append(lambda: self._step(attempt))
+            return
+        steps, _, pauses, fails = self.world.steps_of(parse_attempt(attempt))
+        if payload.step < steps:
+            payload.step += 1
+            payload.files = self.world.ledger.wrote(payload.lease, payload.step)
+            self.see(Saved(attempt, payload.files))
+        if payload.step >= steps:
+            self._finish(attempt, "failed" if fails else "succeeded")
+        elif pauses:
+            self._finish(attempt, "kept")
+        else:
+            self._go_on(attempt)
 
     def _guard(self, attempt: str) -> None:
         """The guard process: looks again whenever the contact may have run out."""
@@ -219,7 +257,12 @@ class Host:
         self._step_up(attempt)
         self.world.ledger.stopped(payload.lease, self.name, how == "succeeded")
         started, length = payload.started, self.world.clock.now - payload.started
-        if how == "succeeded":
+        if how == "kept" and payload.files:
+            files, words = payload.files, "wrote its checkpoint"
+            report = Report(
+                attempt, "checkpointed", message=words, exit_code=85, started=started, duration=length, files=files
+            )
+        elif how == "succeeded":
             report = Report(attempt, "succeeded", exit_code=0, started=started, duration=length, last_line="ok")
         elif how == "contact":
             report = Report(
@@ -279,8 +322,8 @@ class Host:
         self.see(Tick())
 
     def drain(self) -> None:
-        """A polite request to end."""
-        self.see(Leave("told to drain"))
+        """A polite request to end, or the one signal of a batch system."""
+        self.see(Leave("told to drain", checkpoint=self.rng.random() < 0.5))
 
     # --- network outcomes
     def joined(self, registered: Registered) -> None:
@@ -290,6 +333,8 @@ class Host:
 
     def answered(self, reply: Reply) -> None:
         """A reply came."""
+        for one in self._checkpoints.pop(reply.seq, ()):
+            self.world.ledger.saved(one)
         self.see(Answered(reply))
 
     def unanswered(self, seq: int) -> None:

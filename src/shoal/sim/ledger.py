@@ -7,6 +7,7 @@ indexes, and complains at once: the message names the rule that was broken.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections import Counter
 from typing import Any
@@ -17,7 +18,7 @@ from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
-from shoal.wire.messages import Lease
+from shoal.wire.messages import Checkpoint, Lease
 
 _FINAL = {state.value for state in FINAL}
 
@@ -53,6 +54,9 @@ class Ledger:
         self.successes: set[str] = set()  # attempts whose payload ended well
         self.forgotten: set[tuple[str, str]] = set()  # host, attempt: they lived when the history was rolled back
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
+        self.steps: dict[str, tuple[AttemptId, int]] = {}  # checkpoints by digest: who wrote it, and how far it was
+        self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task goes on from
+        self.saved_at: dict[TaskId, int] = {}  # the last step of which a pilot was told that it is kept
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
     # --- what became durable
@@ -100,8 +104,21 @@ class Ledger:
                 raise Broken(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
         elif task in self.final:
             self._reset(task)
+        if row.special:
+            for digest in json.loads(row.special)["files"].values():
+                self._keep(task, digest)
         if row.retries > self.failures[task]:
             raise Broken(f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}")
+
+    def _keep(self, task: TaskId, digest: str) -> None:
+        """A task goes on from this checkpoint, which must be its own and of the newest attempt."""
+        writer, _ = self.steps[digest]
+        newest = max((live.number for live, _ in self.leases[task]), default=0)
+        if writer.task != task:
+            raise Broken(f"checkpoint of another task: {task} would go on from one of {writer}")
+        if self.kept.get(task) != digest and writer.number < newest:
+            raise Broken(f"checkpoint of an older copy: {writer} wrote it, attempt {newest} is under way")
+        self.kept[task] = digest
 
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
@@ -121,6 +138,8 @@ class Ledger:
         self.started.pop(task, None)
         self.published.pop(task, None)
         self.failures.pop(task, None)
+        self.kept.pop(task, None)
+        self.saved_at.pop(task, None)
 
     def _event(self, event: Event) -> None:
         if event.seq <= self.last_seq:
@@ -161,6 +180,41 @@ class Ledger:
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
             if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":
                 raise Broken(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
+
+    # --- how far tasks came that write checkpoints
+    def step_of(self, lease: Lease) -> int:
+        """Where a payload begins: where its task's last acknowledged checkpoint was, or further on."""
+        attempt, step = parse_attempt(lease.attempt), 0
+        for digest in lease.restored.values():
+            writer, step = self.steps[digest]
+            if writer.task != attempt.task:
+                raise Broken(f"checkpoint of another task: {attempt} goes on from one of {writer}")
+        least = self.saved_at.get(attempt.task, 0)
+        if step < least and attempt == self._newest(attempt.task):
+            raise Broken(f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged")
+        return step
+
+    def _newest(self, task: TaskId) -> AttemptId | None:
+        """The newest of a task's attempts that are committed as live."""
+        return max((live for live, _ in self.leases.get(task, ())), key=lambda live: live.number, default=None)
+
+    def wrote(self, lease: Lease, step: int) -> dict[str, str]:
+        """A payload wrote how far it is; the files of its checkpoint."""
+        digest = "sha256:" + hashlib.sha256(f"{lease.attempt}/{step}".encode()).hexdigest()
+        self.steps[digest] = parse_attempt(lease.attempt), step
+        return dict.fromkeys(lease.checkpoint, digest)
+
+    def saved(self, said: Checkpoint) -> None:
+        """A pilot was told that a checkpoint is safe. It counts for the newest live attempt only."""
+        attempt = parse_attempt(said.attempt)
+        if attempt != self._newest(attempt.task):
+            return
+        for digest in said.files.values():
+            _, step = self.steps[digest]
+            kept = self.kept.get(attempt.task)
+            if kept is None or self.steps[kept][1] < step:
+                raise Broken(f"checkpoint acknowledged before durable: {attempt} at {step}")
+            self.saved_at[attempt.task] = step
 
     def stopped(self, lease: Lease, host: str, well: bool) -> None:
         """A payload ended."""

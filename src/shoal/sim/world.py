@@ -26,7 +26,7 @@ from shoal.sim.ledger import Broken, Ledger
 from shoal.sim.liar import Liar
 from shoal.sim.people import People
 from shoal.sim.refusals import Refusals
-from shoal.sim.workload import draw_submissions
+from shoal.sim.workload import draw_checkpointed, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Exchange, Proof, Register, Registered, Reply, Room
 
@@ -145,7 +145,7 @@ class World:
 
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
         """What is submitted, and when."""
-        return draw_submissions(self.rng)
+        return [*draw_submissions(self.rng), *draw_checkpointed(Random(f"{self.seed}/checkpoints"))]
 
     # --- payloads
     def script_on(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
@@ -157,6 +157,14 @@ class World:
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
+
+    def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
+        """Of a task that writes checkpoints: how many steps it has, how long one takes, and whether this attempt ends
+        after one step to go on later, or fails."""
+        rng = Random(f"{self.seed}/{attempt.task}/steps")
+        steps, seconds = rng.randint(3, 20), rng.uniform(5.0, 30.0)
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}/steps")
+        return steps, seconds, rng.random() < 0.1, rng.random() < self.plan.failing
 
     # --- the network
     def carry(self, kind: str, who: str, go: Callable[[], None], lost: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ PIECE = 1 << 20  # bytes sent or read at a time
 AT_ONCE = 1 << 20  # bytes up to which a blob is sent without asking first
 TRIES = 8  # in a row without a byte more, before one gives up
 PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds after a try that came to nothing, doubled each time
+CHECKPOINT = "checkpoint"  # `?for=` of an upload: it is held while its task needs it, not for a day
 OFFSET = "X-Shoal-Offset"
 _LATER = (429, 503)
 

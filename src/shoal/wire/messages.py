@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 PROTOCOL = 5
+GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # What a message has since which protocol; to a pilot that speaks an older one it is sent without.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5}}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -123,6 +124,15 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint files of an attempt that runs on, as they were at one moment; their blobs are on the server [G10]."""
+
+    attempt: str
+    files: dict[str, str]  # name -> digest of the blob
+    number: int  # rises with each that a pilot sends: a message that was overtaken brings an old one once more
+
+
+@dataclass(frozen=True)
 class Batch:
     """Attempts on neighbouring elements that all succeeded: one message for `count` of them, a column for each
     thing that differs. An empty column means that all of its values are empty or 0."""
@@ -179,6 +189,7 @@ class Exchange:
     published: list[Published] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)  # of leases that the server may have forgotten
     ended: list[str] = field(default_factory=list)  # as in Register, seen since
+    checkpoints: list[Checkpoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -213,6 +224,7 @@ class Lease:
     part: int = 0  # how many parts came before
     proof: str = ""  # that this pilot got it: said back while the server may yet forget it in a crash (see `Proof`)
     precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
+    checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
 
 
 @dataclass(frozen=True)

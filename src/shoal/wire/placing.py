@@ -10,7 +10,14 @@ from datetime import datetime, timezone
 from typing import Any, Callable, Optional
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import MAX_CHECKPOINT, MAX_EXPR_BYTES, MAX_LICENCES, MAX_ORDERED, MAX_SETUP
+from shoal.model.limits import (
+    MAX_CHECKPOINT,
+    MAX_EXPR_BYTES,
+    MAX_LICENCES,
+    MAX_ORDERED,
+    MAX_SETUP,
+    MIN_CHECKPOINT_EVERY,
+)
 from shoal.model.quantities import parse_duration
 from shoal.model.spec import Spec
 from shoal.model.states import Rerun
@@ -90,6 +97,19 @@ def _licences(value: Any) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(value.items()))
 
 
+def _every(value: Any) -> float:
+    """Seconds between checkpoints that travel; 0 stands for never while the task runs."""
+    if value in (0, "0", "0s") and not isinstance(value, bool):
+        return 0.0
+    seconds = parse_duration(value, "checkpoint_every")
+    if seconds < MIN_CHECKPOINT_EVERY:
+        raise BadInput(
+            f"{echo(value)!r} is too often", code="range", field="checkpoint_every",
+            hint=f"at least {MIN_CHECKPOINT_EVERY:g} s; 0: only when the task ends",
+        )  # fmt: skip
+    return seconds
+
+
 # Field -> how it is read; part of the table in `task`.
 PLACING: dict[str, Callable[[Any], Any]] = {
     "require": _expression("require"),
@@ -100,6 +120,7 @@ PLACING: dict[str, Callable[[Any], Any]] = {
     "container": _container,
     "licences": _licences,
     "checkpoint": lambda v: paths(v, "checkpoint", MAX_CHECKPOINT),
+    "checkpoint_every": _every,
 }
 
 
@@ -118,6 +139,13 @@ def check_placing(spec: Spec) -> None:
                 f"{spec.count} tasks are too many to be put in order", code="bad_array", field="order",
                 hint=f"at most {MAX_ORDERED}; write the parameters in the order you want",
             )  # fmt: skip
+    if spec.checkpoint_every != Spec.checkpoint_every and not spec.checkpoint:
+        raise BadInput(
+            "which files?",
+            code="required",
+            field="checkpoint",
+            hint="checkpoint_every goes with the files in checkpoint",
+        )
     if spec.checkpoint and spec.rerun is Rerun.NEVER:
         raise BadInput(
             "a task that is never re-run cannot go on later", code="range", field="checkpoint", hint="leave it out"

@@ -170,6 +170,7 @@ class TaskTable:
     container: Optional[str] = None
     licences: Union[dict[str, int], list[str], None] = None
     checkpoint: list[str] = field(default_factory=list)
+    checkpoint_every: Optional[Quantity] = None
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,17 @@ def _check_function(got: Mapping[str, Any]) -> None:
     """A function is called, not swept, and moves no files."""
     if "calls" not in got:
         raise BadInput("the calls are missing", code="required", field="calls", hint="one for each task")
-    for field in ("params", "array", "stdin", "inputs", "outputs", "setup", "container", "checkpoint"):
+    for field in (
+        "params",
+        "array",
+        "stdin",
+        "inputs",
+        "outputs",
+        "setup",
+        "container",
+        "checkpoint",
+        "checkpoint_every",
+    ):
         if field in got:
             raise BadInput(
                 "a function has no such field", code="unknown_field", field=field, hint="give it in its arguments"

@@ -57,3 +57,26 @@ def test_wrong_use_is_one_line_and_status_2(
 ) -> None:
     status, out, err = typed(capsys, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_banned_and_silent_pilots_are_marked(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr("time.time", lambda: now)
+    rows = [
+        row("p1", joined=now, banned="host h1: five failures in a row", banned_until=now + 90, suspect=False, seen=now),
+        row("p2", joined=now, banned="", banned_until=None, suspect=True, seen=now - 40),
+        row("p3", joined=now, banned="site east: slow", banned_until=None, suspect=False, seen=now),
+        row("p4", joined=now, banned="", banned_until=None, suspect=False, seen=now),
+    ]
+    found = FakeSource(run_info([{"command": ["x"]}]), pilots=rows)
+    monkeypatch.setattr(Session, "source", lambda self: found)
+    _, out, _ = typed(capsys)
+    one, two, three, four = out.splitlines()[1:]
+    assert "idle banned" in one and "banned for 1m30s (host h1: five failures in a row)" in one
+    assert "idle silent" in two and "silent for 40.0s" in two
+    assert "banned until its trial is over (site east: slow)" in three
+    assert "banned" not in four and "silent" not in four
+    _, out, _ = typed(capsys, "--json")
+    assert json.loads(out)["pilots"][0]["banned"].startswith("host h1")

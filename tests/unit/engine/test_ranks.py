@@ -248,3 +248,70 @@ def test_time_left_can_be_required_and_ranked() -> None:
     stand.submit({"require": "time_left > 600"})
     assert stand.pilot(ends=500.0, host="short").pull() == []
     assert len(stand.pilot(host="endless").pull()) == 1
+
+
+# --- waiting time as the only weight [G6]
+def _waiting_only(stand: Stand) -> None:
+    stand.policy(order={"policy": "weighted", "priority": 0.0, "waiting": 1.0, "deadline": 0.0, "share": 0.0})
+
+
+def test_with_waiting_time_as_the_only_weight_the_oldest_goes_first_also_inside_a_class() -> None:
+    """A deadline and the number of its run say nothing about how long a task waits."""
+    stand = Stand()
+    _waiting_only(stand)
+    stand.submit({"command": ["x", "old"]})
+    stand.now += 10
+    stand.submit({"command": ["x", "urgent"], "deadline": "1h"})
+    stand.now += 10
+    stand.submit({"command": ["y", "young"], "priority": 9})
+    assert taken(stand.pilot(), 3) == ["old", "urgent", "young"]
+
+
+def test_a_task_that_became_ready_later_waits_behind_those_that_were_ready_before() -> None:
+    stand = Stand()
+    _waiting_only(stand)
+    run = stand.submit({"command": ["x", "again"]})
+    pilot = stand.pilot()
+    (lease,) = pilot.pull()
+    stand.now += 10
+    stand.submit({"command": ["x", "before"]})
+    stand.now += 10
+    pilot.talk(bad(lease.attempt), leaving="")
+    for attempt in list(pilot.held):
+        pilot.talk(good(attempt, **LONG))
+    stand.submit({"command": ["x", "second"]})
+    stand.now += 10
+    assert stand.retry(run) == 1  # a lower number, but it is ready only since now
+    pilot = stand.pilot(host="other")
+    assert taken(pilot, 2) == ["second", "again"]
+
+
+def test_what_comes_back_within_one_second_stands_by_its_age_as_well() -> None:
+    """Places are laid out once a second; one that is made in between must not seem older than those laid out before."""
+    stand = Stand()
+    _waiting_only(stand)
+    stand.submit({"command": ["old"], "cores": 2})
+    stand.now += 0.4
+    stand.submit({"command": ["young"]})
+    small = stand.pilot(1, host="small")
+    (lease,) = small.pull()
+    assert lease.command == ["young"], "the other one does not fit"
+    stand.now += 50
+    stand.engine.state.queue.reorder(stand.now)
+    stand.now += 0.9
+    small.talk(back(lease.attempt), leaving="bye")
+    (lease,) = stand.pilot(2, host="large").pull()
+    assert lease.command == ["old"]
+
+
+def test_another_rule_puts_what_waits_in_order_anew() -> None:
+    stand = Stand()
+    stand.submit({"command": ["x", "old"]})
+    stand.now += 10
+    stand.submit({"command": ["x", "urgent"], "deadline": "1h"})
+    _waiting_only(stand)
+    assert stand.sound()
+    (lease,) = stand.pilot().pull()
+    assert lease.command[-1] == "old"
+    stand.policy()
+    assert stand.sound()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from shoal.sched import assign_round
 from tests.unit.engine.stand import FakePilot, Stand, good
 
 
@@ -114,3 +117,63 @@ def test_a_round_comes_before_exchanges_that_wait_are_answered_empty() -> None:
     pilot.wait()
     stand.pass_time(10)
     assert len(pilot.took()) == 4
+
+
+# --- assignment (D8)
+def _crossed(stand: Stand) -> tuple[FakePilot, FakePilot]:
+    """Two pilots and two tasks of which the best pair leaves the worst: 10 + 0, against 9 + 9 the other way round."""
+    one, two = (
+        stand.pilot(1, host=name, tags=tags) for name, tags in (("p", {"a": 10, "b": 9}), ("q", {"a": 9, "b": 0}))
+    )
+    for pilot in (one, two):
+        pilot.wait()
+    stand.submit({"command": ["a"], "rank": "a"}, {"command": ["b"], "rank": "b"})
+    return one, two
+
+
+def _commands(pilot: FakePilot) -> list[str]:
+    return [lease.command[0] for lease in pilot.took()]
+
+
+def test_two_tasks_on_two_pilots_are_assigned_with_the_best_total_rank() -> None:
+    stand = Stand()
+    one, two = _crossed(stand)
+    assert (_commands(one), _commands(two)) == (["b"], ["a"]), "18 and not 10"
+
+
+def test_the_same_holds_in_an_interval_and_why_says_how_it_was_assigned() -> None:
+    stand = interval(chunk=100)
+    one, two = _crossed(stand)
+    stand.pass_time(9)
+    assert (_commands(one), _commands(two)) == (["b"], ["a"])
+    one.run()
+    assert "assigned exactly: the best total rank of 2 kinds of tasks on 2 pilots" in stand.why(1, 2).text
+
+
+def test_beyond_a_size_it_is_greedy_and_why_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assign_round, "EXACT_CELLS", 3)
+    stand = Stand()
+    one, two = _crossed(stand)
+    assert (_commands(one), _commands(two)) == (["a"], ["b"])
+    one.run()
+    assert "assigned greedily" in stand.why(1, 1).text
+
+
+def test_a_pilot_with_several_slots_takes_both_where_that_is_best() -> None:
+    stand = Stand()
+    one = stand.pilot(2, host="p", tags={"a": 10, "b": 9})
+    two = stand.pilot(1, host="q", tags={"a": 8, "b": 0})
+    for pilot in (one, two):
+        pilot.wait()
+    stand.submit({"command": ["a"], "rank": "a"}, {"command": ["b"], "rank": "b"})
+    assert sorted(_commands(one)) == ["a", "b"]
+    assert stand.sound()
+
+
+def test_a_boolean_rank_prefers_where_it_is_true() -> None:
+    stand = Stand()
+    no, yes = (stand.pilot(1, host=name, tags={"ssd": ssd}) for name, ssd in (("p", False), ("q", True)))
+    for pilot in (no, yes):
+        pilot.wait()
+    stand.submit({"command": ["a"], "rank": "ssd == true"})
+    assert (_commands(no), _commands(yes)) == ([], ["a"])

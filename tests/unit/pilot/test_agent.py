@@ -32,6 +32,7 @@ from shoal.pilot.moves import (
     Noticed,
     Outdated,
     Rejected,
+    Saved,
     Send,
     Settle,
     Signal,
@@ -1165,3 +1166,31 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
             due = driver.agent.deadline()
             assert due is None or due > driver.now, f"round {round_}: a loop without rest"
             assert len(driver.agent._flights) <= MAX_IN_FLIGHT
+
+
+# --- checkpoints
+def test_one_sigterm_of_a_batch_system_has_tasks_write_their_checkpoint_at_once_and_finishes_the_others() -> None:
+    driver = Driver(Room(4))
+    driver.begin(replace(lease(1), checkpoint=["state"]), lease(2))
+    actions = driver.see(Leave("SIGTERM received", checkpoint=True))
+    assert [action for action in actions if isinstance(action, Stop)] == [
+        Stop("r1.1#1@1", "SIGTERM received", keep=True)
+    ]
+    driver.see(Ended(replace(done(1), outcome="failed", cause="cancelled")))
+    assert driver.agent.reports["r1.1#1@1"].outcome == "returned", "it was not its fault"
+    assert not driver.agent.ended and "r1.2#1@1" in driver.agent.running
+    actions = driver.see(Leave("SIGTERM received", now=True, checkpoint=True))
+    assert [action.attempt for action in actions if isinstance(action, Stop)] == ["r1.2#1@1"]
+
+
+def test_a_checkpoint_is_told_at_once_and_again_if_the_session_ended() -> None:
+    driver = Driver()
+    driver.begin(replace(lease(1), checkpoint=["state"]))
+    (exchange,) = sent(driver.see(Saved("r1.1#1@1", {"state": "a"})))
+    assert [c.files for c in exchange.checkpoints] == [{"state": "a"}]
+    assert sent(driver.see(Saved("r1.1#1@1", {"state": "b"}))) == [], "one at a time"
+    driver.see(Disowned(exchange.seq))
+    driver.open.clear()
+    (again,) = sent(driver.see(Joined(REGISTERED)))
+    assert [c.files for c in again.checkpoints] == [{"state": "b"}]
+    assert sent(driver.see(Saved("r1.9#1@1", {"state": "a"}))) == [], "it does not run here"

@@ -24,7 +24,8 @@ class Shelf:
     def __init__(self) -> None:
         self.kept: list[tuple[str, float | None]] = []
 
-    def store_file(self, fd: int, run: str = "", patience: float | None = None) -> str:
+    def store_file(self, fd: int, run: str = "", patience: float | None = None, use: str = "") -> str:
+        assert use == "checkpoint"
         self.kept.append((run, patience))
         return f"sha256:{len(self.kept)}"
 

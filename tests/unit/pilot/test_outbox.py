@@ -9,12 +9,15 @@ from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
 from shoal.pilot.moves import Settle
 from shoal.pilot.outbox import ANNOUNCED_KEPT, MAX_ANNOUNCED, TAIL_BYTES, Outbox
 from shoal.wire import codec
-from shoal.wire.messages import Exchange, Published, Report, Room, Tail
+from shoal.wire.messages import Checkpoint, Exchange, Published, Report, Room, Tail
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
-    reports, batches, tags, tails, published = box.pack(underway)
-    return Exchange(2, "p1", "s", 1, 0, Room(), [], reports, tags, tails, batches=batches, published=published)
+    reports, batches, tags, tails, published, checkpoints = box.pack(underway)
+    return Exchange(
+        2, "p1", "s", 1, 0, Room(), [], reports, tags, tails,
+        batches=batches, published=published, checkpoints=checkpoints,
+    )  # fmt: skip
 
 
 def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[Tail]:
@@ -144,3 +147,29 @@ def test_published_tags_are_bounded_for_each_run_and_in_all() -> None:
     assert (set(counts), sum(counts)) == ({MAX_ANNOUNCED}, ANNOUNCED_KEPT)
     box.announce("r2.1#1@1", {"t0": 1})
     assert box.has_announced, "what was sent makes room"
+
+
+def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_overtaken() -> None:
+    box = Outbox(OrderedDict())
+    old, new, other = (
+        Checkpoint(f"r1.{n}#1@1", {"state": d}, at) for at, (n, d) in enumerate(((1, "a"), (1, "b"), (2, "c")))
+    )
+    box.save(old)
+    first = send(box)
+    assert first.checkpoints == [old]
+    box.save(new)
+    box.save(other)
+    assert box.has_checkpoint([first])
+    second = send(box, first)
+    assert second.checkpoints == [other] and not box.has_checkpoint([first, second])
+    box.put_back([first, second])
+    assert send(box).checkpoints == [new, other], "the one sent in vain is outdated"
+
+
+def test_a_checkpoint_that_the_server_refuses_does_not_take_a_report_with_it() -> None:
+    report = Report("r1.1#1@1", "succeeded")
+    box = Outbox(OrderedDict({report.attempt: report}))
+    box.save(Checkpoint("r1.2#1@1", {"state": "a"}, 1))
+    said = send(box)
+    assert box.reject(said) == []
+    assert send(box).reports == [report], "it rides alone next"

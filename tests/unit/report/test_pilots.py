@@ -87,3 +87,10 @@ def test_a_tag_that_no_pilot_has_is_noted_with_the_nearest() -> None:
 def test_a_value_is_read_by_the_name_that_people_write() -> None:
     found = facts_of(row(tags={"arch": "x86_64", "ann.x": 7, "bob.x": 8}), NOW)
     assert [value_of(found, name) for name in ("arch", "my.x", "bob.x", "nothing")] == ["x86_64", 7, 8, None]
+
+
+def test_the_servers_facts_of_this_moment_stand_over_the_row() -> None:
+    """What matching reads is what the listing goes by [G6]."""
+    told = row(facts={"free_memory_mb": 100, "state": "draining", "free_cores": 2})
+    assert chosen("free_memory_mb > 50 and free_cores == 2", told) == ["p1"]
+    assert chosen('state == "draining"', told) == ["p1"]

@@ -15,7 +15,7 @@ from shoal.engine.changes import Change
 from shoal.model.blobs import digest_of
 from shoal.model.errors import BadInput, NotFound, Refused
 from shoal.server.blob_files import PARTS, Part, key_of
-from shoal.server.blobs import GRACE, KEEP_UNUSED, Blobs
+from shoal.server.blobs import CHECKPOINT_GRACE, GRACE, KEEP_UNNAMED, KEEP_UNUSED, Blobs, checkpoints_of
 
 ANN, BOB = "ann", "bob"
 
@@ -392,3 +392,52 @@ def test_two_that_come_at_once_do_not_share_the_last_room(tmp_path: Path) -> Non
         assert sum(counter.used.values()) == 3
 
     asyncio.run(work())
+
+
+# --- checkpoints
+def test_of_a_tasks_checkpoints_only_the_newest_is_held_and_the_others_go_soon(stand: Stand) -> None:
+    async def story() -> None:
+        old, new = digest_of([b"old"]), digest_of([b"newer"])
+        for data in (b"old", b"newer"):
+            await stand.blobs.name(ANN, stand.part(data), checkpoints_of(7))
+            assert stand.blobs.keep_checkpoint(ANN, 7, [digest_of([data])])
+        assert stand.blobs.used(ANN) == 8
+        assert stand.blobs.drop_checkpoints(lambda number: {new} if number == 7 else set()) == 1
+        assert stand.blobs.used(ANN) == 5, "what is let go of is not counted"
+        stand.now += CHECKPOINT_GRACE + 1
+        assert await stand.blobs.sweep() == 1
+        assert not stand.is_on_disk(old) and stand.is_on_disk(new)
+        stand.begin()  # after a restart as well
+        stand.now += KEEP_UNNAMED + 1
+        assert stand.blobs.drop_checkpoints(lambda number: {new}) == 0
+        stand.now += 3 * KEEP_UNUSED
+        await stand.blobs.sweep()
+        assert stand.is_on_disk(new), "a task may wait for long"
+        assert stand.blobs.drop_checkpoints(lambda number: set()) == 1, "the run is over"
+
+    run(story())
+
+
+def test_a_checkpoint_that_no_exchange_has_named_yet_is_held_for_a_while(stand: Stand) -> None:
+    async def story() -> None:
+        await stand.blobs.name(ANN, stand.part(b"x"), checkpoints_of(7))
+        assert stand.blobs.drop_checkpoints(lambda number: set()) == 0
+        stand.now += KEEP_UNNAMED + 1
+        assert stand.blobs.drop_checkpoints(lambda number: set()) == 1
+        assert not stand.blobs.keep_checkpoint(ANN, 7, [digest_of([b"x"])]), "it is not theirs any more"
+
+    run(story())
+
+
+def test_a_checkpoint_does_not_take_what_else_holds_its_bytes(stand: Stand) -> None:
+    async def story() -> None:
+        digest = await stand.put(b"same")
+        stand.blobs.claim(ANN, 7, [digest])
+        assert stand.blobs.keep_checkpoint(ANN, 7, [digest])
+        assert not stand.blobs.keep_checkpoint(BOB, 8, [digest]), "another's"
+        assert stand.blobs.drop_checkpoints(lambda number: set()) == 1
+        assert stand.blobs.holds(ANN, digest)
+        assert stand.blobs.keep_checkpoint(ANN, 7, [digest])
+        assert stand.blobs.release(7) == 2
+
+    run(story())

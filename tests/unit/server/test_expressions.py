@@ -10,7 +10,7 @@ from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput
 from shoal.model.policy import Policy
 from shoal.model.spec import Spec
-from shoal.server.expressions import MAX_WARNINGS, check_expressions, check_fits, tag_warnings
+from shoal.server.expressions import MAX_WARNINGS, check_expressions, check_fits, rank_warnings, tag_warnings
 from shoal.wire.messages import Room
 from shoal.wire.task import parse_spec
 from tests.unit.engine.stand import OWNER, Stand
@@ -123,3 +123,31 @@ def test_a_licence_that_the_policy_has_too_few_of_is_refused() -> None:
 def test_without_a_pilot_nothing_is_refused_and_that_is_said() -> None:
     (said,) = check_fits(Stand().engine.state, OWNER, specs({"cores": 4000}))
     assert "no pilot is connected yet" in said
+
+
+@pytest.mark.parametrize("rank", ['"fast"', '"a" + 1', "-(cores > 1)", 'min(1, "x")', "not 3", "(cores > 1) * 2"])
+def test_a_rank_that_can_never_be_a_number_is_refused(rank: str) -> None:
+    with pytest.raises(BadInput) as found:
+        check_expressions(specs({"rank": rank}))
+    assert (found.value.code, found.value.field) == ("bad_expression", "rank")
+    assert "never be a number" in found.value.message
+    check_expressions(specs({"require": "true"}))
+
+
+@pytest.mark.parametrize(
+    "rank", ["cpu_mhz", "true", "ssd", "cores > 1", "has(x)", "not ssd", "-cores", "1", "task.cores"]
+)
+def test_a_rank_that_may_be_a_number_is_taken(rank: str) -> None:
+    check_expressions(specs({"rank": rank}))
+
+
+def test_a_rank_that_is_a_number_on_no_pilot_is_warned_of() -> None:
+    stand = Stand()
+    task = specs({"rank": "arch"}, {"rank": "speed"}, {"rank": "cores"}, {"rank": "arch == arch"})
+    assert rank_warnings(stand.engine.state, OWNER, task) == [], "without pilots nothing can be said"
+    stand.pilot(4, host="n1", tags={"arch": "x86_64"})
+    text, undefined = rank_warnings(stand.engine.state, OWNER, task)
+    assert text == "the rank arch is a number on none of 1 pilot: it is the text 'x86_64' on n1"
+    assert undefined == "the rank speed is a number on none of 1 pilot: it is undefined"
+    stand.pilot(4, host="n2", tags={"arch": 3.0})
+    assert len(rank_warnings(stand.engine.state, OWNER, task)) == 1, "on one of them it is"

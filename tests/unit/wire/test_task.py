@@ -154,8 +154,9 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 
 def test_the_table_is_the_contracts() -> None:
-    # Beyond the contract's list a function has its calls, and what is called before them; a sweep has an order [U10].
-    assert set(FIELDS) == {*CONTRACT_3.split(), "calls", "initializer", "order"}
+    # Beyond the contract's list a function has its calls, and what is called before them; a sweep has an order [U10];
+    # a checkpoint an interval [G10].
+    assert set(FIELDS) == {*CONTRACT_3.split(), "calls", "initializer", "order", "checkpoint_every"}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:

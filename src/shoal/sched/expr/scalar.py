@@ -64,10 +64,12 @@ def holds(expr: Expr, tags: Tags, task: Task) -> bool:
 
 
 def rank_of(expr: Expr, tags: Tags, task: Task) -> float:
-    """The rank as a number; NOTHING if it is none."""
+    """The rank as a number, of which true is 1 and false is 0; NOTHING if it is none."""
     run = expr.run or _compiled(expr)
     value = run(tags if callable(tags) else tags.get, task)
-    return value if type(value) is float else NOTHING
+    if type(value) is float:
+        return value
+    return float(value) if type(value) is bool else NOTHING
 
 
 def _compiled(expr: Expr) -> Run:

@@ -195,6 +195,33 @@ def walk(vertex: Vertex) -> Iterator[Vertex]:
         yield from walk(child)
 
 
+def may_be_number(vertex: Vertex) -> bool:
+    """Can this be a number (or true or false, which count as 1 and 0) on any pilot at all, whatever its tags are?"""
+    if isinstance(vertex, Constant):
+        return not isinstance(vertex.value, str)
+    if isinstance(vertex, (Chain, Negative, Call)):
+        return all(_may_be_count(child) for child in children(vertex))
+    if isinstance(vertex, Not):
+        return may_be_truth(vertex.inner)
+    return True
+
+
+def _may_be_count(vertex: Vertex) -> bool:
+    """Can this be a number that one reckons with? A truth is none."""
+    if isinstance(vertex, Constant):
+        return isinstance(vertex.value, float)
+    return isinstance(vertex, (Tag, Attribute, Chain, Negative, Call)) and may_be_number(vertex)
+
+
+def may_be_truth(vertex: Vertex) -> bool:
+    """Can this be true or false?"""
+    if isinstance(vertex, Constant):
+        return isinstance(vertex.value, bool)
+    if isinstance(vertex, Not):
+        return may_be_truth(vertex.inner)
+    return not isinstance(vertex, (Chain, Negative, Call))
+
+
 def expression(root: Vertex, text: str = "") -> Expr:
     """The expression of a tree; without a text it gets the one of `show`."""
     found = list(walk(root))

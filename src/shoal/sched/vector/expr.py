@@ -11,9 +11,9 @@ from typing import Any, Optional
 
 import numpy as np
 
-from shoal.sched.expr.tree import Expr
+from shoal.sched.expr.tree import Call, Chain, Expr, Negative, Vertex
 from shoal.sched.vector.expr_columns import Bool, Floats, Table, group
-from shoal.sched.vector.expr_plan import Plan
+from shoal.sched.vector.expr_plan import FALSE, Plan
 
 __all__ = ["Batch", "Table", "match"]
 
@@ -49,7 +49,19 @@ class Batch:
                     else:
                         plan = Plan(some, table, pairs or {}, self.cells)
                         plan.fill(ranks, plan.number(some.shape.root))
+                        _count_truths(plan, some.shape.root, ranks)
         return fits, ranks
+
+
+def _count_truths(plan: Plan, root: Vertex, ranks: Floats) -> None:
+    """Where a rank is true it is 1, and where it is false 0."""
+    if isinstance(root, (Chain, Negative, Call)):
+        return  # always numbers
+    for part, number in ((plan.bits(root, False), 0.0), (plan.bits(root, True), 1.0)):
+        if part is not FALSE:
+            where = np.zeros(ranks.shape, np.bool_)
+            plan.fill(where, part)
+            ranks[where] = number
 
 
 def match(

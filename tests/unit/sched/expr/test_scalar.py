@@ -58,7 +58,11 @@ def test_a_requirement_holds_only_if_it_is_exactly_true() -> None:
 
 def test_a_rank_that_is_no_number_is_nothing() -> None:
     assert rank_of(parse("n * 2"), TAGS, TASK) == 6.0
-    assert {rank_of(parse(text), TAGS, TASK) for text in ("gone", "yes", "t", "n / 0")} == {NOTHING}
+    assert {rank_of(parse(text), TAGS, TASK) for text in ("gone", "t", "n / 0", "gone > 1")} == {NOTHING}
+
+
+def test_a_boolean_rank_counts_as_one_and_zero() -> None:
+    assert [rank_of(parse(text), TAGS, TASK) for text in ("yes", "not yes", "n > 1", "n > 9")] == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_tags_may_be_a_function() -> None:
