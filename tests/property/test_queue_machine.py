@@ -209,7 +209,9 @@ class QueueMachine(RuleBasedStateMachine):
             assert fate.rerun == "safe"
             assert number > fate.highest
             fate.highest = number
-            self._may_run(AttemptId(*task, number, self.stand.engine.state.incarnation), event.pilot or "")
+            self._may_run(
+                AttemptId(*task, number, self.stand.engine.state.incarnation, self._nonce(task)), event.pilot or ""
+            )
         elif event.kind == "task_returned":
             fate.live -= gone
             if not event.data["started"] and fate.begun in {str(a) for a in gone}:
@@ -236,6 +238,11 @@ class QueueMachine(RuleBasedStateMachine):
             assert not fate.begun, f"{attempt} after {fate.begun} had its chance"
             fate.begun = str(attempt)
         fate.live.add(attempt)
+
+    def _nonce(self, task: TaskId) -> str:
+        """What names the run of a task; of one that is over and forgotten, nothing does."""
+        run = self.stand.engine.state.runs.get(task[0])
+        return run.nonce if run is not None else ""
 
     def _may_run(self, attempt: AttemptId, pilot: str) -> None:
         """Does what it requires hold there?"""
@@ -679,7 +686,8 @@ class QueueMachine(RuleBasedStateMachine):
         """A pilot reports an attempt that it does not run: late, doubled, another's, or of nobody."""
         body = data.draw(st.sampled_from(self.known()))
         task = data.draw(st.sampled_from(sorted(self.model.tasks)))
-        attempt = str(AttemptId(*task, number, max(1, self.stand.engine.state.incarnation - back)))
+        lives = self.stand.lives
+        attempt = str(AttemptId(*task, number, lives[max(0, len(lives) - 1 - back)], self._nonce(task)))
         if attempt in body.running or attempt in body.ended or len(body.flights) >= 2 or body.unanswered:
             return
         if parse_attempt(attempt) in self.stand.engine.state.pilots[body.pilot.name].live:

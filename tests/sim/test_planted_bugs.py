@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shoal.db.sqlite import Database
 from shoal.engine import (
     balance,
     checkpoints,
@@ -18,6 +19,7 @@ from shoal.engine import (
     losses,
     parking,
     pilots,
+    proofs,
     render,
     reports,
     restore,
@@ -26,13 +28,14 @@ from shoal.engine import (
 )
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
+from shoal.pilot.agent import Agent
 from shoal.pilot.outbox import Outbox
 from shoal.pilot.seen import Seen
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.ledger import Broken
 from shoal.sim.world import World
-from shoal.wire.messages import Batch, Exchange
+from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
 from tests.sim.test_worlds import CALM_PLAN
 
@@ -42,8 +45,9 @@ SEEDS = 150
 BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "no attempt check: any report counts for whatever runs now": (
         reports.judge,
-        "live = task.live.get(attempt) if task is not None else None",
-        "live = task.live.get(attempt) or next(iter(task.live.values()), None) if task is not None else None",
+        "holder = holder_of(array, attempt)",
+        "task = array.tasks.get(attempt.element); attempt = next(iter(task.live), attempt) if task else attempt"
+        "; holder = holder_of(array, attempt)",
         "two winners|published twice|recorded twice|retry burnt|acknowledged before|success of nobody",
     ),
     "reply before commit: a report is acknowledged too early": (
@@ -143,15 +147,77 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "for item in ():",
         "lease forgotten",
     ),
+    "nonce not compared: a run of another history is taken for this one": (
+        reports.array_of,
+        "if run is not None and attempt.nonce == run.nonce else None",
+        "if run is not None else None",
+        "success of nobody|a lie was recorded",
+    ),
+    "a lease that was seen is dropped silently": (
+        Agent._take,
+        "if again:",
+        "if False:",
+        "stuck",
+    ),
+    "a late report is adopted from anyone": (
+        reports.was_given,
+        "and proofs is not None and proofs.covers(attempt)",
+        "",
+        "a lie was recorded|success of nobody",
+    ),
+    "a proof is good for whoever shows it": (
+        proofs.make_proof,
+        'f"{pilot} {first} {count}"',
+        'f"{first} {count}"',
+        "a lie was recorded|success of nobody",
+    ),
+    "what settled a task is told to whoever asks": (
+        reports.is_told_again,
+        "any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)",
+        'settled.startswith(f"{attempt.winner}~")',
+        "a lie was recorded",
+    ),
+    "a verdict tells of another owner's run": (
+        reports._late,
+        "if not state.serves(pilot, array.run.owner):",
+        "if False:",
+        "a stranger was told",
+    ),
+    "a refused report is forgotten": (
+        Outbox._degrade,
+        "if self._suspects[attempt] == 1:",
+        "if self.settle(attempt):\n        return []\n    if self._suspects[attempt] == 1:",
+        "stuck",
+    ),
+    "what something between says is taken for the server's word": (
+        Agent._on_rejected,
+        "if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):",
+        "event = replace(event, is_sure=True)\n    if False:",
+        "a refusal cost the last line",
+    ),
+    "a server that crashed hands out its numbers again": (
+        Database.raise_incarnation,
+        'if not self._meta("ended"):',
+        "if False:",
+        "one number started twice",
+    ),
 }
 
+NOT_RETURNED = (Agent._take, "if again:", "if False:")
+NOT_TAKEN = (held.compare, "live.resent >= MAX_RESENT", "False")
 # The same bug in a second place, where there are two ways for one thing.
-ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "no attempt check: any report counts for whatever runs now": (
-        reports.judge_batch,
-        "mine = chunk is not None and chunk.attempt(element) == shift(first, at)",
-        "mine = chunk is not None",
-    ),
+ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
+    "no attempt check: any report counts for whatever runs now": [
+        (
+            reports.judge_batch,
+            "mine = chunk is not None and chunk.attempt(element) == shift(first, at)",
+            "mine = chunk is not None",
+        )
+    ],
+    # What a pilot lets fall, it gives back when the server asks, and what it does not give back the server takes.
+    "a lease that was seen is dropped silently": [NOT_TAKEN],
+    "the agent forgets a report once it is sent": [NOT_RETURNED, NOT_TAKEN],
+    "a refused report is forgotten": [NOT_RETURNED, NOT_TAKEN],
 }
 
 
@@ -189,10 +255,20 @@ BUGS |= {
 }
 
 # Worlds in which what a bug needs happens often.
+ROLLED_BACK = replace(CALM_PLAN, rollbacks=8)
 PLANS: dict[str, Plan] = {
     "a checkpoint of a copy that was given up counts": Plan(0.0, 0.0, 0.0, 0, 12, 12, 0, 0, 0, 0, 0.0),
     "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 12, 0, 0, 0.0),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
+    "nonce not compared: a run of another history is taken for this one": ROLLED_BACK,
+    "a lease that was seen is dropped silently": ROLLED_BACK,
+    "a late report is adopted from anyone": replace(CALM_PLAN, liars=2),
+    "a proof is good for whoever shows it": replace(CALM_PLAN, liars=2),
+    "what settled a task is told to whoever asks": replace(CALM_PLAN, liars=2),
+    "a verdict tells of another owner's run": replace(CALM_PLAN, liars=2),
+    "a refused report is forgotten": replace(CALM_PLAN, refusals=0.4),
+    "what something between says is taken for the server's word": replace(CALM_PLAN, foreign=0.3),
+    "a server that crashed hands out its numbers again": replace(CALM_PLAN, slow=0.2),
 }
 
 
@@ -216,8 +292,8 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     """Play worlds until one breaks; it must break in the way that names this bug."""
     function, old, new, words = BUGS[name]
     plant(monkeypatch, function, old, new)
-    if name in ALSO:
-        plant(monkeypatch, *ALSO[name])
+    for also in ALSO.get(name, []):
+        plant(monkeypatch, *also)
     for seed in [LATELY.get(name, 0), *range(SEEDS)]:
         try:
             World(seed, PLANS.get(name), steps=40_000).run()
@@ -264,15 +340,19 @@ class _Strays(World):
         for pilot in list(state.pilots.values()) if state is not None else []:
             for chunk in pilot.chunks.values():
                 older = (self.strays + self.seed) % 2
-                element = chunk.left.ranges()[-1][0]
-                stray = AttemptId(chunk.array.run.number, element, 1, chunk.incarnation - older)
-                if stray.incarnation and (older or pilot.name != exchange.pilot) and stray not in self._sent:
+                stray = chunk.attempt(chunk.left.ranges()[-1][0])
+                if older and len(self.hub.lives) > 1:
+                    stray = stray._replace(number=1, incarnation=self.hub.lives[-2])
+                if stray not in self._sent and (stray.incarnation != chunk.incarnation or pilot.name != exchange.pilot):
                     self.strays += 1
                     self._sent.add(stray)
-                    if older:
+                    shown = list(exchange.proofs)
+                    if stray.incarnation != chunk.incarnation:
                         self.ledger.successes.add(str(stray))
+                        proof = proofs.make_proof(state.lease_key, exchange.pilot, str(stray), 1) if state else ""
+                        shown.append(Proof(str(stray), 1, proof))
                     batch = Batch(str(stray), 1, [self.clock.now], [1.0], result=["gAU="])
-                    super().send(host, replace(exchange, batches=[*exchange.batches, batch]))
+                    super().send(host, replace(exchange, batches=[*exchange.batches, batch], proofs=shown))
                     return
         super().send(host, exchange)
 

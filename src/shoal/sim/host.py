@@ -82,7 +82,7 @@ class Host:
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
         self._lined: dict[str, Lease] = {}  # commands that the guard has
-        self._settled: set[str] = set()
+        self._outputs: set[str] = set()  # attempts that ended well and wait for the server's word
         self._followers: dict[str, Lease] = {}  # attempt -> the command behind it
         self._checkpoints: dict[int, list[Checkpoint]] = {}  # by the exchange that carries them
         self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
@@ -132,8 +132,8 @@ class Host:
             how = "kept" if action.keep else "stopped"
             self._finish(action.attempt, how, delay=self.rng.uniform(0.0, 2.0))
         elif isinstance(action, Settle):
-            if action.attempt not in self._settled:  # what was thrown away cannot be published later
-                self._settled.add(action.attempt)
+            if action.attempt in self._outputs:  # what was thrown away cannot be published later
+                self._outputs.discard(action.attempt)
                 self.world.ledger.settled(action.attempt, action.accepted)
         elif isinstance(action, Contact):
             self._contact = max(self._contact, action.at)
@@ -276,6 +276,7 @@ class Host:
             cause = how if how == "over_time" else "task_error"
             report = Report(attempt, "failed", cause, how, exit_code=code, started=started, duration=length)
         if payload.piece is None:
+            self._outputs.update([attempt] if how == "succeeded" else [])
             self.see(Ended(report))
         else:
             self._tell_call(payload, payload.piece, report)

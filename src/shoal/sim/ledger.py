@@ -52,7 +52,7 @@ class Ledger:
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
-        self.forgotten: set[tuple[str, str]] = set()  # host, attempt: they lived when the history was rolled back
+        self.forgotten: set[int] = set()  # incarnations before the history was last rolled back
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
         self.steps: dict[str, tuple[AttemptId, int]] = {}  # checkpoints by digest: who wrote it, and how far it was
         self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task goes on from
@@ -169,11 +169,14 @@ class Ledger:
         if (host, lease.attempt) in living:
             raise Broken(f"one attempt started twice: {attempt} on {host}")
         living.add((host, lease.attempt))
+        if attempt.incarnation in self.forgotten:
+            return  # the pilot has not yet heard that this history is over
         self.started[task] += 1
         number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
         if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
             raise Broken(f"one number started twice: {self.numbers[number]} and {attempt}")
-        if lease.rerun == "exclusive" and len({h for h, _ in living - self.forgotten} - self.frozen) > 1:
+        known = {host for host, name in living if parse_attempt(name).incarnation not in self.forgotten}
+        if lease.rerun == "exclusive" and len(known - self.frozen) > 1:
             raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
             raise Broken(f"never started twice: {task}")
@@ -246,16 +249,17 @@ class Ledger:
         """What is promised and recorded now, as a copy of the database has it."""
         return {name: copy.deepcopy(getattr(self, name)) for name in _RECORDED}
 
-    def rewind(self, recorded: dict[str, Any]) -> None:
-        """The database was rolled back: what was promised since then is lost with it, and nobody can know what ran. What
-        payloads did stays: nothing of it may be recorded for a run that it was not done for."""
+    def rewind(self, recorded: dict[str, Any], lives: list[int]) -> None:
+        """The database was rolled back: what was promised since then is lost with it, and nobody can know what the lives
+        of the server before handed out. What payloads did stays: nothing of it may be recorded for a run that it was
+        not done for."""
         fresh = Ledger()
         for name in _RECORDED:
             setattr(self, name, copy.deepcopy(recorded[name]) if recorded else getattr(fresh, name))
         self.numbers.clear()
         self.started.clear()
         self.published.clear()
-        self.forgotten |= {who for living in self.living.values() for who in living}
+        self.forgotten.update(lives)
 
     # --- after a crash, and at the end
     def check_restart(self, database: Database) -> None:

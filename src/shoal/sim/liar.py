@@ -80,7 +80,7 @@ class Liar:
         """An attempt that is, was, will be or might have been handed out, to somebody else."""
         engine, rng = self.world.hub.engine, self.rng
         if self.world.proofs and rng.random() < 0.3:
-            return self.world.seen_attempts[rng.randrange(len(self.world.seen_attempts))]
+            return rng.choice(self.world.seen_attempts[-8:])  # a server that crashed may have forgotten these
         if engine is None or not engine.state.runs:
             return None
         state = engine.state

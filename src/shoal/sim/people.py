@@ -23,6 +23,7 @@ class People:
         self.world = world
         self.told: dict[str, str] = {}  # key -> run
         self.unsent = 0  # submissions no client was told about yet
+        self.dropped: set[str] = set()  # keys that were answered, and whose runs a rolled-back database lost
 
     def submit(self, tables: list[dict[str, Any]], key: str, tries: int = 0) -> None:
         """A client submits with an idempotency key and asks again until it is answered [I4]."""
@@ -34,7 +35,7 @@ class People:
         history = self.world.history
 
         def again() -> None:
-            if asked and key not in self.told:
+            if asked and key not in self.told and key not in self.dropped:
                 asked.clear()  # whatever else goes wrong with this try, it is repeated once
                 self.submit(tables, key, tries + 1)
 
@@ -64,7 +65,7 @@ class People:
             # The server looks a key up in the database before it asks the engine, which knows open runs only.
             found = self.world.hub.known_key(OWNER, key)
             if found is not None:
-                told({"run": f"r{found[0]}", "tasks": found[1]})
+                told(self._enter({"run": f"r{found[0]}", "tasks": found[1]}, submission))
                 return
             life = self.world.hub.life
             self.world.clock.after(TIMEOUT, lambda: again() if self.world.hub.life != life else None)
@@ -75,14 +76,16 @@ class People:
         self.world.carry("request", key, ask, again)
 
     def rewind(self, told: dict[str, str]) -> None:
-        """The database was rolled back: what it lost is submitted again, by the same key and with other content."""
+        """The database was rolled back: instead of what it lost, something else is submitted."""
         lost = [key for key in self.told if key not in told]
         self.told = dict(told)
+        self.dropped.update(lost)
         for key in lost:
             self.unsent += 1
             (_, tables), *_ = draw_submissions(self.world.rng)
             delay = self.world.rng.uniform(1.0, 60.0)
-            self.world.clock.after(delay, lambda k=key, t=tables: self.submit(t, k))  # type: ignore[misc]  # bound now
+            new = f"{key}/{self.world.history}"
+            self.world.clock.after(delay, lambda k=new, t=tables: self.submit(t, k))  # type: ignore[misc]  # bound now
 
     def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
         """Note which elements wait for which, for the ledger."""

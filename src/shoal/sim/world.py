@@ -336,7 +336,7 @@ class World:
         self.history += 1
         self._images = [image] if image is not None else []
         self.hub.roll_back(image.database if image is not None else None)
-        self.ledger.rewind(image.ledger if image is not None else {})
+        self.ledger.rewind(image.ledger if image is not None else {}, self.hub.lives)
         self.people.rewind(image.told if image is not None else {})
         self._restart_later()
 

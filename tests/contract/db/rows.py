@@ -140,6 +140,7 @@ class Model:
         runs = sorted(row for row in self.runs.values() if row.finished is None)
         still = {row.run for row in runs}
         finals = [t for t in self.tasks.values() if t.state in FINALS and t.winner]
+        nonces = {row.run: row.nonce for row in self.runs.values()}
         finals.sort(key=lambda t: (t.ended, t.run, t.element))
         return Snapshot(
             incarnation=0,
@@ -149,7 +150,7 @@ class Model:
             arrays=[row for key, row in sorted(self.arrays.items()) if row.run in still],
             tasks=[row for key, row in sorted(self.tasks.items()) if row.run in still and row.state not in FINALS],
             pilots=sorted((p for p in self.pilots.values() if p.state != "gone"), key=lambda p: (p.joined, p.pilot)),
-            settled=[(t.run, t.element, t.winner) for t in finals][-10_000:],
+            settled=[(t.run, t.element, t.winner, nonces.get(t.run, ""), t.pilot) for t in finals][-10_000:],
             policy=self.policies[-1] if self.policies else None,
             usage=[row for _, row in sorted(self.usage.items())],
             places=[row for _, row in sorted(self.places.items()) if row.data],

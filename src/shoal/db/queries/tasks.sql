@@ -44,7 +44,7 @@ WHERE run = :run AND element BETWEEN :low AND :high AND state IN ('failed', 'can
 
 -- name: settled_tasks
 -- The tasks that a report made final, newest first, with their runs' nonces and the pilots that reported.
-SELECT t.run, t.element, t.winner, r.nonce, t.pilot FROM tasks AS t JOIN runs AS r ON r.run = t.run
+SELECT t.run, t.element, t.winner, ifnull(r.nonce, ''), t.pilot FROM tasks AS t LEFT JOIN runs AS r ON r.run = t.run
 WHERE t.winner <> '' AND t.state IN ('succeeded', 'failed', 'cancelled', 'lost')
 ORDER BY t.ended DESC, t.run DESC, t.element DESC LIMIT :limit;
 
