@@ -324,7 +324,8 @@ def begin_one_of_each(cluster: Cluster) -> tuple[PilotProcess, PilotProcess, int
 
 
 def check_one_of_each(cluster: Cluster, run: int, killed_at: float, other: str, lost: str) -> None:
-    """Safe ran elsewhere after the lease, exclusive alone after its hold, never is lost; nothing was burnt."""
+    """Safe ran elsewhere, by the word of the other pilot on this host or after the lease; exclusive alone after its hold,
+    never is lost; nothing was burnt."""
     t = cluster.timing
     counts = cluster.wait_run(run)
     assert counts == {"succeeded": 2, "lost": 1}
@@ -333,7 +334,7 @@ def check_one_of_each(cluster: Cluster, run: int, killed_at: float, other: str, 
     assert (exclusive["state"], exclusive["attempt"], exclusive["retries"]) == ("succeeded", 2, 0)
     assert (never["state"], never["attempt"], never["cause"]) == ("lost", 1, "pilot_lost")
     after = {life.task: life.start - killed_at for life in cluster.lives() if life.attempt == 2}
-    assert t["lease"] - 3 * t["beat"] < after[f"r{run}.1"] < t["lease"] + 20
+    assert after[f"r{run}.1"] < t["lease"] + 20
     assert t["hold"] + t["margin"] - 3 * t["beat"] < after[f"r{run}.2"] < t["hold"] + 20
     assert set(after) == {f"r{run}.1", f"r{run}.2"}
     assert Counter(event["task"] for event in cluster.events("task_finished", run=run)) == Counter([1, 2, 3])
@@ -345,9 +346,8 @@ def check_one_of_each(cluster: Cluster, run: int, killed_at: float, other: str, 
         ("task_lost_pilot", 2, "waits for its hold to end"),
         ("task_lost_pilot", 3, "waits for its hold to end"),
     ]
-    assert [e["pilot"] for e in cluster.events("pilot_suspect")][:1] == [lost]
     gone = {e["pilot"]: e["data"]["reason"] for e in cluster.events("pilot_gone")}
-    assert gone.keys() == {lost} and gone[lost].startswith("silent for")
+    assert gone.keys() == {lost} and gone[lost].startswith(("silent for", f"its process is gone, says {other}"))
 
 
 @pytest.mark.slow
