@@ -96,7 +96,10 @@ def draw_hasty(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
             queue = {"function": "gAU=", "calls": ["gAU="] * rng.randint(100, 400)}
         found.append((at, [{**queue, "retries": 3}]))
         for _ in range(3):
-            urgent = {"command": ["urgent"], "rerun": rng.choice(["safe", "safe", "exclusive", "never"])}
+            urgent: dict[str, Any] = {
+                "command": ["urgent"],
+                "rerun": rng.choice(["safe", "safe", "exclusive", "never"]),
+            }
             urgent |= {
                 "priority": rng.choice([1, 5]),
                 "array": f"1-{rng.randint(1, 3)}",

@@ -145,7 +145,7 @@ class Guard:
     def _start(self, order: dict[str, Any]) -> None:
         attempt = order["attempt"]
         if "base_env" in order:
-            self._spawner.learn(order["base"], order["base_env"])
+            self._spawner.learn(order["base"], order.pop("base_env"))  # once, as the pilot counts them
         before = order.get("after", "")
         if before in self._tasks or before in self._closing or before in self._waiting:
             self._spawner.keep_base(order)

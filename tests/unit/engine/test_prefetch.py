@@ -43,7 +43,7 @@ def took_back(pilot: FakePilot) -> list[Order]:
 
 def run_all(stand: Stand, pilot: FakePilot, length: float = SHORT, at_most: int = 10_000) -> list[str]:
     """Work off what a pilot holds, without asking for more in between; what it did."""
-    done = []
+    done: list[str] = []
     while pilot.held and len(done) < at_most:
         attempt = next(iter(pilot.held))
         done.append(attempt)

@@ -384,7 +384,8 @@ def test_a_start_that_waits_keeps_its_environment_though_many_others_come(line: 
     """Was: the ninth environment pushed the first one out, and the guard ended with a KeyError when `b` began."""
     bare = {"SHOAL_ATTEMPT": "b"}
     line.start("a", "sh", "-c", "while ! test -e go; do sleep 0.02; done")
-    line.start("b", "sh", "-c", "echo $COLOUR", env=bare, base=0, base_env=dict(os.environ, COLOUR="red"), after="a")
+    line.start("first", "true", base=0, base_env=dict(os.environ, COLOUR="red"))
+    line.start("b", "sh", "-c", "echo $COLOUR", env=bare, base=0, after="a")
     for number in range(1, BASES_KEPT + 2):
         line.start(f"other{number}", "true", base=number, base_env=dict(os.environ))
         line.hear("ended", f"other{number}")
