@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import balance, chunks, held, leasing, losses, parking, pilots, reports, restore, retrying, runs
+from shoal.engine import (
+    balance,
+    chunks,
+    held,
+    leasing,
+    losses,
+    own_time,
+    parking,
+    pilots,
+    reports,
+    restore,
+    retrying,
+    runs,
+)
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.pilot.outbox import Outbox
@@ -20,7 +33,7 @@ from shoal.sim.ledger import Broken
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange
 from tests.sim.planting import plant
-from tests.sim.test_worlds import CALM_PLAN
+from tests.sim.test_worlds import CALM_PLAN, FROZEN_PLAN
 
 SEEDS = 150
 
@@ -129,6 +142,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "for item in ():",
         "lease forgotten",
     ),
+    "a server that was frozen holds its own time against its pilots": (
+        own_time.resume,
+        "pilot.seen = state.now if is_long else min(state.now, pilot.seen + gap)",
+        "pass",
+        "lost by the server's own time: p",
+    ),
+    "a server that was frozen ends what was orphaned before": (
+        own_time.resume,
+        "live.orphaned = max(live.orphaned + gap, state.now + timing.lease if is_long else 0.0)",
+        "pass",
+        "lost by the server's own time: r",
+    ),
 }
 
 # The same bug in a second place, where there are two ways for one thing.
@@ -144,6 +169,8 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 # Worlds in which what a bug needs happens often.
 PLANS: dict[str, Plan] = {
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
+    "a server that was frozen holds its own time against its pilots": FROZEN_PLAN,
+    "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=6),
 }
 
 

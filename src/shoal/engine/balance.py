@@ -26,6 +26,8 @@ AGAIN = 1.0  # seconds before a pilot is asked again
 
 def balance(state: State) -> None:
     """Find work for pilots that wait with room to spare."""
+    if state.now < state.settle_until:
+        return
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
     idle = [

@@ -15,8 +15,10 @@ from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
+from shoal.model.timing import Timing
 from shoal.wire.messages import Lease
 
+_SLACK = 1.0  # seconds between what the server sees and what is noted here
 _FINAL = {state.value for state in FINAL}
 
 
@@ -27,7 +29,10 @@ class Broken(AssertionError):
 class Ledger:
     """Promises and deeds."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing()
+        self.heard: dict[str, float] = {}  # pilot -> when the server took in its last word
+        self.back = 0.0  # when the server came back last: restarted, or thawed
         self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
         self.cancelled: set[TaskId] = set()
@@ -106,6 +111,27 @@ class Ledger:
         if event.seq != self.last_seq + 1:
             raise Broken(f"journal has a gap: {event.seq} after {self.last_seq}")
         self.last_seq = event.seq
+        self._own_time(event)
+
+    def _own_time(self, event: Event) -> None:
+        """Time in which the server did not run counts against nobody [contract 11]."""
+        ended = event.data.get("reason") if event.kind == "pilot_gone" else None
+        if ended is not None and str(ended).startswith("silent"):
+            silent = event.time - max(self.heard.get(event.pilot or "", 0.0), self.back)
+            if silent < self.timing.lease - _SLACK:
+                raise Broken(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
+        if event.kind == "task_finished" and event.data.get("state") == "lost":
+            after = event.time - self.back
+            if after < self.timing.lease - _SLACK:
+                raise Broken(f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return")
+
+    def hear(self, pilot: str, at: float) -> None:
+        """The server took a word of a pilot in."""
+        self.heard[pilot] = at
+
+    def returned(self, at: float) -> None:
+        """The server runs again after it did not."""
+        self.back = at
 
     # --- what clients were told
     def told_accepted(self, run: int, tasks: int) -> None:

@@ -41,7 +41,7 @@ class World:
         self.timing = Timing()
         self.clock = Clock()
         self.tally = Tally()
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.timing)
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.hosts: list[Host] = []
         self.healed = False
@@ -152,7 +152,7 @@ class World:
 
     def join(self, host: Host, action: Join) -> None:
         """A pilot registers."""
-        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former)
+        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former, nonce=action.nonce)
         life = host.agent
 
         def lost() -> None:
@@ -169,14 +169,19 @@ class World:
             self.note(f"{host.name} joined as {registered.pilot}")
             self.carry("reply", host.name, lambda: host.joined(registered), lost)
 
-        self.carry("request", host.name, arrive, lost)
+        self.carry("request", host.name, lambda: self.reach(arrive, lost), lost)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
         body = codec_fast.encode(exchange)
+        gave_up: list[bool] = []  # the connection is closed: what the server says to it reaches nobody
 
         def lost() -> None:
             host.unanswered(exchange.seq)
+
+        def hang_up() -> None:
+            gave_up.append(True)
+            lost()
 
         def arrive() -> None:
             if self.hub.engine is None:
@@ -184,18 +189,45 @@ class World:
                 return
             life = self.hub.life
             self.clock.after(TIMEOUT, lambda: lost() if self.hub.life != life else None)
+            self.ledger.hear(exchange.pilot, self.clock.now)
             self.hub.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
 
         def back(reply: Reply) -> None:
+            if gave_up:
+                return
             text = codec_fast.encode(reply)
             self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
             self.carry("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
         def refuse(error: ShoalError) -> None:
+            if gave_up:
+                return
             self.note(f"{host.name} #{exchange.seq} refused {error.code}")
             self.carry("reply", host.name, lambda: host.refused(exchange, error), lost)
 
-        self.carry("request", host.name, arrive, lost)
+        self.carry("request", host.name, lambda: self.reach(arrive, hang_up), lost)
+
+    def reach(self, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Have the server take a message in. While it is frozen most of them pile up and are handled later, though
+        whoever sent one has long given up; the others find no place."""
+        if self.hub.frozen is None:
+            arrive()
+            return
+        if self.rng.random() < 0.3:
+            self.clock.after(TIMEOUT, lost)
+            return
+        waits = [True]
+
+        def take_in() -> None:
+            waits.clear()
+            arrive()
+
+        def give_up() -> None:
+            if waits:
+                lost()
+
+        self.hub.when_awake(take_in)
+        self.clock.after(TIMEOUT, give_up)
 
     # --- faults and healing
     def _set_faults(self) -> None:
@@ -208,6 +240,7 @@ class World:
             (plan.crashes, self._crash),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
+            (plan.server_freezes, self._freeze_server),
         ]
         for count, deed in deeds:
             for _ in range(count):
@@ -244,6 +277,21 @@ class World:
         if host.frozen or host.host_frozen:
             self.note(f"thaw {host.name}")
             host.thaw()
+
+    def _freeze_server(self) -> None:
+        """The server's process is stopped, or its machine sleeps."""
+        if self.hub.engine is not None and self.hub.frozen is None and not self.healed:
+            self.tally.note("server_freeze")
+            self.note("freeze the server")
+            self.hub.freeze()
+            life = self.hub.life
+            self.clock.after(self.rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0]), lambda: self._thaw_server(life))
+
+    def _thaw_server(self, life: int) -> None:
+        if self.hub.frozen is not None and self.hub.life == life:
+            self.note("the server runs again")
+            self.ledger.returned(self.clock.now)
+            self.hub.thaw()
 
     def _drain(self) -> None:
         host = self._pick()
@@ -287,6 +335,7 @@ class World:
         if self.hub.engine is None:
             self.ledger.check_restart(self.hub.database)
             self.ledger.check_leases(self.hub.start().state)
+            self.ledger.returned(self.clock.now)
             self.note("server up")
 
     def _heal(self) -> None:
@@ -295,5 +344,6 @@ class World:
         self.healed = True
         self.hub.crash_at_commit = False
         self._restart()
+        self._thaw_server(self.hub.life)
         for host in list(self.hosts):
             self._thaw(host)
