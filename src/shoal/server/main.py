@@ -11,9 +11,10 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
+from shoal.db.place import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
+from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.access import COUNT_FOR, Access
@@ -41,12 +44,14 @@ from shoal.server.local import LocalPilot, Manners
 from shoal.server.local_tokens import local_tokens, write_private
 from shoal.server.metrics import Metrics
 from shoal.server.pilot_zip import build_pilot
+from shoal.server.reserve import Reserve
 from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.server.uploads import Uploads
 
 log = logging.getLogger(__name__)
 TICK = 0.2
+WATCH_EVERY = 1.0  # seconds between looks at the disk and the database's files
 LINGER = 60.0  # an embedded server ends so long after its last work
 PRUNE_EVERY = 3600.0
 KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
@@ -109,8 +114,16 @@ def main() -> int:
     try:
         return asyncio.run(serve(chosen, umask))
     except ShoalError as error:
-        print(f"shoal server: {error.line}", file=sys.stderr)
-        return 3
+        return _say(error.line)
+    except (OSError, sqlite3.Error) as error:
+        # A disk that is full or broken while the server starts or ends: no place to write a traceback to, either.
+        return _say(f"{error} (is the disk of {chosen.state} full or read-only?)")
+
+
+def _say(line: str) -> int:
+    with contextlib.suppress(OSError):
+        print(f"shoal server: {line}", file=sys.stderr, flush=True)
+    return 3
 
 
 async def serve(chosen: argparse.Namespace, umask: int) -> int:
@@ -121,9 +134,16 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     _make_state(state_dir)
     timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
+    reserve = Reserve(state_dir, MAX_RESERVE_EMBEDDED if chosen.embedded else MAX_RESERVE)
+    trouble = reserve.open()
+    if trouble:
+        log.error("%s; nothing new is accepted until there is more", trouble)
     database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    people, held = database.people(time.time()), database.blobs()
-    service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own")
+    for note in database.notes:
+        log.info("%s", note)
+    with _readable(database):
+        people, held = database.people(time.time()), database.blobs()
+        service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own", reserve, trouble)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
@@ -169,6 +189,22 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         await hooks.close()
         await service.close()
     return 0
+
+
+@contextlib.contextmanager
+def _readable(database: Database) -> Iterator[None]:
+    """Refuse in one line a database that opens but whose rows cannot be read."""
+    try:
+        with explained(database.path):
+            yield
+    except (ShoalError, OSError):
+        database.close()
+        raise
+    except Exception as error:
+        log.debug("the database cannot be read", exc_info=True)
+        why = f"{database.path} cannot be read: {type(error).__name__}: {error}"
+        database.close()
+        raise Refused(why, code="corrupt", hint=way_out(database.path)) from None
 
 
 def _too_much(service: Service, owner: str, size: int) -> str:
@@ -237,12 +273,16 @@ async def _live(
     pilot = LocalPilot(service, manners, building) if keep else None
 
     def look_at_keys() -> None:
-        renew_tokens()
-        if house.authority is not None and house.authority.renew_if_due(service.clock()):
-            log.info("the server's certificate was renewed")
+        try:
+            renew_tokens()
+            if house.authority is not None and house.authority.renew_if_due(service.clock()):
+                log.info("the server's certificate was renewed")
+        except OSError as error:  # a full disk must not end the server: they are renewed long before they end
+            log.error("tokens and certificates could not be renewed: %s", error)
 
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
+        _every(WATCH_EVERY, service.writer.watch),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),

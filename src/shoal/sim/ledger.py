@@ -123,7 +123,9 @@ class Ledger:
         if event.kind == "task_finished" and event.data.get("state") == "lost":
             after = event.time - self.back
             if after < self.timing.lease - _SLACK:
-                raise Broken(f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return")
+                raise Broken(
+                    f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return"
+                )
 
     def hear(self, pilot: str, at: float) -> None:
         """The server took a word of a pilot in."""

@@ -152,7 +152,9 @@ class World:
 
     def join(self, host: Host, action: Join) -> None:
         """A pilot registers."""
-        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former, nonce=action.nonce)
+        register = Register(
+            PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former, nonce=action.nonce
+        )
         life = host.agent
 
         def lost() -> None:
