@@ -97,7 +97,7 @@ def back_up(path: str, target: str | None = None) -> str:
     """Copy a database, with or without a server on it, as of now; returns where the copy is."""
     path = _existing(path)
     target = os.path.abspath(target) if target is not None else f"{_folder(path)}/shoal-{stamp()}.db"
-    with _reading(path) as connection:
+    with reading(path) as connection:
         version_of(connection, path)
         copy_to(connection, target, path)
     return target
@@ -130,7 +130,7 @@ def _folder(path: str) -> str:
 def check_file(path: str, full: bool = True, hint: str = "") -> list[str]:
     """What is wrong with a database file; nothing: it is sound. Refused if it is none of ours."""
     path = _existing(path)
-    with _reading(path, hint) as connection:
+    with reading(path, hint) as connection:
         version_of(connection, path)
         try:
             return check_connection(connection, full)
@@ -154,7 +154,7 @@ def _existing(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
+def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
     """A connection to read a file that may be a live database, or a lone copy which is not to be touched."""
     is_copy = not os.path.exists(path + "-wal")
     with explained(path, hint):
@@ -180,7 +180,7 @@ def restore(source: str, path: str) -> str:
             raise Refused(f"{source} is damaged: {wrong[0]}", code="corrupt", hint=older)
         part = f"{path}.{os.getpid()}.restored"
         try:
-            with _reading(source) as connection:
+            with reading(source) as connection:
                 copy_to(connection, part)
             kept = _put_away(path)
             os.replace(part, path)

@@ -32,6 +32,17 @@ else:
     print("opened")
 """
 
+RAISE = "database.raise_incarnation(1.0)"
+ADD = "database.apply([run_row(2), run_row(3)])"
+KILLED = """
+import os, sys
+from shoal.db.sqlite import Database
+from tests.contract.db.rows import run_row
+database = Database.open(sys.argv[1])
+{what}
+os._exit(9)
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
@@ -42,6 +53,12 @@ def open_elsewhere(path: str, *before: str) -> str:
     """What another process gets that opens a database as a server does."""
     argv = [*before, sys.executable, "-c", OPEN, path]
     return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=True, timeout=60).stdout.strip()
+
+
+def kill_after(path: str, what: str) -> None:
+    """A server that writes something and dies."""
+    argv = [sys.executable, "-c", KILLED.format(what=what), path]
+    assert subprocess.run(argv, cwd=ROOT, check=False, timeout=60).returncode == 9
 
 
 def damage(path: str) -> None:
@@ -93,7 +110,9 @@ def test_the_lock_of_the_database_and_those_of_sqlite_do_not_meet(path: str) -> 
         for n in range(1, 4):
             database.apply([run_row(n)])
             ask = "import sys; from shoal.db.reader import Reader; print(len(Reader(sys.argv[1]).runs()))"
-            done = subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, cwd=ROOT, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", ask, path], capture_output=True, text=True, cwd=ROOT, check=True
+            )
             assert int(done.stdout) == n
             assert database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
             assert open_elsewhere(path) == "in_use"
@@ -115,7 +134,9 @@ def test_files_that_are_removed_replaced_or_cut_are_noticed(path: str, tmp_path:
             saved = database.rescue() if "cut" not in said else ""
             if saved:
                 with Reader(saved) as reader:
-                    assert [row["run"] for row in reader.runs()] == [2, 1], "the rescued copy has all that was committed"
+                    assert [row["run"] for row in reader.runs()] == [2, 1], (
+                        "the rescued copy has all that was committed"
+                    )
                 os.unlink(saved)
         for name in tmp_path.iterdir():
             name.unlink()
@@ -124,7 +145,8 @@ def test_files_that_are_removed_replaced_or_cut_are_noticed(path: str, tmp_path:
     assert displaced("rm shoal.db") == f"{path} was removed while the server ran"
     assert displaced("cp shoal.db other; mv other shoal.db") == f"{path} was replaced while the server ran"
     assert displaced("rm shoal.db-wal").endswith("-wal, the database's log, was removed while the server ran")
-    assert displaced("cp shoal.db-shm x; mv x shoal.db-shm").endswith("-shm, the database's log, was replaced while the server ran")  # fmt: skip
+    said = displaced("cp shoal.db-shm x; mv x shoal.db-shm")
+    assert said.endswith("-shm, the database's log, was replaced while the server ran")
     assert displaced("truncate -s 4096 shoal.db") == f"{path} was cut short while the server ran"
     assert displaced("true") == ""
 
@@ -151,14 +173,13 @@ def test_a_database_that_was_rescued_does_not_begin_anew_by_itself(path: str) ->
 
 def test_a_start_after_a_kill_looks_for_damage(path: str) -> None:
     fill(path)
-    kill = "import os, sys; from shoal.db.sqlite import Database; d = Database.open(sys.argv[1]); d.raise_incarnation(1.0); os._exit(1)"
-    subprocess.run([sys.executable, "-c", kill, path], cwd=ROOT, check=False)
+    kill_after(path, RAISE)
     assert os.path.getsize(path + "-wal") > 0
     with Database.open(path) as database:
         assert database.notes == ["the last server did not end in order; the database was checked and is sound"]
     with Database.open(path) as database:
         assert database.notes == [], "it ended in order, so there is nothing to look for"
-    subprocess.run([sys.executable, "-c", kill, path], cwd=ROOT, check=False)
+    kill_after(path, RAISE)
     damage(path)
     backup = os.path.join(os.path.dirname(path), "backups")
     os.mkdir(backup)
@@ -230,8 +251,7 @@ def test_restoring_keeps_what_was_there_and_refuses_what_is_wrong(path: str, tmp
 def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(path: str, tmp_path: Path) -> None:
     fill(path)
     backup = copies.back_up(path)
-    kill = "import os, sys; from shoal.db.sqlite import Database; from tests.contract.db.rows import run_row; d = Database.open(sys.argv[1]); d.apply([run_row(2), run_row(3)]); os._exit(1)"  # fmt: skip
-    subprocess.run([sys.executable, "-c", kill, path], cwd=ROOT, check=False)
+    kill_after(path, ADD)
     damage(path)  # its log cannot be folded in, whatever state it is in
     kept = copies.restore(backup, path)
     with Database.open(path) as database:
