@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import gc
 import getpass
 import json
@@ -218,12 +219,16 @@ def _make_state(state_dir: Path) -> None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (LOGS, ENVIRONMENTS, BLOBS):
             (state_dir / folder).mkdir(mode=0o700, exist_ok=True)
-        (state_dir / LOGS / LOG_MARK).write_text("a pilot that can read this writes its logs here\n")
+        mark = state_dir / LOGS / LOG_MARK
+        if not mark.exists():  # on a full disk it could not be written again
+            mark.write_text("a pilot that can read this writes its logs here\n")
     except OSError as error:
         raise Refused(
             f"the state directory {state_dir} cannot be used: {error.strerror}",
             code="bad_state_dir",
-            hint="choose one with --state",
+            hint="choose one with --state, or free some space"
+            if error.errno == errno.ENOSPC
+            else "choose one with --state",
         ) from None
 
 
@@ -283,7 +288,7 @@ async def _live(
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
         _every(WATCH_EVERY, service.writer.watch),
-        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
+        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
         _every(COUNT_FOR, lambda: service.results.forget(list(service.engine.state.runs))),
@@ -307,6 +312,13 @@ async def _live(
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
         service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
         await pilot.wait_gone(3.0)
+
+
+async def _prune(service: Service, release: Callable[[int], int]) -> None:
+    try:
+        await prune(service, KEEP_SECONDS, KEEP_BYTES, release)
+    except (OSError, sqlite3.Error, ShoalError) as error:  # a full disk, or too many readers: an hour later again
+        log.error("old events and logs were not deleted: %s", error)
 
 
 async def _watch_lag(gate: Gate) -> None:

@@ -195,7 +195,14 @@ class Writer:
 
     def _answer(self, answer: asyncio.Future[T], question: Callable[[Database], T], database: Database) -> None:
         try:
-            found = question(database)
+            try:
+                found = question(database)
+            except sqlite3.OperationalError as error:
+                # Retention, the very thing that makes space, needs some to begin with.
+                if not self._is_full(error) or not self._reserve.give_up():
+                    raise
+                self.trouble = self._reserve.trouble()
+                found = question(database)
         except Exception as error:
             self._loop.call_soon_threadsafe(_fail, answer, error)
         else:
