@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import re
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -224,4 +225,26 @@ def test_a_second_server_is_refused_without_the_lock_file(cluster: Cluster) -> N
             cluster.state = first
     assert submit_status(cluster) == "ok"
     assert len(cluster.events("server_started")) == 1  # readers without the server still work
+    cluster.stop_server()
+
+
+def test_a_disk_that_gives_errors_ends_the_server_in_one_line(cluster: Cluster) -> None:
+    """A failed write is not tried again; what was acknowledged is there for the next server."""
+    cluster.start_server()
+    runs = [cluster.submit({"command": ["true"]})]
+    assert cluster._server is not None
+    # A file may not grow beyond this: the kernel refuses the write of the log with an error that is not "no space".
+    size = (cluster.state / f"{DATABASE}-wal").stat().st_size + 8_192
+    resource.prlimit(cluster.server_pid, resource.RLIMIT_FSIZE, (size, size))
+    with pytest.raises(Unreachable):
+        for _ in range(500):
+            runs.append(cluster.submit({"command": ["x" * 5_000]}))
+    assert cluster._server.wait(PATIENCE) == 5
+    cluster._server = None
+    said = cluster.server_log.read_text(encoding="utf-8")
+    assert "Traceback" not in said, said
+    (line,) = [line for line in said.splitlines() if "CRITICAL" in line]
+    assert "gives errors" in line and "the server ends" in line, line
+    cluster.start_server()
+    assert [cluster.run_row(run)["run"] for run in runs] == runs
     cluster.stop_server()
