@@ -7,6 +7,7 @@ indexes, and complains at once: the message names the rule that was broken.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
 
 from shoal.db.sqlite import Database
@@ -31,8 +32,8 @@ class Ledger:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing()
-        self.heard: dict[str, float] = {}  # pilot -> when the server took in its last word
-        self.back = 0.0  # when the server came back last: restarted, or thawed
+        self.heard: dict[str, list[float]] = {}  # pilot -> when the server took in its words
+        self.backs = [0.0]  # when the server came back: restarted, or thawed
         self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
         self.cancelled: set[TaskId] = set()
@@ -115,13 +116,14 @@ class Ledger:
 
     def _own_time(self, event: Event) -> None:
         """Time in which the server did not run counts against nobody [contract 11]."""
+        back = _last(self.backs, event.time)  # an event may become durable long after it happened
         ended = event.data.get("reason") if event.kind == "pilot_gone" else None
         if ended is not None and str(ended).startswith("silent"):
-            silent = event.time - max(self.heard.get(event.pilot or "", 0.0), self.back)
+            silent = event.time - max(_last(self.heard.get(event.pilot or "", []), event.time), back)
             if silent < self.timing.lease - _SLACK:
                 raise Broken(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
         if event.kind == "task_finished" and event.data.get("state") == "lost":
-            after = event.time - self.back
+            after = event.time - back
             if after < self.timing.lease - _SLACK:
                 raise Broken(
                     f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return"
@@ -129,11 +131,11 @@ class Ledger:
 
     def hear(self, pilot: str, at: float) -> None:
         """The server took a word of a pilot in."""
-        self.heard[pilot] = at
+        self.heard.setdefault(pilot, []).append(at)
 
     def returned(self, at: float) -> None:
         """The server runs again after it did not."""
-        self.back = at
+        self.backs.append(at)
 
     # --- what clients were told
     def told_accepted(self, run: int, tasks: int) -> None:
@@ -225,3 +227,9 @@ class Ledger:
         still = {str(task): sorted(names) for task, names in self.living.items() if names}
         if still:
             raise Broken(f"payloads left behind: {still}")
+
+
+def _last(times: list[float], before: float) -> float:
+    """The last of some times that is not after another; 0 if there is none."""
+    at = bisect_right(times, before)
+    return times[at - 1] if at else 0.0
