@@ -182,6 +182,7 @@ def restore(source: str, path: str) -> str:
         try:
             with reading(source) as connection:
                 copy_to(connection, part)
+            _keep_revoked(path, part)
             kept = _put_away(path)
             os.replace(part, path)
         finally:
@@ -189,6 +190,19 @@ def restore(source: str, path: str) -> str:
                 os.unlink(part)
         sync_folder(path)
     return kept
+
+
+def _keep_revoked(path: str, part: str) -> None:
+    """A token that was revoked after the backup was made stays revoked, if the database before can tell."""
+    if not os.path.exists(path):
+        return
+    try:
+        with reading(path) as old:
+            revoked = old.execute("SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL").fetchall()
+    except (sqlite3.Error, Refused):
+        return
+    with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
+        connection.executemany("UPDATE tokens SET revoked = ? WHERE digest = ? AND revoked IS NULL", revoked)
 
 
 def _put_away(path: str) -> str:

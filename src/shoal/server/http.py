@@ -92,9 +92,10 @@ class _Edge:
             response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
             response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
         except sqlite3.Error as error:
-            refused = refusal_of(self.house.service.database_path, error)
+            # The log names the file and the way out; callers, who need not know where it is, hear only what it means.
+            found = refusal_of("the database", error, "see the server's log")
             log.error("method=%s path=%s failed: %s", request.method, echo(request.path), error)
-            response = refusal(refused or Refused(f"the database: {error}", code="disk_error"))
+            response = refusal(found or Refused("the database cannot be read", code="disk_error"))
         except Exception:
             log.exception("method=%s path=%s failed", request.method, echo(request.path))
             response = answer(

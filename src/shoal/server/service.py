@@ -63,7 +63,7 @@ class Service:
         # Who changed the policy last, and when.
         self.ruled: tuple[str, float | None] = (newest.author, newest.time) if newest is not None else ("", None)
         self.engine = Engine(snapshot, timing, random.SystemRandom(), self.started, str(state_dir))
-        self.reserve, self.database_path = reserve, database.path
+        self.reserve = reserve
         self.writer = Writer(database, self.loop, reserve)
         self.writer.trouble = trouble
         self.writer.on_gone = self._refuse_all
@@ -227,7 +227,12 @@ class Service:
     def check_database(self) -> None:
         """Nothing is answered from memory once the database was taken away."""
         if self.writer.gone:
-            raise Refused(self.writer.gone, code="database_gone", hint="see the server's log for the way out")
+            # Where it was is nobody's business but the administrator's, who reads it in the log.
+            raise Refused(
+                "the server's database was taken away, and it ends",
+                code="database_gone",
+                hint="its log says the way out",
+            )
 
     def _refuse_all(self) -> None:
         """The database is gone: whoever waits for an answer is told."""

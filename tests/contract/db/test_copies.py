@@ -17,6 +17,7 @@ from shoal.db.migrate import Migration, migrations, newest
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.model.errors import NotFound, Refused
+from shoal.model.people import TokenRow
 from tests.contract.db.rows import event, run_row, task_row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -246,6 +247,19 @@ def test_restoring_keeps_what_was_there_and_refuses_what_is_wrong(path: str, tmp
     assert len(Reader(path).runs()) == 1 and len(Reader(kept).runs()) == 2
     with Database.open(path) as database:
         assert database.raise_incarnation(2.0) == 2, "the next start counts on"
+
+
+def test_a_token_that_was_revoked_since_the_backup_stays_revoked(path: str) -> None:
+    row = TokenRow("t1", "submit", "d1", "ann", "", "", "read", None, None, "", "ann", 1.0, 1e12, None, None, "")
+    other = row._replace(token="t2", digest="d2")
+    with Database.open(path) as database:
+        database.apply([row, other])
+        backup = copies.back_up(path)
+        database.apply([row._replace(revoked=5.0)])
+    copies.restore(backup, path)
+    with Database.open(path) as database:
+        assert [token.token for token in database.people(10.0)[2]] == ["t2"]
+    assert sorted(os.listdir(os.path.dirname(path)))[:2] == ["backups", "shoal.db"], "no files of the copying are left"
 
 
 def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(path: str, tmp_path: Path) -> None:
