@@ -170,7 +170,7 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 PLANS: dict[str, Plan] = {
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
     "a server that was frozen holds its own time against its pilots": FROZEN_PLAN,
-    "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=6),
+    "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=20, server_freezes=6),
 }
 
 
@@ -184,6 +184,7 @@ LATELY: dict[str, int] = {
     "a never task is run again": 32,
     "an idempotency key is not looked at": 16,
     "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
+    "a server that was frozen ends what was orphaned before": 8,
 }
 
 
