@@ -17,6 +17,7 @@ from shoal.engine import (
     held,
     leasing,
     losses,
+    own_time,
     parking,
     pilots,
     proofs,
@@ -37,7 +38,7 @@ from shoal.sim.ledger import Broken
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
-from tests.sim.test_worlds import CALM_PLAN
+from tests.sim.test_worlds import CALM_PLAN, FROZEN_PLAN
 
 SEEDS = 150
 
@@ -201,6 +202,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "if False:",
         "one number started twice",
     ),
+    "a server that was frozen holds its own time against its pilots": (
+        own_time.resume,
+        "pilot.seen = state.now if is_long else min(state.now, pilot.seen + gap)",
+        "pass",
+        "lost by the server's own time: p",
+    ),
+    "a server that was frozen ends what was orphaned before": (
+        own_time.resume,
+        "live.orphaned = max(live.orphaned + gap, state.now + timing.lease if is_long else 0.0)",
+        "pass",
+        "lost by the server's own time: r",
+    ),
 }
 
 NOT_RETURNED = (Agent._take, "if again:", "if False:")
@@ -269,6 +282,8 @@ PLANS: dict[str, Plan] = {
     "a refused report is forgotten": replace(CALM_PLAN, refusals=0.4),
     "what something between says is taken for the server's word": replace(CALM_PLAN, foreign=0.3),
     "a server that crashed hands out its numbers again": replace(CALM_PLAN, slow=0.2),
+    "a server that was frozen holds its own time against its pilots": FROZEN_PLAN,
+    "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=20, server_freezes=6),
 }
 
 
@@ -283,6 +298,7 @@ LATELY: dict[str, int] = {
     "a never task is run again": 32,
     "an idempotency key is not looked at": 16,
     "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
+    "a server that was frozen ends what was orphaned before": 8,
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from shoal.engine import balance
+from shoal.model.event import Event
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.world import World
 
@@ -14,6 +16,7 @@ PROVE = bool(os.environ.get("SHOAL_PROVE"))
 SEEDS = 5_000 if PROVE else 200
 CHUNK = 25
 CALM_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0)  # nothing but crashes of the server
+FROZEN_PLAN = replace(CALM_PLAN, crashes=0, server_freezes=4)  # nothing but a server that stands still at times
 
 
 @pytest.mark.timeout(600)
@@ -41,6 +44,30 @@ def test_a_restart_runs_nothing_again_while_pilots_can_be_reached(monkeypatch: p
         again = {str(task): n for task, n in world.ledger.started.items() if n > 1}
         assert again == {}, f"seed {seed} ran {again} again"
     assert crashes > 5
+
+
+def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pilots that live are not given up for the time in which the server stood still, and `never` tasks go on."""
+    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
+    freezes = never = 0
+    for seed in range(30):
+        world = World(seed, FROZEN_PLAN)
+        events: list[Event] = []
+        monkeypatch.setattr(world.ledger, "_own_time", events.append)  # judged here, without the ledger's allowances
+        world.run()
+        freezes += world.tally["server_freeze"]
+        # A pilot that hears nothing and holds nothing for ten minutes ends by itself, and is then silent for good.
+        ended = {line.split()[1] for line in world.story if " ends: " in line}
+        joined = [line.split() for line in world.story if " joined as " in line]
+        living = {words[-1] for words in joined if words[1] not in ended} & set(world.ledger.heard)
+        silent = [e for e in events if "silent" in str(e.data.get("reason", "")) and e.pilot in living]
+        assert silent == [], f"seed {seed} gave up pilots that live"
+        assert [task for task, (state, _) in world.ledger.final.items() if state == "lost"] == []
+        kinds = {task: world.ledger.reruns[task.run][task.element] for task in world.ledger.started}
+        again = {str(task): n for task, n in world.ledger.started.items() if n > 1 and kinds[task] != "exclusive"}
+        assert again == {}, f"seed {seed} ran {again} again"  # exclusive ones end by their pilot's clock
+        never += sum(kind == "never" for kind in kinds.values())
+    assert freezes > 30 and never > 30
 
 
 def test_a_world_says_how_to_replay_it() -> None:

@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pilots": ("pilot", "List the pilots."),
     "hosts": ("pilot", "What each host did, over all its pilots."),
     "pilot": ("pilot", "Start or build a pilot."),
-    "server": ("server", "Start, stop or look at a server."),
+    "server": ("server", "Start, stop, look at or back up a server."),
     "login": ("login", "Work with somebody's server from now on."),
     "logout": ("login", "Forget that server."),
     "whoami": ("login", "Who you are to the server."),

@@ -1,4 +1,4 @@
-"""`shoal server start|stop|status`: a server of one's own, or a look at the embedded one."""
+"""`shoal server start|stop|status|backup|restore|check`: a server of one's own, or a look at the embedded one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.backup import backup, check, restore
 from shoal.cli.describe import moment, until
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
@@ -35,7 +36,9 @@ _STATE = click.option("--state", metavar="DIR", help="The server's state directo
 
 @click.group()
 def server() -> None:
-    """Start a server of your own, stop it, or look at it. Without one, an embedded server comes and goes by itself.
+    """Start a server of your own, stop it, look at it, or copy its database.
+
+    Without one, an embedded server comes and goes by itself.
 
     \b
     Examples:
@@ -43,7 +46,12 @@ def server() -> None:
       shoal server start --listen :8443
       shoal server status
       shoal server stop
+      shoal server backup
     """
+
+
+for _command in (backup, restore, check):
+    server.add_command(_command)
 
 
 @server.command()

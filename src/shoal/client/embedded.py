@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from shoal.model.layout import DATABASE, SERVER_LOG, START_LOCK
 
 START_WITHIN = 15.0
 LOG_LINES = 3
+LEAST_FREE = 64 * 1024  # bytes without which a server cannot write a line
 MAX_LOG = 16 * 1024 * 1024  # then the log is begun anew, the last one kept beside it
 # SQLite's locks cannot be trusted on these, so the database must not be there. The same list is in db/place.py,
 # which the client does not see; a test holds the two together.
@@ -84,6 +86,14 @@ def make_private(path: Path) -> Path:
     if found.st_mode & 0o077:
         path.chmod(0o700)
     return path
+
+
+def unusable(state: Path, error: OSError) -> Refused:
+    """The refusal of a state directory in which no file can be made: a full or read-only disk."""
+    return Refused(
+        f"cannot write in the state directory {echo_path(state)}: {error.strerror}", code="bad_state_dir",
+        hint="free some space, or set XDG_STATE_HOME to a directory you can write to",
+    )  # fmt: skip
 
 
 def running(state: Path) -> Client | None:
@@ -154,7 +164,10 @@ def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
     with contextlib.suppress(OSError):
         if log.stat().st_size > MAX_LOG:
             log.replace(log.with_suffix(".log.old"))
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise unusable(state, error) from None
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "shoal.server", *arguments],
@@ -186,10 +199,18 @@ def start_failure(state: Path, code: int | None, within: float, before: int = 0)
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    tail = " | ".join(shorten(line) for line in lines[-LOG_LINES:]) or "it said nothing"
+    tail = " | ".join(shorten(line) for line in lines[-LOG_LINES:]) or _silence(state)
     if code is None:
         return Unreachable(f"the server did not answer within {within:.0f} s: {tail}", hint=f"its log: {log}")
     return Refused(f"the server did not start: {tail}", code="start_refused", hint=f"its log: {log}")
+
+
+def _silence(state: Path) -> str:
+    """Why a server said nothing: on a full disk it could not."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(state).free < LEAST_FREE:
+            return "the disk is full, so it could not even say why: free some space"
+    return "it said nothing"
 
 
 def shorten(line: str) -> str:
@@ -200,7 +221,10 @@ def shorten(line: str) -> str:
 @contextlib.contextmanager
 def _only_one_starts(state: Path) -> Iterator[None]:
     """Two commands at once start one server, not two. The kernel frees the lock however we end."""
-    descriptor = os.open(state / START_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(state / START_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(state, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -1,12 +1,16 @@
-"""Where a database may rest, and that only one server writes it: file system check and lock file."""
+"""Where a database may rest, and that only one server writes it: file system check and locks."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import glob
 import os
 import re
+import shlex
 import sqlite3
+import struct
 from collections.abc import Iterator
 
 from shoal.model.errors import Refused
@@ -22,6 +26,8 @@ NETWORK = frozenset(
 )
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 MOUNTS = "/proc/self/mountinfo"
+BACKUPS = "backups"
+LOCK_BYTE = 0x4000_1000  # SQLite locks 0x40000000 to 0x400001ff, and nobody reads or writes for a lock
 
 
 def file_system(path: str, mountinfo: str) -> str:
@@ -74,13 +80,59 @@ def unwritable(path: str, error: Exception) -> Refused:
     return Refused(f"cannot open {path}: {why}", code="unwritable", hint="name a directory that exists and is yours")
 
 
-def take_lock(path: str) -> int:
-    """Hold `<path>.lock` until the returned descriptor is closed; the system lets go of it however we end.
+class Lock:
+    """One server on a database: a lock on the file `<path>.lock`, and one on the database's own inode.
 
-    The file stays: to delete it would let two servers lock two files of one name.
+    The first is found by name and says who has it. The second holds where the first was deleted, and where the database
+    is reached by another name or mount. It is an open-file-description lock on a byte that SQLite locks never touch
+    (theirs are the 512 bytes from 1 GiB on), so it neither meets SQLite's own locks nor goes when SQLite closes a file.
+    The system lets go of both however we end. The lock file stays: to delete it would let two servers lock two files.
     """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._named = _lock_name(path)
+        self._file: int | None = None
+        try:
+            if os.path.exists(path):
+                self.hold_inode()
+        except BaseException:
+            self.close()
+            raise
+
+    def hold_inode(self) -> None:
+        """Lock the database file itself, which must exist by now; again is harmless."""
+        if self._file is not None:
+            return
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        if not hasattr(fcntl, "F_OFD_SETLK"):
+            return  # not Linux: the lock file must do
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_BYTE, 1, 0)
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, wanted)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise in_use(self.path) from None
+
+    def stat(self) -> os.stat_result | None:
+        """The database file as it is open here, whatever bears its name by now."""
+        return os.fstat(self._file) if self._file is not None else None
+
+    def close(self) -> None:
+        """Let another server in; again is harmless. To be called when no connection of this process is left: closing
+        any descriptor of a file drops all POSIX locks that the process has on it."""
+        for descriptor in (self._file, self._named):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._file = self._named = None
+
+
+def _lock_name(path: str) -> int | None:
     try:
-        lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unwritable(path, error) from None
     try:
@@ -88,14 +140,19 @@ def take_lock(path: str) -> int:
     except OSError:
         pid = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
-        raise Refused(
-            f"{path} is in use by another server" + (f" (process {pid})" if pid else ""),
-            code="in_use",
-            hint="stop that one first, or use it",
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        raise in_use(path, pid) from None
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        pass  # a full disk: the lock holds without saying whose it is
     return lock
+
+
+def in_use(path: str, pid: str = "") -> Refused:
+    """The refusal of a database that a server has."""
+    whose = f" (process {pid})" if pid else ""
+    return Refused(f"{path} is in use by another server{whose}", code="in_use", hint="stop that one first, or use it")
 
 
 def make_private(path: str) -> None:
@@ -112,28 +169,53 @@ def make_private(path: str) -> None:
         raise unwritable(path, error) from None
 
 
+def newest_backup(path: str) -> str:
+    """The youngest copy that lies in the directory of backups or was rescued; empty if there is none."""
+    found = glob.glob(f"{glob.escape(os.path.dirname(path))}/{BACKUPS}/*.db") + rescued(path)
+    return max(found, key=os.path.getmtime, default="")
+
+
+def rescued(path: str) -> list[str]:
+    """Copies that servers saved when their database was removed under them."""
+    return sorted(name for name in glob.glob(f"{glob.escape(path)}.rescue-*") if not name.endswith(".part"))
+
+
+def way_out(path: str) -> str:
+    """What to do about a database that cannot be used."""
+    state, copy = shlex.quote(os.path.dirname(path)), newest_backup(path)
+    if copy:
+        return f"put the newest copy in its place: `shoal server restore --state {state} {shlex.quote(copy)}`"
+    return f"put a backup in its place: `shoal server restore --state {state} FILE`, or move it away to begin anew"
+
+
 @contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
-    """Turn SQLite's errors about the file itself into refusals of one line; others pass."""
+def explained(path: str, hint: str = "") -> Iterator[None]:
+    """Turn SQLite's errors about the file itself into refusals of one line; others pass. `hint`: what to do if it is
+    damaged, where that is not to put a backup in its place."""
     try:
         yield
     except sqlite3.Error as error:
-        refusal = _refusal(path, error)
+        refusal = refusal_of(path, error, hint)
         if refusal is None:
             raise
         raise refusal from error
 
 
-def _refusal(path: str, error: sqlite3.Error) -> Refused | None:
+def refusal_of(path: str, error: sqlite3.Error, hint: str = "") -> Refused | None:
+    """What an error of SQLite means for its file; None if it says nothing about the file."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bytes tell more than is needed
     if code == sqlite3.SQLITE_NOTADB:
-        return Refused(f"{path} is not a database", code="not_a_database", hint="name another file")
+        return Refused(f"{path} is not a database", code="not_a_database", hint=hint or way_out(path))
     if code == sqlite3.SQLITE_CORRUPT:
-        return Refused(f"{path} is damaged: {error}", code="corrupt", hint="restore the latest backup in its place")
+        return Refused(f"{path} is damaged: {error}", code="corrupt", hint=hint or way_out(path))
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return unwritable(path, error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Refused(f"{path} is held by another program", code="in_use", hint="close it there first")
     if code == sqlite3.SQLITE_FULL:
         return Refused(f"no space left for {path}", code="disk_full", hint="free some; nothing of it was written")
+    if code == sqlite3.SQLITE_IOERR:
+        return Refused(
+            f"the disk of {path} gives errors: {error}", code="disk_error", hint="see what the system's log says of it"
+        )
     return None

@@ -1,6 +1,6 @@
 """The one connection that writes: whole batches in, one transaction each; what a starting engine needs, out.
 
-Rules: (1) exactly one Database per file, held by a lock file; (2) only it writes and checkpoints, everything else
+Rules: (1) exactly one Database per file, held by locks; (2) only it writes and checkpoints, everything else
 opens the file read-only (two writers can meet SQLite's WAL-reset bug, see promises.md); (3) one thread at a time.
 """
 
@@ -12,15 +12,24 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
+from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
+from shoal.db.copies import (
+    LOG_FILES,
+    check_connection,
+    connect_readonly,
+    copy_to,
+    keep_before_migration,
+    size_of,
+    stamp,
+)  # fmt: skip
 from shoal.db.inserting import Inserting
-from shoal.db.migrate import migrate
+from shoal.db.migrate import migrate, version_of
 from shoal.db.named import SQL
-from shoal.db.place import check_place, explained, make_private, take_lock
+from shoal.db.place import Lock, check_place, explained, make_private, rescued, way_out
 from shoal.engine.changes import (
     ArrayRow,
     Change,
@@ -44,6 +53,7 @@ from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
 from shoal.model.people import GroupRow, SiteRow, TokenRow, UserRow
 
 MEMORY = ":memory:"
+CHECK_WITHIN = 5.0  # seconds that a start after a kill may take to look for damage
 PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report waits for retention
 _MAX_INT = 2**63 - 1
 KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, stay longer than events
@@ -72,42 +82,17 @@ class Pruned(NamedTuple):
     runs: list[int]  # finished before the time: their logs may go; ask on with after_run = the last of them
 
 
-def connect_readonly(path: str) -> sqlite3.Connection:
-    """A connection that cannot write, beside a server or without one."""
-    uri = Path(path).absolute().as_uri()
-    connection = sqlite3.connect(
-        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY
-    )
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
-        connection.close()
-        # Even a reader makes -wal and -shm files beside a WAL database. Where it may not, a database that was
-        # closed cleanly has no log, and may be read as a file that never changes. With a log that would be wrong.
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or _size(path + "-wal"):
-            raise
-        connection = sqlite3.connect(
-            f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
-        )
-    connection.execute("PRAGMA temp_store = MEMORY")
-    return connection
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 class Database:
     """The single writer of one database."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, lock: int | None, durability: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str, lock: Lock | None, durability: str) -> None:
         self.connection = connection
         self.path = path
         self._lock = lock
         self.durability = durability
+        self.notes: list[str] = []  # what opening it did, for whoever has a log
+        self._size = 0  # of the file, at most so far
+        self._logs: dict[str, tuple[int, int] | None] = {}  # the files beside it
         self._rows_in = Inserting(connection)
 
     @classmethod
@@ -116,32 +101,43 @@ class Database:
 
         `normal` may lose the last commits at a power cut (never at a kill), and is for tests and simulations.
         """
-        place, lock = os.fspath(path), None
+        place, lock, notes = os.fspath(path), None, []
         if place != MEMORY:
             place = os.path.realpath(place)  # a lock by another name would be no lock
             check_place(place)
-            lock = take_lock(place)
+            _check_rescued(place)
+            lock = Lock(place)
         connection: sqlite3.Connection | None = None
         try:
+            is_unclean = size_of(place + "-wal") > 0
             if lock is not None:
                 make_private(place)
+                lock.hold_inode()
             with explained(place):
                 # isolation_level None: transactions begin and end where we say, not where Python guesses.
                 connection = sqlite3.connect(
                     place, isolation_level=None, check_same_thread=False, timeout=_BUSY, cached_statements=256
                 )
+                version_of(connection, place)  # first of all, because it refuses files that are not ours
+                if is_unclean:
+                    notes.append(_check_after_kill(connection, place))
+                kept = keep_before_migration(connection, place) if lock is not None else ""
+                if kept:
+                    notes.append(f"the database as it was before its migration is kept in {kept}")
                 cls._prepare(connection, place, durability)
         except BaseException:
             if connection is not None:
                 connection.close()
             if lock is not None:
-                os.close(lock)
+                lock.close()
             raise
-        return cls(connection, place, lock, durability)
+        database = cls(connection, place, lock, durability)
+        database.notes = notes
+        return database
 
     @staticmethod
     def _prepare(connection: sqlite3.Connection, path: str, durability: str) -> None:
-        migrate(connection, path)  # first of all, because it refuses files that are not ours
+        migrate(connection, path)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode not in ("wal", "memory"):
             raise Refused(f"{path}: no write-ahead log is possible there", code="unwritable", hint="use a local disk")
@@ -165,7 +161,7 @@ class Database:
         """Checkpoint, close, and let another server in; again is harmless."""
         self.connection.close()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     @contextlib.contextmanager
@@ -386,29 +382,77 @@ class Database:
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the database as of now to a file, whole or not at all; writing may go on meanwhile."""
-        target = os.path.abspath(os.fspath(path))
-        if os.path.exists(target) and self.path != MEMORY and os.path.samefile(target, self.path):
-            raise Refused(f"{target} is the database itself", code="bad_backup", hint="name another file")
-        part = f"{target}.{os.getpid()}.part"
-        try:
-            make_private(part)
-            with explained(target):
-                # nolock: the name is ours alone, and the copy may well go to a network file system.
-                uri = f"{Path(part).as_uri()}?nolock=1"
-                with contextlib.closing(sqlite3.connect(uri, uri=True)) as copy, self._beside() as source:
-                    source.backup(copy)
-            os.replace(part, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)
-        folder = os.open(os.path.dirname(target), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with self._beside() as source:
+            copy_to(source, os.path.abspath(os.fspath(path)), "" if self.path == MEMORY else self.path)
+
+    def rescue(self) -> str:
+        """Copy what is still open to a file beside where the database was; returns its name."""
+        target = f"{self.path}.rescue-{stamp()}"
+        copy_to(self.connection, target)
+        return target
+
+    def displaced(self) -> str:
+        """What became of the files that are open here; empty: they are where they were. From any thread.
+
+        Without this a server would write into files that have no name any more, and answer as if nothing were wrong.
+        """
+        if self._lock is None:
+            return ""
+        mine = self._lock.stat()
+        if mine is None:
+            return ""
+        found = _identity(self.path)
+        if found != (mine.st_dev, mine.st_ino):
+            return f"{self.path} was {'replaced' if found else 'removed'} while the server ran"
+        if mine.st_size < self._size:
+            return f"{self.path} was cut short while the server ran"
+        self._size = mine.st_size
+        for suffix in LOG_FILES:
+            seen = _identity(self.path + suffix)
+            if self._logs.setdefault(suffix, seen) != seen:
+                if self._logs[suffix] is not None:
+                    how = "replaced" if seen else "removed"
+                    return f"{self.path}{suffix}, the database's log, was {how} while the server ran"
+                self._logs[suffix] = seen
+        return ""
 
     def check(self) -> list[str]:
         """What is wrong with the file, as far as a quick look tells; nothing: it is sound."""
         with self._beside() as connection:
-            found = [str(line) for (line,) in connection.execute("PRAGMA quick_check(20)")]
-        return [] if found == ["ok"] else found
+            return check_connection(connection, full=False)
+
+
+def _check_rescued(path: str) -> None:
+    """A database that was removed under a server does not silently begin anew: its copy may be wanted."""
+    found = rescued(path)
+    if found and not os.path.exists(path):
+        raise Refused(
+            f"{path} was removed while a server ran, which saved {found[-1]}", code="database_gone",
+            hint=f"{way_out(path)}, or delete that copy to begin anew",
+        )  # fmt: skip
+
+
+def _check_after_kill(connection: sqlite3.Connection, path: str) -> str:
+    """A quick look at a database whose last server did not end in order: a power cut may have damaged it."""
+    end = monotonic() + CHECK_WITHIN
+    connection.set_progress_handler(lambda: monotonic() > end, 100_000)
+    try:
+        wrong = check_connection(connection, full=False)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return f"the last server did not end in order; {CHECK_WITHIN:g} s were too short to check the database"
+    finally:
+        connection.set_progress_handler(None, 0)
+    if wrong:
+        raise Refused(f"{path} is damaged: {wrong[0]}", code="corrupt", hint=way_out(path))
+    return "the last server did not end in order; the database was checked and is sound"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file bears a name now."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -25,6 +25,8 @@ MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be move
 
 def balance(state: State) -> None:
     """Find work for pilots that wait with room to spare."""
+    if state.now < state.settle_until:
+        return
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
     idle = [

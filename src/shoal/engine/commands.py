@@ -154,7 +154,14 @@ class Tick:
     """Time passed."""
 
 
+@dataclass(frozen=True)
+class Resume:
+    """The server itself did not run for so many seconds until now; to be told before anything else."""
+
+    gap: float
+
+
 Command = (
     Submit | Accept | Add | Close | Heard | Cancel | Retry | Signal
-    | Enrol | Talk | Watch | Expel | Regroup | SetPolicy | Drain | Bury | Tick
+    | Enrol | Talk | Watch | Expel | Regroup | SetPolicy | Drain | Bury | Tick | Resume
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import balance, failing, losses, orders, pilots, prefetch, retrying, rounds, ruling, runs
+from shoal.engine import balance, failing, losses, orders, own_time, pilots, prefetch, retrying, rounds, ruling, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
 from shoal.engine.checkpoints import digests_of
@@ -22,6 +22,7 @@ from shoal.engine.commands import (
     Expel,
     Heard,
     Regroup,
+    Resume,
     Retry,
     SetPolicy,
     Signal,
@@ -65,6 +66,7 @@ class Engine:
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
             Tick: lambda c: self._tick(),
+            Resume: lambda c: own_time.resume(self.state, c),
         }
 
     def _tick(self) -> None:

@@ -63,6 +63,7 @@ class State:
     dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
     quarantine_until: float = 0.0
+    settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
     keeper: str = ""  # whose pilots the server itself starts; only they hear what is wrong with those
     trouble: str = ""  # why no pilot comes, in the words of whoever starts them

@@ -11,6 +11,7 @@ PILOT_ZIP = "pilot.pyz"  # the pilot that a server hands out
 START_LOCK = "start.lock"
 ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600
 LOGS = "logs"
+RESERVE = "reserve"  # bytes that are given up when the disk is full
 BLOBS = "blobs"  # blobs/ab/HEX: bytes by their SHA-256
 LOG_MARK = "mark"  # a pilot that can read it shares the server's file system
 SUFFIX = {"stdout": "out", "stderr": "err"}

@@ -31,6 +31,11 @@ MAX_BLOB = 1 << 40  # bytes of one
 MAX_PARTS = 32  # uploads of one owner that are not whole yet, under way or broken off
 MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 
+# --- the server's disk [promises I10]
+MAX_RESERVE = 64 * 1024 * 1024  # bytes kept for reports of running work: ten thousands of them
+MAX_RESERVE_EMBEDDED = 16 * 1024 * 1024  # of a server with one machine's tasks
+RESERVE_SHARE = 8  # or this part of a smaller disk
+
 # --- people
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000

@@ -260,7 +260,8 @@ class Blobs:
                 final = put.answered(response.status, code, told, after)
                 if response.status == 200:
                     return put.digest
-                if final and not _may_pass(response):
+                # A server's full disk recovers; what was computed is kept until then.
+                if final and not _may_pass(response) and code != "disk_full":
                     raise NoBlob(f"{put.digest} is not stored: {words or response.status}", response.status == 507)
                 if final:
                     put.lost()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion10, web
 
+from shoal.db.place import refusal_of
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
@@ -89,6 +91,11 @@ class _Edge:
             code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
             response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
             response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
+        except sqlite3.Error as error:
+            # The log names the file and the way out; callers, who need not know where it is, hear only what it means.
+            found = refusal_of("the database", error, "see the server's log")
+            log.error("method=%s path=%s failed: %s", request.method, echo(request.path), error)
+            response = refusal(found or Refused("the database cannot be read", code="disk_error"))
         except Exception:
             log.exception("method=%s path=%s failed", request.method, echo(request.path))
             response = answer(
@@ -108,6 +115,7 @@ class _Edge:
         self, request: web.Request, route: Route | None, handler: Handler
     ) -> tuple[Caller | None, web.StreamResponse]:
         self._check_manners(request)
+        self.house.service.check_database()
         if route is not None and route.rule == "public":
             request["call"] = Call(request, route, Caller(""), lambda: None, lambda: Caller(""))
             return None, await handler(request)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import gc
 import getpass
 import json
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
+from shoal.db.place import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain, Tick
@@ -28,6 +31,7 @@ from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.ids import start_count
 from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
+from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.access import COUNT_FOR, Access
@@ -42,12 +46,14 @@ from shoal.server.local import LocalPilot, Manners
 from shoal.server.local_tokens import local_tokens, write_private
 from shoal.server.metrics import Metrics
 from shoal.server.pilot_zip import build_pilot
+from shoal.server.reserve import Reserve
 from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.server.uploads import Uploads
 
 log = logging.getLogger(__name__)
 TICK = 0.2
+WATCH_EVERY = 1.0  # seconds between looks at the disk and the database's files
 LINGER = 60.0  # an embedded server ends so long after its last work
 PRUNE_EVERY = 3600.0
 KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
@@ -110,8 +116,16 @@ def main() -> int:
     try:
         return asyncio.run(serve(chosen, umask))
     except ShoalError as error:
-        print(f"shoal server: {error.line}", file=sys.stderr)
-        return 3
+        return _say(error.line)
+    except (OSError, sqlite3.Error) as error:
+        # A disk that is full or broken while the server starts or ends: no place to write a traceback to, either.
+        return _say(f"{error} (is the disk of {chosen.state} full or read-only?)")
+
+
+def _say(line: str) -> int:
+    with contextlib.suppress(OSError):
+        print(f"shoal server: {line}", file=sys.stderr, flush=True)
+    return 3
 
 
 async def serve(chosen: argparse.Namespace, umask: int) -> int:
@@ -122,9 +136,16 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     _make_state(state_dir)
     timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
+    reserve = Reserve(state_dir, MAX_RESERVE_EMBEDDED if chosen.embedded else MAX_RESERVE)
+    trouble = reserve.open()
+    if trouble:
+        log.error("%s; nothing new is accepted until there is more", trouble)
     database = Database.open(state_dir / DATABASE, durability=chosen.durability)
-    people, held, sites = database.people(time.time()), database.blobs(), database.sites()
-    service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own")
+    for note in database.notes:
+        log.info("%s", note)
+    with _readable(database):
+        people, held, sites = database.people(time.time()), database.blobs(), database.sites()
+        service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own", reserve, trouble)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
@@ -175,6 +196,22 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _readable(database: Database) -> Iterator[None]:
+    """Refuse in one line a database that opens but whose rows cannot be read."""
+    try:
+        with explained(database.path):
+            yield
+    except (ShoalError, OSError):
+        database.close()
+        raise
+    except Exception as error:
+        log.debug("the database cannot be read", exc_info=True)
+        why = f"{database.path} cannot be read: {type(error).__name__}: {error}"
+        database.close()
+        raise Refused(why, code="corrupt", hint=way_out(database.path)) from None
+
+
 def _too_much(service: Service, owner: str, size: int) -> str:
     """Which quota has no room for so many bytes more of an owner's; empty: all have."""
     block = service.engine.state.books.ledger.may_keep(owner, size, service.clock())
@@ -186,12 +223,16 @@ def _make_state(state_dir: Path) -> None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (LOGS, ENVIRONMENTS, BLOBS):
             (state_dir / folder).mkdir(mode=0o700, exist_ok=True)
-        (state_dir / LOGS / LOG_MARK).write_text("a pilot that can read this writes its logs here\n")
+        mark = state_dir / LOGS / LOG_MARK
+        if not mark.exists():  # on a full disk it could not be written again
+            mark.write_text("a pilot that can read this writes its logs here\n")
     except OSError as error:
         raise Refused(
             f"the state directory {state_dir} cannot be used: {error.strerror}",
             code="bad_state_dir",
-            hint="choose one with --state",
+            hint="choose one with --state, or free some space"
+            if error.errno == errno.ENOSPC
+            else "choose one with --state",
         ) from None
 
 
@@ -241,13 +282,17 @@ async def _live(
     pilot = LocalPilot(service, manners, building) if keep else None
 
     def look_at_keys() -> None:
-        renew_tokens()
-        if house.authority is not None and house.authority.renew_if_due(service.clock()):
-            log.info("the server's certificate was renewed")
+        try:
+            renew_tokens()
+            if house.authority is not None and house.authority.renew_if_due(service.clock()):
+                log.info("the server's certificate was renewed")
+        except OSError as error:  # a full disk must not end the server: they are renewed long before they end
+            log.error("tokens and certificates could not be renewed: %s", error)
 
     loops = [
         _every(TICK, lambda: service.tell(Tick())),
-        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
+        _every(WATCH_EVERY, service.writer.watch),
+        _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
         _every(COUNT_FOR, lambda: service.results.forget(list(service.engine.state.runs))),
@@ -272,6 +317,13 @@ async def _live(
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
         service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
         await pilot.wait_gone(3.0)
+
+
+async def _prune(service: Service, release: Callable[[int], int]) -> None:
+    try:
+        await prune(service, KEEP_SECONDS, KEEP_BYTES, release)
+    except (OSError, sqlite3.Error, ShoalError) as error:  # a full disk, or too many readers: an hour later again
+        log.error("old events and logs were not deleted: %s", error)
 
 
 async def _watch_lag(gate: Gate) -> None:

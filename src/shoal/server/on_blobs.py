@@ -11,13 +11,14 @@ from aiohttp.abc import AbstractStreamWriter
 
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import SESSION
-from shoal.model.errors import BadInput, NotFound, Refused, TooLarge
+from shoal.model.errors import BadInput, NotFound, TooLarge
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_BLOB, MAX_BODY
 from shoal.server.access import unauthorised
 from shoal.server.blobs import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.call import Call, answer, read_body, refusal
 from shoal.server.house import House
+from shoal.server.submit import check_space
 from shoal.server.uploads import STALL, WrongOffset
 from shoal.wire.blobs import CHECKPOINT
 
@@ -140,9 +141,7 @@ class OnBlobs:
         return checkpoints_of(number) if number in self.service.engine.state.runs else UNUSED
 
     def _check_disk(self) -> None:
-        trouble = self.service.writer.trouble
-        if trouble:
-            raise Refused(trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+        check_space(self.service)
 
 
 class _Bytes(web.FileResponse):

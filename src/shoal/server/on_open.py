@@ -35,7 +35,7 @@ class OpenRuns:
         check_expressions(submission.specs)
         self._check_adder(call)
         self.service.last_request = self.service.clock()
-        check_space(self.service)
+        check_space(self.service, call.request.content_length or 0)
         run = await self._load(parse_run(call.word("run")))
         self.house.blobs.claim(run.owner, run.number, blobs_of(submission))
         done = await self.service.command(

@@ -34,7 +34,8 @@ class Runs:
         """Accept a run."""
         said = await call.body(dict)
         self.service.last_request = self.service.clock()
-        done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim)
+        size = call.request.content_length or 0
+        done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim, size)
         call.request["about"] = done["run"]
         return answer(done)
 

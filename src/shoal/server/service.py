@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Notice, Outcome
-from shoal.engine.commands import Command, Talk
+from shoal.engine.commands import Command, Resume, Talk
 from shoal.engine.engine import Engine
 from shoal.model.credentials import digest
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooBusy, TooLarge
@@ -23,8 +23,10 @@ from shoal.model.ids import parse_attempt, start_count
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
+from shoal.server.own_time import OwnTime
+from shoal.server.reserve import Reserve
 from shoal.server.results import Results
-from shoal.server.writer import Writer
+from shoal.server.writer import DEFECT, Writer
 from shoal.wire.messages import Exchange, Reply
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,6 @@ T = TypeVar("T")
 REFUSALS = (BadInput, NotFound, Conflict, TooLarge, Refused)
 BUSY = 0.03  # seconds between commits of a server under load
 GATHER = 0.05  # seconds that followers of its journal wait for more
-DEFECT = 5  # exit code, also of a database that cannot be written
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
 
 
@@ -49,7 +50,9 @@ class ServerClock:
 class Service:
     """One server's living parts."""
 
-    def __init__(self, database: Database, state_dir: Path, timing: Timing, mode: str) -> None:
+    def __init__(
+        self, database: Database, state_dir: Path, timing: Timing, mode: str, reserve: Reserve, trouble: str = ""
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.state_dir, self.timing, self.mode, self.durability = state_dir, timing, mode, database.durability
         self.clock = ServerClock()
@@ -60,13 +63,17 @@ class Service:
         # Who changed the policy last, and when.
         self.ruled: tuple[str, float | None] = (newest.author, newest.time) if newest is not None else ("", None)
         self.engine = Engine(snapshot, timing, random.SystemRandom(), self.started, str(state_dir))
-        self.writer = Writer(database, self.loop)
+        self.reserve = reserve
+        self.writer = Writer(database, self.loop, reserve)
+        self.writer.trouble = trouble
+        self.writer.on_gone = self._refuse_all
         self.writer.on_commit = self._spread_news
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
         self._far_reader = Reader(database.path)  # for lists, on a thread of its own
         self._far = ThreadPoolExecutor(1, "reader")
         self._looks = 0  # questions that wait for it or are being answered
         self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
+        self._commands: set[asyncio.Future[None]] = set()  # who waits for a commit
         self._listeners: list[asyncio.Future[None]] = []  # who waits for news
         self._committed, self._is_busy = 0.0, False  # when the last commit was, and whether another was just before it
         self.last_request = self.started
@@ -74,6 +81,7 @@ class Service:
         self.results = Results()
         self.commit_wait = 0.0  # seconds that answers waited for the disk
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
+        self._own_time = OwnTime(self.clock())
         self.writer.start()
         self._perform(self.engine.started(self.started))
 
@@ -90,7 +98,11 @@ class Service:
                 done.set_result(None)
 
         self._perform(outcome, after)
-        await done
+        self._commands.add(done)
+        try:
+            await done
+        finally:
+            self._commands.discard(done)
         return outcome.result
 
     def tell(self, command: Command) -> Any:
@@ -102,8 +114,14 @@ class Service:
     def _handle(self, command: Command) -> Outcome:
         """The engine's word. A refusal has changed nothing; after any other error memory can no longer be trusted,
         and the next server starts from what is on disk."""
+        now = self.clock()
         try:
-            return self.engine.handle(command, self.clock())
+            gap = self._own_time.gap(now)
+            if gap:
+                # Before anything else: a tick that came first would find every pilot silent [contract 11].
+                log.warning("the server did not run for %.1f s; that counts against nobody", gap)
+                self._perform(self.engine.handle(Resume(gap), now))
+            return self.engine.handle(command, now)
         except REFUSALS:
             raise
         except Exception:
@@ -206,6 +224,26 @@ class Service:
         if gather and self._is_busy:
             await asyncio.sleep(GATHER)
 
+    def check_database(self) -> None:
+        """Nothing is answered from memory once the database was taken away."""
+        if self.writer.gone:
+            # Where it was is nobody's business but the administrator's, who reads it in the log.
+            raise Refused(
+                "the server's database was taken away, and it ends",
+                code="database_gone",
+                hint="its log says the way out",
+            )
+
+    def _refuse_all(self) -> None:
+        """The database is gone: whoever waits for an answer is told."""
+        try:
+            self.check_database()
+        except Refused as error:
+            for exchange in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+                _fail(exchange, error)
+            for command in self._commands:
+                _fail(command, error)
+
     def hang_up(self) -> None:
         """Let go of exchanges that wait: their pilots come back to the next server."""
         for waiters in self._waiting.values():
@@ -243,6 +281,11 @@ class Service:
 def _wake(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
+
+
+def _fail(waiter: asyncio.Future[Any], error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
 
 
 def keep_tail(path: Path, text: str, offset: int) -> None:

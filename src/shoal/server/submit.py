@@ -29,16 +29,20 @@ Reused = tuple[tuple[int, TaskRow], ...]
 
 
 async def submit(
-    service: Service, owner: str, body: Mapping[str, Any], claim: Callable[[str, int, list[str]], None]
+    service: Service,
+    owner: str,
+    body: Mapping[str, Any],
+    claim: Callable[[str, int, list[str]], None],
+    size: int = 0,
 ) -> dict[str, Any]:
-    """Accept a run of an owner; the answer comes after the commit."""
+    """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
     strict = _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
     warnings = look_at(service, owner, submission, strict)
-    check_space(service)
+    check_space(service, size)
     claimed = blobs_of(submission)
     if claimed:
         claim(owner, 0, claimed)
@@ -79,10 +83,13 @@ def look_at(service: Service, owner: str, submission: Submission, strict: bool =
     return warnings + check_fits(state, owner, submission.specs) if strict else warnings
 
 
-def check_space(service: Service) -> None:
-    """Nothing new is accepted while what was accepted cannot be written."""
-    if service.writer.trouble:
-        raise Refused(service.writer.trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+def check_space(service: Service, wanted: int = 0) -> None:
+    """Nothing new is accepted while what was accepted cannot be written, nor what would fill the disk."""
+    trouble = service.writer.trouble
+    if not trouble and not service.reserve.has_space(2 * wanted):  # once in the log, once in the database
+        trouble = service.reserve.trouble()
+    if trouble:
+        raise Refused(trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
 
 
 def blobs_of(submission: Submission) -> list[str]:

@@ -10,30 +10,41 @@ import asyncio
 import logging
 import os
 import queue
+import shlex
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from shoal.db.place import refusal_of, way_out
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Change
+from shoal.model.errors import ShoalError
+from shoal.server.reserve import Reserve, is_full
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 ALONE = 0.01  # seconds that changes wait for others, if nobody waits for their commit
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
+LAST_WORDS = 2.0  # seconds that a server whose database is gone still answers, to say so
+DEFECT = 5  # exit code, also of a server whose database cannot be written
+# Errors of SQLite that may mean a full disk or quota. None of them is a failed fsync, which is never tried again.
+_MAY_BE_FULL = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 
 
 class Writer:
     """The only one who touches the database."""
 
-    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
-        self._database, self._loop = database, loop
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, reserve: Reserve) -> None:
+        self._database, self._loop, self._reserve = database, loop, reserve
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._unsettled = 0  # entries put in and not yet committed
         self.trouble = ""  # not empty: the disk is full, nothing new can be accepted
+        self.gone = ""  # not empty: the database was taken away under us; nothing is true any more
+        self.on_gone: Callable[[], None] = lambda: None
+        self._is_stuck = False  # changes wait for space
         self.commits = 0
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -68,6 +79,19 @@ class Writer:
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    def watch(self) -> None:
+        """Look after the disk, every second or so: are our files there, is there space again?"""
+        if self.gone:
+            return
+        displaced = self._database.displaced()
+        if displaced:
+            self.gone = displaced
+            self._queue.put(_Entry((), None, lambda database: self._leave()))
+            self.on_gone()
+        elif self.trouble and not self._is_stuck and self._reserve.keep():
+            log.warning("the disk has space again: %d bytes are free", self._reserve.free())
+            self.trouble = ""
+
     # --- on the writer's thread
     def _run(self) -> None:
         while True:
@@ -88,6 +112,9 @@ class Writer:
             if entries:
                 self._write(entries)
             if entry is None:
+                self.gone = self.gone or self._database.displaced()
+                if self.gone:
+                    self._leave()
                 self._database.end_in_order()
                 self._database.close()
                 return
@@ -106,27 +133,77 @@ class Writer:
             try:
                 self._database.apply(changes)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
-                    # The engine has gone on already, so these rows must land: wait for space, refuse new work.
-                    self.trouble = "the disk is full"
-                    log.error("disk full, changes=%d wait", len(changes))
-                    time.sleep(RETRY_FULL)
+                if self._is_full(error):
+                    self._wait_for_space(len(changes))
                     continue
                 self._die(error)
             except Exception as error:
                 self._die(error)
-            self.trouble = ""
+            self._is_stuck = False
             self.commits += 1
+            # Before anybody is told: what was written into a file without a name is not durable.
+            if not self.gone:
+                self.gone = self._database.displaced()
+            if self.gone:
+                self._leave()
             return
+
+    def _is_full(self, error: sqlite3.OperationalError) -> bool:
+        code = error.sqlite_errorcode
+        return code & 0xFF == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and is_full(self._reserve.path.parent))
+
+    def _wait_for_space(self, count: int) -> None:
+        """The engine has gone on already, so these rows must land: take the reserve, refuse new work, try again."""
+        if self.gone:
+            self._leave()
+        given_up = self._reserve.give_up()
+        if not self.trouble or (not given_up and not self._is_stuck):
+            how = "the reserve is used" if given_up else "changes wait"
+            log.error("the disk is full, changes=%d: %s; free some space", count, how)
+        self.trouble = self._reserve.trouble()
+        if not given_up:
+            self._is_stuck = True
+            time.sleep(RETRY_FULL)
+
+    def _leave(self) -> None:
+        """The database was taken away: save what is open, tell it, and end without touching what bears its name now.
+
+        To close SQLite would delete the log by its name, which may be another database's.
+        """
+        path = self._database.path
+        self._loop.call_soon_threadsafe(self.on_gone)
+        try:
+            copy = self._database.rescue()
+        except (sqlite3.Error, ShoalError, OSError) as error:
+            saved = f"what it held could not be saved: {error}"
+        else:
+            state = shlex.quote(os.path.dirname(path))
+            saved = f"what it held is in {copy} (`shoal server restore --state {state} {shlex.quote(copy)}`)"
+        log.critical("%s, so the server ends; %s", self.gone, saved)
+        time.sleep(LAST_WORDS)
+        os._exit(DEFECT)
 
     def _die(self, error: Exception) -> None:
         """A failed commit or fsync is never retried: memory and disk differ, a restart reads what is on disk."""
-        log.critical("the database cannot be written, the server ends: %s", error)
-        os._exit(5)
+        path = self._database.path
+        self.gone = self.gone or self._database.displaced()
+        if self.gone:
+            self._leave()
+        refusal = refusal_of(path, error) if isinstance(error, sqlite3.Error) else None
+        why = refusal.line if refusal is not None else f"{error} ({way_out(path)})"
+        log.critical("the database cannot be written, the server ends: %s", why)
+        os._exit(DEFECT)
 
     def _answer(self, answer: asyncio.Future[T], question: Callable[[Database], T], database: Database) -> None:
         try:
-            found = question(database)
+            try:
+                found = question(database)
+            except sqlite3.OperationalError as error:
+                # Retention, the very thing that makes space, needs some to begin with.
+                if not self._is_full(error) or not self._reserve.give_up():
+                    raise
+                self.trouble = self._reserve.trouble()
+                found = question(database)
         except Exception as error:
             self._loop.call_soon_threadsafe(_fail, answer, error)
         else:

@@ -30,6 +30,7 @@ KINDS = (
     "foreign_refusal",
     "repeated_refusal",
     "lie",
+    "server_freeze",
 )
 
 
@@ -52,6 +53,7 @@ class Plan:
     foreign: float = 0.0  # share of exchanges that something between refuses
     refusals: float = 0.0  # share of reports that the server itself refuses, once or often
     liars: int = 0  # pilots that report what they never had
+    server_freezes: int = 0  # drawn apart, so that worlds without one tell the story they told before
 
     @staticmethod
     def draw(rng: Random) -> Plan:

@@ -1,5 +1,6 @@
 """The server of a false world: the real engine and the real database, with a group commit that takes time.
 
+A frozen server does nothing; what comes meanwhile waits for it, as in the buffers of its sockets.
 A crash drops what is not committed. `crash` at a commit falls after the data is safe and before anybody hears of
 it; in the gap it falls while changes wait and answers that need not wait are already out (A7).
 """
@@ -13,7 +14,7 @@ from typing import Any
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, TaskRow
-from shoal.engine.commands import Command, Talk, Tick
+from shoal.engine.commands import Command, Resume, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.model.errors import ShoalError
 from shoal.model.timing import Timing
@@ -37,6 +38,8 @@ class Hub:
         self._waiting: dict[tuple[str, int], list[Deliver]] = {}
         self._committing = False
         self._tick_at: float | None = None
+        self.frozen: float | None = None  # since when it does not run
+        self._backlog: list[Callable[[], None]] = []  # what it will do when it runs again
         self.crash_at_commit = False
         self.lives: list[int] = []  # incarnations so far, of all histories
         self.touched = False  # has the engine done anything since someone last looked?
@@ -56,6 +59,31 @@ class Hub:
         self._pending, self._releases, self._waiting = [], [], {}
         self._committing = False
         self._tick_at = None
+        self.frozen, self._backlog = None, []
+
+    def freeze(self) -> None:
+        """Stop running: neither the clock nor a message moves it."""
+        self.frozen = self.clock.now
+
+    def thaw(self) -> float:
+        """Run again, and do what piled up, in order; returns how long it had stood still."""
+        assert self.frozen is not None
+        gap, self.frozen = self.clock.now - self.frozen, None
+        backlog, self._backlog = self._backlog, []
+        life = self.life
+        if self.engine is not None:
+            self.tell(Resume(gap))
+        for do in backlog:
+            if self.life == life:
+                do()
+        return gap
+
+    def when_awake(self, do: Callable[[], None]) -> None:
+        """Do something on the server: now, or when it runs again."""
+        if self.frozen is None:
+            do()
+        else:
+            self._backlog.append(do)
 
     def copy(self) -> bytes:
         """What is committed, as a backup takes it."""
@@ -127,7 +155,7 @@ class Hub:
         if self._pending and not self._committing:
             self._committing = True
             life = self.life
-            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self._commit(life))
+            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self.when_awake(lambda: self._commit(life)))
         self._set_tick()
 
     def _release(self, do: Callable[[], None], durable: bool) -> None:
@@ -162,7 +190,7 @@ class Hub:
             return
         self._tick_at = due
         life = self.life
-        self.clock.at(due, lambda: self._tick(life, due))
+        self.clock.at(due, lambda: self.when_awake(lambda: self._tick(life, due)))
 
     def _tick(self, life: int, due: float) -> None:
         if life != self.life or self.engine is None or self._tick_at != due:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from bisect import bisect_right
 from collections import Counter
 from typing import Any
 
@@ -18,8 +19,10 @@ from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
+from shoal.model.timing import Timing
 from shoal.wire.messages import Checkpoint, Lease
 
+_SLACK = 1.0  # seconds between what the server sees and what is noted here
 _FINAL = {state.value for state in FINAL}
 
 
@@ -36,7 +39,10 @@ class Broken(AssertionError):
 class Ledger:
     """Promises and deeds."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing()
+        self.heard: dict[str, list[float]] = {}  # pilot -> when the server took in its words
+        self.backs = [0.0]  # when the server came back: restarted, or thawed
         self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
         self.nonces: dict[int, str] = {}  # committed: run -> what names it in this history
@@ -147,6 +153,30 @@ class Ledger:
         if event.seq != self.last_seq + 1:
             raise Broken(f"journal has a gap: {event.seq} after {self.last_seq}")
         self.last_seq = event.seq
+        self._own_time(event)
+
+    def _own_time(self, event: Event) -> None:
+        """Time in which the server did not run counts against nobody [contract 11]."""
+        back = _last(self.backs, event.time)  # an event may become durable long after it happened
+        ended = event.data.get("reason") if event.kind == "pilot_gone" else None
+        if ended is not None and str(ended).startswith("silent"):
+            silent = event.time - max(_last(self.heard.get(event.pilot or "", []), event.time), back)
+            if silent < self.timing.lease - _SLACK:
+                raise Broken(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
+        if event.kind == "task_finished" and event.data.get("state") == "lost":
+            after = event.time - back
+            if after < self.timing.lease - _SLACK:
+                raise Broken(
+                    f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return"
+                )
+
+    def hear(self, pilot: str, at: float) -> None:
+        """The server took a word of a pilot in."""
+        self.heard.setdefault(pilot, []).append(at)
+
+    def returned(self, at: float) -> None:
+        """The server runs again after it did not."""
+        self.backs.append(at)
 
     # --- what clients were told
     def told_accepted(self, run: int, tasks: int) -> None:
@@ -296,3 +326,9 @@ class Ledger:
         still = {str(task): sorted(names) for task, names in self.living.items() if names}
         if still:
             raise Broken(f"payloads left behind: {still}")
+
+
+def _last(times: list[float], before: float) -> float:
+    """The last of some times that is not after another; 0 if there is none."""
+    at = bisect_right(times, before)
+    return times[at - 1] if at else 0.0

@@ -73,7 +73,7 @@ class People:
                 Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again()
             )
 
-        self.world.carry("request", key, ask, again)
+        self.world.carry("request", key, lambda: self.world.reach(ask, again), again)
 
     def rewind(self, told: dict[str, str]) -> None:
         """The database was rolled back: instead of what it lost, something else is submitted."""
@@ -106,7 +106,7 @@ class People:
     def cancel(self) -> None:
         """Somebody cancels a task or a run, and sometimes changes their mind."""
         runs = list(self.world.ledger.accepted)
-        if not runs or self.world.hub.engine is None:
+        if not runs or self.world.hub.engine is None or self.world.hub.frozen is not None:
             return
         run = self.world.rng.choice(runs)
         total = self.world.ledger.accepted[run]
@@ -127,7 +127,7 @@ class People:
 
     def retry(self, only: int | None = None) -> None:
         """Somebody says retry."""
-        if self.world.hub.engine is None or self.world.healed:
+        if self.world.hub.engine is None or self.world.hub.frozen is not None or self.world.healed:
             return
         if self.world.hub.uncommitted:
             self.world.clock.after(0.02, lambda: self.retry(only))  # the server reads after a flush, too

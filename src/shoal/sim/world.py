@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from sqlite3 import IntegrityError
 from typing import Any, NamedTuple
@@ -48,11 +49,12 @@ class World:
     def __init__(self, seed: int, plan: Plan | None = None, steps: int = STEPS) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
-        self.plan = plan if plan is not None else Plan.draw(self.rng)
+        self._freeze_rng = Random(f"{seed}/server freezes")
+        self.plan = plan if plan is not None else self._draw_plan()
         self.timing = Timing()
         self.clock = Clock()
         self.tally = Tally()
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.timing)
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.hosts: list[Host] = []
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
@@ -68,6 +70,10 @@ class World:
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
         self._trace = hashlib.sha256()
         self.story: list[str] = []
+
+    def _draw_plan(self) -> Plan:
+        freezes = self._freeze_rng.randint(1, 2) if self._freeze_rng.random() < 0.5 else 0
+        return replace(Plan.draw(self.rng), server_freezes=freezes)
 
     # --- the story
     def note(self, text: str) -> None:
@@ -196,7 +202,9 @@ class World:
         ended = [] if action.former is not None else host.ended
         if ended:
             self.tally.note("neighbour_tells")
-        register = Register(PROTOCOL, "0", host.claims, host.identity, host.room, former=action.former, ended=ended)
+        register = Register(
+            PROTOCOL, "0", host.claims, host.identity, host.room, former=action.former, nonce=action.nonce, ended=ended
+        )
         life = host.agent
 
         def lost() -> None:
@@ -213,14 +221,19 @@ class World:
             self.note(f"{host.name} joined as {registered.pilot}")
             self.carry("reply", host.name, lambda: host.joined(registered), lost)
 
-        self.carry("request", host.name, arrive, lost)
+        self.carry("request", host.name, lambda: self.reach(arrive, lost), lost)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
         body = codec_fast.encode(exchange)
+        gave_up: list[bool] = []  # the connection is closed: what the server says to it reaches nobody
 
         def lost() -> None:
             host.unanswered(exchange.seq)
+
+        def hang_up() -> None:
+            gave_up.append(True)
+            lost()
 
         def arrive() -> None:
             if self.hub.engine is None:
@@ -233,9 +246,12 @@ class World:
                 return
             life = self.hub.life
             self.clock.after(TIMEOUT, lambda: lost() if self.hub.life != life else None)
+            self.ledger.hear(exchange.pilot, self.clock.now)
             self.hub.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
 
         def back(reply: Reply) -> None:
+            if gave_up:
+                return
             text = codec_fast.encode(reply)
             for lease in reply.leases:
                 self.seen_attempts.append(parse_attempt(lease.attempt))
@@ -245,10 +261,34 @@ class World:
             self.carry("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
         def refuse(error: ShoalError) -> None:
+            if gave_up:
+                return
             self.note(f"{host.name} #{exchange.seq} refused {error.code}")
             self.carry("reply", host.name, lambda: host.refused(exchange, error), lost)
 
-        self.carry("request", host.name, arrive, lost)
+        self.carry("request", host.name, lambda: self.reach(arrive, hang_up), lost)
+
+    def reach(self, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Have the server take a message in. While it is frozen most of them pile up and are handled later, though
+        whoever sent one has long given up; the others find no place."""
+        if self.hub.frozen is None:
+            arrive()
+            return
+        if self._freeze_rng.random() < 0.3:
+            self.clock.after(TIMEOUT, lost)
+            return
+        waits = [True]
+
+        def take_in() -> None:
+            waits.clear()
+            arrive()
+
+        def give_up() -> None:
+            if waits:
+                lost()
+
+        self.hub.when_awake(take_in)
+        self.clock.after(TIMEOUT, give_up)
 
     # --- faults and healing
     def _set_faults(self) -> None:
@@ -267,6 +307,9 @@ class World:
         for count, deed in deeds:
             for _ in range(count):
                 self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
+        for _ in range(plan.server_freezes):
+            at = self._freeze_rng.uniform(0.5, CALM * self._freeze_rng.choice([0.02, 0.1, 0.9]))
+            self.clock.after(at, self._freeze_server)
 
     def _pick(self) -> Host | None:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
@@ -300,6 +343,22 @@ class World:
         if host.frozen or host.host_frozen:
             self.note(f"thaw {host.name}")
             host.thaw()
+
+    def _freeze_server(self) -> None:
+        """The server's process is stopped, or its machine sleeps."""
+        if self.hub.engine is not None and self.hub.frozen is None and not self.healed:
+            self.tally.note("server_freeze")
+            self.note("freeze the server")
+            self.hub.freeze()
+            life = self.hub.life
+            length = self._freeze_rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0])
+            self.clock.after(length, lambda: self._thaw_server(life))
+
+    def _thaw_server(self, life: int) -> None:
+        if self.hub.frozen is not None and self.hub.life == life:
+            self.note("the server runs again")
+            self.ledger.returned(self.clock.now)
+            self.hub.thaw()
 
     def _drain(self) -> None:
         host = self._pick()
@@ -359,6 +418,7 @@ class World:
         if self.hub.engine is None:
             self.ledger.check_restart(self.hub.database)
             self.ledger.check_leases(self.hub.start().state)
+            self.ledger.returned(self.clock.now)
             self.note("server up")
 
     def _heal(self) -> None:
@@ -367,5 +427,6 @@ class World:
         self.healed = True
         self.hub.crash_at_commit = False
         self._restart()
+        self._thaw_server(self.hub.life)
         for host in list(self.hosts):
             self._thaw(host)

@@ -228,6 +228,13 @@ def test_a_quota_is_said_in_the_servers_words(server: BlobServer, blobs: Blobs) 
     assert caught.value.transient
 
 
+def test_a_full_disk_of_the_server_is_waited_out(server: BlobServer, blobs: Blobs) -> None:
+    """What was computed is not thrown away for a disk that will have space again."""
+    server.refusals = [Refusal(507, "disk_full")] * 3
+    assert blobs.store(BIG) == DIGEST
+    assert server.blobs[DIGEST] == BIG
+
+
 def test_a_full_disk_leaves_no_half_file(
     server: BlobServer, blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,231 @@
+"""Copies of a database: backups, what is kept before a migration, restoring one, and whether a file is sound.
+
+backups/shoal-20260131-120000.db        what `shoal server backup` makes unless told otherwise
+backups/before-schema-5-20260131-....db made before a migration; the last two are kept
+shoal.db.replaced-20260131-120000       what `shoal server restore` took away
+shoal.db.rescue-20260131-120000         what a server saved whose database was removed while it ran
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal.db.migrate import newest, version_of
+from shoal.db.place import BACKUPS, Lock, check_place, explained, make_private, unwritable
+from shoal.model.errors import NotFound, Refused
+
+KEPT_BEFORE = 2  # copies from before migrations
+_BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
+LOG_FILES = ("-wal", "-shm")  # SQLite's own, beside the database
+
+
+def connect_readonly(path: str) -> sqlite3.Connection:
+    """A connection that cannot write, beside a server or without one."""
+    uri = Path(path).absolute().as_uri()
+    connection = sqlite3.connect(
+        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY
+    )
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        # Even a reader makes -wal and -shm files beside a WAL database. Where it may not, a database that was
+        # closed cleanly has no log, and may be read as a file that never changes. With a log that would be wrong.
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or size_of(path + "-wal"):
+            raise
+        connection = _connect_unchanging(path)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _connect_unchanging(path: str) -> sqlite3.Connection:
+    uri = Path(path).absolute().as_uri()
+    return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+
+
+def size_of(path: str) -> int:
+    """The bytes of a file; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def stamp() -> str:
+    """This second, as it stands in the names of copies."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+# --- making copies
+def copy_to(source: sqlite3.Connection, target: str, database: str = "") -> None:
+    """Copy what a connection sees to a file, whole or not at all, and onto the disk; writing may go on meanwhile."""
+    if database and os.path.exists(target) and os.path.samefile(target, database):
+        raise Refused(f"{target} is the database itself", code="bad_backup", hint="name another file")
+    part = f"{target}.{os.getpid()}.part"
+    try:
+        make_private(part)
+        with explained(target):
+            # nolock: the name is ours alone, and the copy may well go to a network file system.
+            uri = f"{Path(part).as_uri()}?nolock=1"
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as copy:
+                source.backup(copy)
+        os.replace(part, target)
+    except OSError as error:
+        raise unwritable(target, error) from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+    sync_folder(target)
+
+
+def sync_folder(path: str) -> None:
+    """Have the names in a file's folder survive a power cut."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def back_up(path: str, target: str | None = None) -> str:
+    """Copy a database, with or without a server on it, as of now; returns where the copy is."""
+    path = _existing(path)
+    target = os.path.abspath(target) if target is not None else f"{_folder(path)}/shoal-{stamp()}.db"
+    with reading(path) as connection:
+        version_of(connection, path)
+        copy_to(connection, target, path)
+    return target
+
+
+def keep_before_migration(connection: sqlite3.Connection, path: str) -> str:
+    """Copy a database that is about to be migrated; returns where, or nothing if there is nothing to keep."""
+    version = version_of(connection, path)
+    if not 0 < version < newest():
+        return ""
+    target = f"{_folder(path)}/before-schema-{newest()}-{stamp()}.db"
+    copy_to(connection, target, path)
+    kept = sorted(glob.glob(f"{glob.escape(_folder(path))}/before-schema-*.db"), key=os.path.getmtime)
+    for old in kept[:-KEPT_BEFORE]:
+        os.unlink(old)
+    return target
+
+
+def _folder(path: str) -> str:
+    """The directory of backups, made if need be."""
+    folder = os.path.join(os.path.dirname(path), BACKUPS)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    return folder
+
+
+# --- looking at files
+def check_file(path: str, full: bool = True, hint: str = "") -> list[str]:
+    """What is wrong with a database file; nothing: it is sound. Refused if it is none of ours."""
+    path = _existing(path)
+    with reading(path, hint) as connection:
+        version_of(connection, path)
+        try:
+            return check_connection(connection, full)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise
+            return [str(error)]
+
+
+def check_connection(connection: sqlite3.Connection, full: bool) -> list[str]:
+    """What SQLite finds wrong, twenty lines at most; `full` also compares indexes with their tables."""
+    found = [str(line) for (line,) in connection.execute(f"PRAGMA {'integrity_check' if full else 'quick_check'}(20)")]
+    return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
+
+
+def _existing(path: str) -> str:
+    place = os.path.realpath(path)
+    if not os.path.isfile(place):
+        raise NotFound(f"there is no file {place}", code="no_database", hint="name a database or its state directory")
+    return place
+
+
+@contextlib.contextmanager
+def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
+    """A connection to read a file that may be a live database, or a lone copy which is not to be touched."""
+    is_copy = not os.path.exists(path + "-wal")
+    with explained(path, hint):
+        connection = _connect_unchanging(path) if is_copy else connect_readonly(path)
+        with contextlib.closing(connection):
+            yield connection
+
+
+# --- restoring
+def restore(source: str, path: str) -> str:
+    """Put a checked copy in a database's place while no server runs; returns where the one before is kept, if any.
+
+    The next start raises the incarnation as every start does, so pilots of the replaced history are not believed.
+    """
+    source, path = _existing(source), os.path.realpath(path)
+    if os.path.exists(path) and os.path.samefile(source, path):
+        raise Refused(f"{source} is the database itself", code="bad_backup", hint="name a backup of it")
+    check_place(path)
+    with contextlib.closing(Lock(path)):
+        older = "try an older backup"
+        wrong = check_file(source, hint=older)
+        if wrong:
+            raise Refused(f"{source} is damaged: {wrong[0]}", code="corrupt", hint=older)
+        part = f"{path}.{os.getpid()}.restored"
+        try:
+            with reading(source) as connection:
+                copy_to(connection, part)
+            _keep_revoked(path, part)
+            kept = _put_away(path)
+            os.replace(part, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+        sync_folder(path)
+    return kept
+
+
+def _keep_revoked(path: str, part: str) -> None:
+    """A token that was revoked after the backup was made stays revoked, if the database before can tell."""
+    if not os.path.exists(path):
+        return
+    try:
+        with reading(path) as old:
+            revoked = old.execute("SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL").fetchall()
+    except (sqlite3.Error, Refused):
+        return
+    with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
+        connection.executemany("UPDATE tokens SET revoked = ? WHERE digest = ? AND revoked IS NULL", revoked)
+
+
+def _put_away(path: str) -> str:
+    """Give a database another name, with its log; its own stays too until something else takes it."""
+    if not os.path.exists(path):
+        for suffix in LOG_FILES:  # of a database that was removed: with another one they would be replayed into it
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path + suffix, f"{path}.replaced-{stamp()}{suffix}")
+        return ""
+    _fold_log(path)
+    kept = f"{path}.replaced-{stamp()}"
+    count = 1
+    while os.path.exists(kept):
+        count += 1
+        kept = f"{path}.replaced-{stamp()}-{count}"
+    os.link(path, kept)
+    for suffix in LOG_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path + suffix, kept + suffix)
+    return kept
+
+
+def _fold_log(path: str) -> None:
+    """Write the log of a killed server into its database, if that is still possible."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=_BUSY)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,33 @@
+"""Time in which the server itself did not run (frozen, asleep, stalled) counts against nobody [contract 11].
+
+Everything here only puts deadlines off. That is always safe: a pilot ends an `exclusive` task by its own clock, so
+the server may hand it out later than it must, never sooner.
+"""
+
+from __future__ import annotations
+
+from shoal.engine.commands import Resume
+from shoal.engine.state import State
+
+
+def resume(state: State, command: Resume) -> None:
+    """Go on after a gap. A short one is added to every deadline. One longer than a beat is like a restart: messages
+    were lost meanwhile, so each pilot gets a whole lease, and what was orphaned at least one, to speak for itself."""
+    gap, timing = command.gap, state.timing
+    is_long = gap > timing.beat
+    for pilot in state.pilots.values():
+        pilot.seen = state.now if is_long else min(state.now, pilot.seen + gap)
+        if is_long:
+            pilot.suspect = False  # nobody was there to hear it
+    for attempt, task in state.orphans.items():
+        live = task.live[attempt]
+        if live.orphaned is not None:
+            live.orphaned = max(live.orphaned + gap, state.now + timing.lease if is_long else 0.0)
+    if state.unheard:
+        state.quarantine_until = max(state.quarantine_until + gap, state.now + timing.quarantine if is_long else 0.0)
+    for run in state.runs.values():
+        run.asked = state.now if is_long else min(state.now, run.asked + gap)
+    if is_long:
+        # How long tasks seem to run is not known before their pilots have spoken: what is done must not be copied.
+        state.settle_until = state.now + timing.beat
+        state.emit("server_resumed", seconds=round(gap, 3))
