@@ -24,9 +24,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
-from shoal.pilot import spawn, tree
+from shoal.pilot import pid_namespace, spawn, tree
 from shoal.pilot.channel import Channel
 from shoal.pilot.followers import Followers
 from shoal.pilot.killings import Killings
@@ -42,6 +42,7 @@ SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds 
 NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
 STARTED_LATE = 0.01  # so long the news of a start waits for other news to go with: most often that of its end
 ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
+_SETTLED = b"settled"
 
 
 class Guard:
@@ -385,12 +386,55 @@ def launch(private: Optional[int] = None) -> tuple[Channel, int]:
     if pid:
         theirs.close()
         return Channel(ours), pid
+    _live(theirs, [ours.fileno(), *([] if private is None else [private])])
+
+
+def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, int]]:
+    """As `launch`, with the guard as process 1 of a PID namespace; None where this host does not permit that.
+
+    The caller must be a subreaper. A process in between makes the namespace, since what makes one has all its later
+    children in there; it ends at once, and the guard becomes our child.
+    """
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        _launch_between(theirs, write, [ours.fileno(), read, *([] if private is None else [private])])
+    os.close(write)
+    theirs.close()
+    with open(read, "rb") as file:
+        told = file.read().split()  # the guard's number, and its own word once it has settled, in either order
+    os.waitpid(between, 0)
+    pid = next((int(word) for word in told if word != _SETTLED), 0)
+    if pid and _SETTLED in told:
+        return Channel(ours), pid
+    ours.close()
+    if pid:
+        os.waitpid(pid, 0)
+    return None
+
+
+def _launch_between(sock: socket.socket, write: int, others: list[int]) -> NoReturn:
+    try:
+        pid_namespace.leave()
+        pid = os.fork()
+        if pid == 0:
+            pid_namespace.settle()
+            os.write(write, _SETTLED + b" ")
+            _live(sock, [write, *others])
+        os.write(write, b"%d " % pid)
+    except OSError:
+        pass  # the pilot hears no word of it, and does without
+    os._exit(0)
+
+
+def _live(sock: socket.socket, others: list[int]) -> NoReturn:
+    """Be the guard, without the files of `others`, until the end of this process."""
     code = 1
     try:
-        ours.close()
-        if private is not None:
-            os.close(private)
-        _be_guard(theirs)
+        for fd in others:
+            os.close(fd)
+        _be_guard(sock)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
