@@ -4,7 +4,7 @@ It is the parent of all tasks and a subreaper, so whatever a task starts comes b
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
 pilot changes nothing here; a dead one ends every task at once.
 
-Orders in:   start, stop, signal, contact, work (a directory to remove if the pilot dies), quit.
+Orders in:   start, stop, signal, contact, work (what to remove if the pilot dies, and what marks and limits tasks), quit.
              A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
              to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
              `container`, and in `gate` the file that says which runtime has it.
@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn, Optional
 
-from shoal.pilot import pid_namespace, spawn, tree
+from shoal.pilot import cgroup, host_lock, pid_namespace, spawn, tree
 from shoal.pilot.channel import Channel
 from shoal.pilot.followers import Followers
 from shoal.pilot.killings import Killings
@@ -58,7 +58,8 @@ class Guard:
         self._waiting = Followers()
         self._strays = Strays()
         self._contact: Optional[tuple[float, float]] = None
-        self._work = ""
+        self._work = self._entry = self._kill_group = self._memory_group = ""
+        self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
         self._killings, self._host_killings = Killings(), Killings(host=True)
@@ -111,6 +112,11 @@ class Guard:
                     task.gate.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
         if self._work and not self._quit:
             shutil.rmtree(self._work, ignore_errors=True)
+            if self._kill_group:
+                cgroup.leave(self._kill_group)
+            for group in filter(None, (self._kill_group, self._memory_group)):
+                cgroup.remove(group)
+            host_lock.forget(self._entry)
 
     def deadline(self) -> Optional[float]:
         """When `step` is due at the latest."""
@@ -177,6 +183,8 @@ class Guard:
             self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
         if task.memory:
             self._memory_at = min(self._memory_at, now + MEMORY_LOOK)
+            if self._limits is not None and not task.container:  # a runtime makes a cgroup of its own
+                task.group = self._limits.take(task.memory, pid)
         self._tasks[attempt] = self._by_pid[pid] = task
         self._due = min(self._due, task.deadline(self._contact))
         self._tell({"was": "started", "attempt": attempt, "pid": pid, "at": time.time()}, now + STARTED_LATE)
@@ -218,6 +226,16 @@ class Guard:
 
     def _on_work(self, order: dict[str, Any]) -> None:
         self._work = order["path"]
+        if order.get("mark"):
+            self._spawner.mark = {host_lock.MARK.encode(): order["mark"].encode()}
+        self._entry = order.get("entry", "")
+        if self._entry:
+            host_lock.hold(self._entry)
+        kill, memory = order.get("groups", ("", ""))
+        if kill and cgroup.join(kill, os.getpid()):
+            self._kill_group = kill
+        if memory:
+            self._memory_group, self._limits = memory, cgroup.MemoryLimits(memory)
 
     def _on_quit(self, order: dict[str, Any]) -> None:
         self._quit = True
@@ -250,13 +268,18 @@ class Guard:
         pids = [] if task.container and strays else tree.descend(task.pid)
         for pid in strays:
             pids += tree.descend(pid)
-        held = tree.resident(pids)
-        if held > task.memory and len(pids) > 1:
-            # Pages shared after a fork are counted once per process above: look closer before killing for it.
-            # That look costs time in proportion to the memory, so it is rationed.
+        if now >= task.files_at and not task.group:  # the kernel counts them there
+            task.files = tree.memory_files(pids)
+            task.files_at = now + 20 * (tree.now() - now)
+        files = sum(task.files.values())
+        held = tree.resident(pids) + files
+        if held > task.memory and (len(pids) > 1 or files):
+            # Pages shared after a fork are counted once per process above, and those of a mapped file with the file:
+            # look closer before killing for it. That look costs time in proportion to the memory, so it is rationed.
             if now < task.look_again:
                 return
-            exact = tree.proportional(pids)
+            exact = tree.proportional(pids, task.files)
+            exact = None if exact is None else exact + files
             task.look_again = now + 20 * (tree.now() - now)
             held = held if exact is None else exact
         task.peak = max(task.peak, held)
@@ -310,6 +333,8 @@ class Guard:
             task.cpu = usage.ru_utime + usage.ru_stime
             task.peak = max(task.peak, usage.ru_maxrss * 1024)
             task.ended_at = now
+            if task.group and task.status and not task.why and cgroup.has_killed(task.group):
+                task.why, task.peak = "memory", max(task.peak, task.memory)
             if task.is_killed:
                 counter = self._killings if task.order is None else self._host_killings
                 counter.look(now)
@@ -345,6 +370,8 @@ class Guard:
             self._follow(task.attempt)
 
     def _tell_end(self, task: Ward) -> None:
+        if task.group and self._limits is not None:
+            self._limits.give_back(task.group)
         wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
         # While there is enough to do, the pilot may hear of several ends at once.
         at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
@@ -386,7 +413,7 @@ def launch(private: Optional[int] = None) -> tuple[Channel, int]:
     if pid:
         theirs.close()
         return Channel(ours), pid
-    _live(theirs, [ours.fileno(), *([] if private is None else [private])])
+    return _live(theirs, [ours.fileno(), *([] if private is None else [private])])
 
 
 def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, int]]:

@@ -49,6 +49,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.mark: _Env = {}  # by which every task process is known to be a task of this pilot
         self._bases: OrderedDict[int, Union[_Env, str]] = OrderedDict()  # a text: what is wrong with it
 
     def learn(self, number: int, env: dict[str, str]) -> None:
@@ -85,7 +86,7 @@ class Spawner:
         try:
             if isinstance(base, str):
                 raise ValueError(base)
-            return {**base, **_encode(order["env"])}
+            return {**base, **_encode(order["env"]), **self.mark}
         except ValueError as error:
             raise _refused(order, error) from None
 

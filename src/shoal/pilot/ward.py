@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from shoal.pilot.gate import Gate
@@ -33,6 +33,9 @@ class Ward:
     why: str = ""
     peak: int = 0
     look_again: float = 0.0
+    files_at: float = 0.0  # its files in memory are looked at again then
+    files: dict[tuple[int, int], int] = field(default_factory=dict)  # by device and inode, in bytes
+    group: str = ""  # the cgroup that limits its memory
     ended_at: float = 0.0
     give_up_at: float = 0.0
     status: int = 0
