@@ -29,7 +29,9 @@ def balance(state: State) -> None:
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
     idle = [
-        p for p in state.parked.values() if p.free.cores > 0 and not p.draining and p.heard and banned(state, p) is None
+        p
+        for p in state.parked.values()
+        if p.free.cores > 0 and not p.draining and not p.unfit and p.heard and banned(state, p) is None
     ]
     if not idle:
         return

@@ -50,7 +50,7 @@ def banned(state: State, pilot: Pilot) -> Banned | None:
 
 def may_fill(state: State, pilot: Pilot) -> bool:
     """May this pilot get anything now?"""
-    if pilot.draining or not pilot.heard or not state.queue.has_work() or closed(state):
+    if pilot.draining or pilot.unfit or not pilot.heard or not state.queue.has_work() or closed(state):
         return False
     return banned(state, pilot) is None
 

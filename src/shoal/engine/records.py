@@ -312,6 +312,11 @@ class Pilot:
     suspect: bool = False
     heard: bool = True  # has it sent its held list to this incarnation?
 
+    @property
+    def unfit(self) -> str:
+        """Why it can take nothing just now, as it says itself; it comes back by itself."""
+        return str(self.tags.get("unfit", ""))
+
     def story(self) -> list[str]:
         """What is known of it, for the error that must never happen."""
         return [self.name, self.host, self.reason]

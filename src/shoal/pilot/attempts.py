@@ -6,6 +6,7 @@ All methods but those given to the porter run on the loop's thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -17,9 +18,9 @@ from functools import partial
 from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
-from shoal.pilot import outcome, probe, streams, tree
+from shoal.pilot import outcome, probe, space, streams, tree
 from shoal.pilot.blobs import Blobs
-from shoal.pilot.carry import StageError
+from shoal.pilot.carry import NoSpace, StageError
 from shoal.pilot.channel import Channel
 from shoal.pilot.endings import End
 from shoal.pilot.moves import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
@@ -94,6 +95,8 @@ class Attempts:
         self._unfit_starts = 0
         self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
         self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
+        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._space = space.Space()
         self._fit_until = 0.0
         self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
 
@@ -112,8 +115,11 @@ class Attempts:
         if not self._log_dir:
             self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
+        lack = "" if unfit else self.lack()
         if unfit or self.guard_lost:
             self._give_back(here, unfit or GUARD_GONE)
+        elif lack:
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", lack, evidence="no_space"))
         elif self._stage.is_slow(lease):
             self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
         else:
@@ -128,6 +134,17 @@ class Attempts:
         if not unfit:
             self._fit_until = now + FIT_LOOK
         return unfit
+
+    def lack(self, least: int = probe.LEAST_FREE) -> str:
+        """Where there is no space for another attempt now; empty while there is."""
+        now, logs = tree.now(), self._log_dir
+        if probe.is_short(self._work, least):
+            return space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
+        for folder in (self._work, logs) if logs else (self._work,):
+            number = self._space.trouble(folder, now)
+            if number:
+                return space.no_space(folder, number, "an attempt was to begin")
+        return ""
 
     def stop(self, action: Stop) -> None:
         """End an attempt, wherever it stands."""
@@ -186,8 +203,15 @@ class Attempts:
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
         lease = here.lease
+        if isinstance(made, NoSpace):
+            self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
+            return
         if isinstance(made, StageError):
             self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
+            return
+        if isinstance(made, OSError) and space.is_full(made):
+            why = space.no_space(self._work, made.errno or 0, "an attempt was prepared")
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", why, evidence="no_space"))
             return
         if isinstance(made, OSError):
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
@@ -260,7 +284,7 @@ class Attempts:
 
     def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
         report = outcome.not_started(here.lease, news)
-        if report.cause == "host_unfit":
+        if report.cause == "host_unfit" and report.evidence != "no_space":
             self._unfit_starts += 1
             if self._unfit_starts >= MAX_UNFIT:
                 self._unfit(f"host_unfit: {report.message}")
@@ -284,6 +308,8 @@ class Attempts:
         if here.reported:
             return
         here.reported, here.guarded = True, False
+        if report.evidence == "no_space":
+            self.pause(report.message)
         self._exclusive.discard(report.attempt)
         last = streams.last_line(here.out) if "stdout" in here.wrote else ""
         tail = ""

@@ -30,6 +30,7 @@ from shoal.pilot import cgroup, host_lock, pid_namespace, spawn, tree
 from shoal.pilot.channel import Channel
 from shoal.pilot.followers import Followers
 from shoal.pilot.killings import Killings
+from shoal.pilot.space import Space
 from shoal.pilot.strays import Claim, Owner, Strays
 from shoal.pilot.streams import Blanks, Bound
 from shoal.pilot.ward import NEVER, Ward
@@ -52,6 +53,7 @@ class Guard:
         self.channel = channel
         self._spawner = spawn.Spawner()
         self._blanks = Blanks()
+        self._space = Space()
         self._tasks: dict[str, Ward] = {}  # main process lives
         self._closing: dict[str, Ward] = {}  # main process ended, the rest is swept
         self._by_pid: dict[int, Ward] = {}
@@ -139,6 +141,8 @@ class Guard:
                 self._check_memory(task, now)
         if now >= self._stream_at:
             looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
+            for task in self._tasks.values():
+                self._look_at_space(task, now)
             fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
             self._stream_at = tree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
         if now >= self._oom_at:
@@ -260,6 +264,10 @@ class Guard:
         self._blanks.name(task.out)
         self._blanks.name(task.err)
 
+    def _look_at_space(self, task: Ward, now: float) -> None:
+        """A task that wrote while the disk was full may not have noticed, and nobody else does."""
+        task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
+
     def _check_memory(self, task: Ward, now: float) -> None:
         if task.container:
             self._find_strays()
@@ -373,6 +381,8 @@ class Guard:
         if task.group and self._limits is not None:
             self._limits.give_back(task.group)
         wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
+        task.no_space = task.no_space or task.out.error or task.err.error
+        self._look_at_space(task, tree.now())
         # While there is enough to do, the pilot may hear of several ends at once.
         at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
         self._tell(task.news(wrote), at)

@@ -56,6 +56,9 @@ def parse(words: list[str]) -> argparse.Namespace:
         action="store_true",
         help="let tasks see all processes of this host, also where we could give them a PID namespace",
     )
+    parser.add_argument(
+        "--no-cgroup", action="store_true", help="make no cgroups, also where we could: memory is watched all the same"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
     chosen = parser.parse_args(words)
@@ -130,7 +133,8 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
             uplink.tell_unfit(place, probe.describe(chosen.site, None, unfit=reasons))
             return _End(loop.UNFIT)
         # In a PID namespace everything ends with the guard, without anybody's help.
-        groups = cgroup.make(work[-12:], may_kill=not is_confined)
+        if not chosen.no_cgroup:
+            groups = cgroup.make(work[-12:], may_kill=not is_confined)
         line = leftovers.describe(work, guard_pid, groups.all)
         entry.write(registry, line)
         told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
@@ -198,7 +202,7 @@ def _serve(
     fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
 
     def register(join: Join) -> Register:
-        facts = {**fixed, **vitals.all()}
+        facts = {**fixed, **vitals.all(), **({"unfit": life.unfit} if life.unfit else {})}
         return probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
 
     life = loop.Loop(

@@ -9,6 +9,7 @@ A place that was full only between two looks, and has room again when the attemp
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -75,8 +76,6 @@ def _try(folder: str) -> int:
         return error.errno if error.errno in FULL else 0
     finally:
         if path:
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(path)
-            except OSError:
-                pass
     return 0

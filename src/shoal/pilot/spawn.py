@@ -13,7 +13,7 @@ import sys
 from collections import OrderedDict
 from typing import Any, Optional, Union
 
-from shoal.pilot import tree
+from shoal.pilot import space, tree
 
 # The host lacks something: the task may do well elsewhere.
 _HOST = {
@@ -41,6 +41,9 @@ class SpawnFailed(Exception):
     @classmethod
     def for_streams(cls, error: OSError) -> SpawnFailed:
         """There is nothing to write to."""
+        if space.is_full(error):
+            message = space.no_space(os.path.dirname(str(error.filename)), error.errno or 0, "its streams were opened")
+            return cls(error.errno or 0, message, "host_unfit")
         return cls(error.errno or 0, f"cannot write {error.filename}: {error.strerror}", "host_unfit")
 
 

@@ -40,6 +40,7 @@ class Ward:
     give_up_at: float = 0.0
     status: int = 0
     cpu: float = 0.0
+    no_space: int = 0  # the number of the error that who wrote to its streams got, perhaps it
     is_oom: bool = False  # the kernel ended it for want of memory
     order: Optional[dict[str, Any]] = None  # of a container: how it was started
 
@@ -85,4 +86,6 @@ class Ward:
             "cpu": self.cpu,
             "max_rss": self.peak,
         }
+        if self.no_space:
+            told.update(no_space=self.no_space, folder=os.path.dirname(self.out.path))
         return {**told, "oom": True} if self.is_oom else told
