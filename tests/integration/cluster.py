@@ -349,9 +349,7 @@ class Cluster:
             told = [json.loads(line) for line in self.tale.read_text(encoding="utf-8").splitlines()]
             ends = {(line["task"], line["pid"]): line["at"] for line in told if line["what"] == "end"}
             return [
-                Life(
-                    t["task"], t["attempt"], self._host_pid(t), t["at"], t["alone"], ends.get((t["task"], t["pid"]))
-                )  # fmt: skip
+                Life(t["task"], t["attempt"], self._host_pid(t), t["at"], t["alone"], ends.get((t["task"], t["pid"])))
                 for t in told
                 if t["what"] == "start" and task in ("", t["task"])
             ]

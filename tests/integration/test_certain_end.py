@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,10 @@ def beats(ledger: Path) -> list[tuple[str, str, float]]:
     return []
 
 
+def whole(ledger: Path) -> bool:
+    return len({who for _, who, _ in beats(ledger)}) == 3
+
+
 def family(cluster: Cluster, name: str, **more: Any) -> tuple[dict[str, Any], Path]:
     script, ledger = cluster.folder / "family.py", cluster.cwd / name
     script.write_text(FAMILY)
@@ -118,7 +123,7 @@ def test_pilot_and_guard_killed_together_leave_nothing(cluster: Cluster, mode: s
     alone, alone_ledger = family(cluster, "alone", rerun="exclusive")
     run = cluster.submit(safe, alone)
     for ledger in (safe_ledger, alone_ledger):
-        cluster.until(lambda at=ledger: len({who for _, who, _ in beats(at)}) == 3, "the whole family runs")
+        cluster.until(partial(whole, ledger), "the whole family runs")
     cluster.wait_running(run, (1, 2))
     kill_both(pilot)
     if mode == "namespace":
@@ -192,7 +197,7 @@ def test_a_living_sibling_is_left_alone_by_a_sweep(cluster: Cluster) -> None:
     pilot = cluster.start_pilot(2, PLAIN)
     task, ledger = family(cluster, "sibling")
     run = cluster.submit(task)
-    cluster.until(lambda: len({who for _, who, _ in beats(ledger)}) == 3, "the whole family runs")
+    cluster.until(partial(whole, ledger), "the whole family runs")
     before = sorted(living(cluster))
     pilot.stop()
     assert leftovers.sweep(leftovers.registry()).processes == 0

@@ -117,6 +117,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "if False:",
         "one key, two runs|UNIQUE",
     ),
+    "a new pilot does not sweep what died pilots and guards left on its machine": (
+        Host.sweep,
+        "for attempt, payload in list(self.orphans.items()):",
+        "for attempt, payload in ():",
+        "payloads left behind|exclusive overlap",
+    ),
+    "an exclusive task starts where its end is not certain, and nobody says so": (
+        held.compare,
+        'if pilot.tags.get("certain_end") is not True:',
+        "if False:",
+        "started without a word",
+    ),
     "an element carved out of its chunk gets lost": (
         chunks.carve,
         "task = array.tasks[element] = Task(",
@@ -143,6 +155,9 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 
 # Worlds in which what a bug needs happens often.
 PLANS: dict[str, Plan] = {
+    "a new pilot does not sweep what died pilots and guards left on its machine": Plan(
+        0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, both=4, certain=0.0
+    ),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
 }
 

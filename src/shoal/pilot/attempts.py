@@ -292,6 +292,11 @@ class Attempts:
 
     def _on_ended(self, here: _Here, report: Report) -> None:
         assert here.made is not None
+        if here.made.own_dir and report.cause == "task_error":
+            number = self._space.trouble(self._work, tree.now())
+            if number:  # perhaps that is all that was wrong with it
+                why = space.no_space(self._work, number, "the task ran there")
+                report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
             self._porter.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))

@@ -4,7 +4,7 @@ proves nothing about it [promises C rule 2]."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 KINDS = (
@@ -15,6 +15,7 @@ KINDS = (
     "delay",
     "reorder",
     "pilot_death",
+    "pilot_and_guard_death",
     "pilot_freeze",
     "host_freeze",
     "pilot_drain",
@@ -42,6 +43,8 @@ class Plan:
     cancels: int
     retries: int
     failing: float  # share of attempts that fail
+    both: int = 0  # deaths of pilot and guard together
+    certain: float = 0.5  # share of hosts that end everything when pilot and guard die together
 
     @staticmethod
     def draw(rng: Random) -> Plan:
@@ -50,7 +53,7 @@ class Plan:
         def some(most: int) -> int:
             return rng.randint(0, most) if rng.random() < 0.7 else 0
 
-        return Plan(
+        plan = Plan(
             loss=rng.choice([0.0, 0.02, 0.1, 0.25]),
             duplicate=rng.choice([0.0, 0.05, 0.2]),
             slow=rng.choice([0.0, 0.05, 0.2]),
@@ -63,6 +66,10 @@ class Plan:
             retries=some(4),
             failing=rng.choice([0.0, 0.1, 0.3]),
         )
+        before = rng.getstate()
+        plan = replace(plan, both=some(3), certain=rng.choice([0.0, 0.5, 1.0]))
+        rng.setstate(before)  # a world without these faults is the one that its seed always made
+        return plan
 
 
 class Tally(Counter[str]):

@@ -1,6 +1,7 @@
 """A host of a false world: the real agent, with hands that pretend to run payloads.
 
-The pilot may die (its guard then kills the payloads), freeze alone (payloads run on, the guard still ends
+The pilot may die (its guard then kills the payloads), die together with its guard (payloads then run on for ever, unless
+the host ends them for certain, until the next pilot of that machine sweeps), freeze alone (payloads run on, the guard still ends
 exclusive ones), or freeze with its whole host (nothing moves, and the guard acts at once on thawing).
 """
 
@@ -58,8 +59,11 @@ class Payload:
 class Host:
     """One pilot process on its host."""
 
-    def __init__(self, world: World, number: int, room: Room) -> None:
-        self.world, self.number, self.room = world, number, room
+    def __init__(self, world: World, number: int, room: Room, certain: bool = True, before: Host | None = None) -> None:
+        self.world, self.number, self.room, self.certain = world, number, room, certain
+        self.orphans: dict[str, Payload] = {}  # payloads that nobody watches
+        if before is not None:
+            before.sweep()  # what a pilot does first of all on its machine
         self.rng = Random(f"{world.seed}/host{number}")
         self.agent = Agent(room, self.rng)
         self.alive = True
@@ -230,6 +234,24 @@ class Host:
         for attempt in list(self.payloads):
             self._finish(attempt, "killed", delay=0.05)
         self.world.left(self)
+
+    def die_with_guard(self) -> None:
+        """Pilot and guard are killed in the same moment; a host that is certain has its kernel end the payloads."""
+        self.alive = False
+        for attempt, payload in list(self.payloads.items()):
+            if self.certain:
+                self._finish(attempt, "killed")
+            else:
+                del self.payloads[attempt]
+                self.orphans[attempt] = payload
+        self.world.left(self)
+
+    def sweep(self) -> None:
+        """The next pilot of this machine ends what was left running."""
+        for attempt, payload in list(self.orphans.items()):
+            del self.orphans[attempt]
+            payload.dead = True
+            self.world.ledger.stopped(payload.lease, self.name, False)
 
     def freeze(self, whole_host: bool) -> None:
         """Stop the pilot process, or everything on the host."""

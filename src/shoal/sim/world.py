@@ -45,6 +45,7 @@ class World:
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.hosts: list[Host] = []
         self.healed = False
+        self._empty = 0  # machines whose next pilot is on its way
         self.steps, self._most = 0, steps
         self.people = People(self)
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
@@ -103,6 +104,8 @@ class World:
             return False
         total = sum(self.ledger.accepted.values())
         done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
+        if any(h.orphans for h in self.hosts) and self._empty:
+            return False  # who comes next on that machine will end them
         return done >= total and not any(h.payloads for h in self.hosts)
 
     def _check_end(self) -> None:
@@ -152,7 +155,15 @@ class World:
 
     def join(self, host: Host, action: Join) -> None:
         """A pilot registers."""
-        register = Register(PROTOCOL, "0", host.name, f"id{host.number}", host.room, former=action.former)
+        register = Register(
+            PROTOCOL,
+            "0",
+            host.name,
+            f"id{host.number}",
+            host.room,
+            tags={"certain_end": host.certain},
+            former=action.former,
+        )
         life = host.agent
 
         def lost() -> None:
@@ -167,6 +178,7 @@ class World:
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
+            self.ledger.certain[registered.pilot] = host.certain
             self.carry("reply", host.name, lambda: host.joined(registered), lost)
 
         self.carry("request", host.name, arrive, lost)
@@ -212,18 +224,26 @@ class World:
         for count, deed in deeds:
             for _ in range(count):
                 self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
+        own = Random(f"{self.seed}/both")
+        for _ in range(plan.both):
+            self.clock.after(own.uniform(0.5, CALM * own.choice([0.02, 0.1, 0.9])), self._kill_both)
 
     def _pick(self) -> Host | None:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
         return self.rng.choice(able) if able else None
 
-    def _new_host(self) -> None:
+    def _new_host(self, before: Host | None = None) -> None:
         room = Room(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
-        self.hosts.append(Host(self, len(self.hosts), room))
+        drawn = Random(f"{self.seed}/certain{len(self.hosts)}").random() < self.plan.certain
+        certain = before.certain if before is not None else drawn
+        if before is not None:
+            self._empty -= 1
+        self.hosts.append(Host(self, len(self.hosts), room, certain, before))
 
     def left(self, host: Host) -> None:
-        """A pilot is no more; a new one comes after a while, on the same kind of host."""
-        self.clock.after(self.rng.uniform(1.0, 60.0), self._new_host)
+        """A pilot is no more; a new one comes after a while, on the same machine."""
+        self._empty += 1
+        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(host))
 
     def _kill(self) -> None:
         host = self._pick()
@@ -231,6 +251,13 @@ class World:
             self.tally.note("pilot_death")
             self.note(f"kill {host.name}")
             host.die()
+
+    def _kill_both(self) -> None:
+        host = self._pick()
+        if host is not None:
+            self.tally.note("pilot_and_guard_death")
+            self.note(f"kill {host.name} and its guard, {'certain' if host.certain else 'uncertain'}")
+            host.die_with_guard()
 
     def _freeze(self, whole_host: bool) -> None:
         host = self._pick()
