@@ -34,6 +34,7 @@ FAST: dict[str, float] = {
 }  # fmt: skip
 PATIENCE = 60.0  # for what takes a second on an idle machine
 LOOK = 0.02
+MOST_PIDS = 1 << 22  # no process of Linux has a higher number
 
 # A task that tells when it lives: `start` with whether it was alone (the kernel drops the lock when a copy dies,
 # however it dies), then it waits, then `end`. The wait is per attempt: seconds, or a file that has to appear.
@@ -147,6 +148,7 @@ class Cluster:
         self.payload = self.folder / "payload.py"
         self.payload.write_text(PAYLOAD, encoding="utf-8")
         self._server: subprocess.Popen[bytes] | None = None
+        self._host_pids: dict[tuple[str, int, int], int] = {}
         self._sockets = listening_here()
 
     # --- waiting
@@ -347,11 +349,23 @@ class Cluster:
             told = [json.loads(line) for line in self.tale.read_text(encoding="utf-8").splitlines()]
             ends = {(line["task"], line["pid"]): line["at"] for line in told if line["what"] == "end"}
             return [
-                Life(t["task"], t["attempt"], t["pid"], t["at"], t["alone"], ends.get((t["task"], t["pid"])))
+                Life(t["task"], t["attempt"], self._host_pid(t), t["at"], t["alone"], ends.get((t["task"], t["pid"])))
                 for t in told
                 if t["what"] == "start" and task in ("", t["task"])
             ]
         return []
+
+    def _host_pid(self, told: Json) -> int:
+        """The number that this host has for a payload, which may live in a PID namespace and know itself by another.
+
+        One that was never seen alive gets a number that no process has.
+        """
+        key = (told["task"], told["attempt"], told["pid"])
+        if key not in self._host_pids:
+            self._host_pids[key] = find_process(f"SHOAL_ATTEMPT={told['task']}#{told['attempt']}", told["pid"]) or (
+                MOST_PIDS + told["pid"]
+            )
+        return self._host_pids[key]
 
     def wait_start(self, task: str, copies: int = 1, within: float = PATIENCE) -> Life:
         """Wait for the n-th copy of a task to start."""
@@ -432,6 +446,18 @@ def processes_with(text: str) -> Iterator[tuple[int, str]]:
                 if needle in data:
                     yield int(entry), f"{comm(int(entry))}: " + data[:300].replace(b"\0", b" ").decode(errors="replace")
                     break
+
+
+def find_process(entry: str, inner: int) -> int:
+    """The living process with this entry in its environment that calls itself `inner`; 0: there is none."""
+    needle = os.fsencode(entry)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, ValueError):
+            status = Path(f"/proc/{name}/status").read_text()
+            (own,) = re.findall(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
+            if int(own) == inner and needle in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                return int(name)
+    return 0
 
 
 def _listeners() -> dict[str, int]:

@@ -136,6 +136,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "if False:",
         "one key, two runs|UNIQUE",
     ),
+    "a new pilot does not sweep what died pilots and guards left on its machine": (
+        Host.sweep,
+        "for attempt, payload in list(self.orphans.items()):",
+        "for attempt, payload in ():",
+        "payloads left behind|exclusive overlap",
+    ),
+    "an exclusive task starts where its end is not certain, and nobody says so": (
+        held.compare,
+        'if pilot.tags.get("certain_end") is not True:',
+        "if False:",
+        "started without a word",
+    ),
     "an element carved out of its chunk gets lost": (
         chunks.carve,
         "task = array.tasks[element] = Task(",
@@ -272,6 +284,9 @@ ROLLED_BACK = replace(CALM_PLAN, rollbacks=8)
 PLANS: dict[str, Plan] = {
     "a checkpoint of a copy that was given up counts": Plan(0.0, 0.0, 0.0, 0, 12, 12, 0, 0, 0, 0, 0.0),
     "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 12, 0, 0, 0.0),
+    "a new pilot does not sweep what died pilots and guards left on its machine": Plan(
+        0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, both=4, certain=0.0
+    ),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
     "nonce not compared: a run of another history is taken for this one": ROLLED_BACK,
     "a lease that was seen is dropped silently": ROLLED_BACK,

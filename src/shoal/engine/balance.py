@@ -37,6 +37,7 @@ def balance(state: State) -> None:
         and p.heard
         and p.lone is None
         and p.cleared_for is None
+        and not p.unfit
         and banned(state, p) is None
     ]
     if not idle:

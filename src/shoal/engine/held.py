@@ -16,6 +16,7 @@ from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange, Held, Lease, Order
 
 SAY_AGAIN = 2.0  # seconds
+UNCERTAIN = "this host does not let the pilot end its tasks for certain if pilot and guard are killed together"
 MAX_RESENT = 5  # times that a lease is sent again to a pilot that neither holds nor reports it
 Covered = dict[AttemptId, RangeSet]  # an attempt, as if on element 0 -> elements
 
@@ -29,6 +30,8 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
             begun.append(str(attempt))
     for owner, attempts in state.by_owner(begun).items():
         state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
+    if pilot.tags.get("certain_end") is not True:
+        _tell_uncertain(state, pilot, begun)
     for attempt, (_, live) in list(state.dying.items()):
         # Not held proves death only if the pilot has seen the reply that carried the lease.
         if (
@@ -84,6 +87,14 @@ def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held],
                 held[attempt] = item
                 at += 1
     return held, covered
+
+
+def _tell_uncertain(state: State, pilot: Pilot, begun: list[str]) -> None:
+    """A task that must not run twice began where nobody can promise that it ends with its pilot: that is said."""
+    for attempt in map(parse_attempt, begun):
+        array = state.runs[attempt.run].array_of(attempt.element)
+        if array is not None and array.spec.rerun is not Rerun.SAFE:
+            state.emit("end_uncertain", task=attempt.task, attempt=attempt.number, pilot=pilot, why=UNCERTAIN)
 
 
 def _is_chunked(pilot: Pilot, attempt: AttemptId, item: Held) -> bool:

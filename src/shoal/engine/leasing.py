@@ -54,7 +54,8 @@ def banned(state: State, pilot: Pilot) -> Banned | None:
 
 def may_fill(state: State, pilot: Pilot) -> bool:
     """May this pilot get anything now?"""
-    if pilot.draining or not pilot.heard or pilot.lone is not None or not state.queue.has_work() or closed(state):
+    is_set_apart = pilot.draining or pilot.unfit or pilot.lone is not None
+    if is_set_apart or not pilot.heard or not state.queue.has_work() or closed(state):
         return False
     return banned(state, pilot) is None
 

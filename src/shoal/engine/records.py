@@ -343,6 +343,11 @@ class Pilot:
     returns: int = 0  # exchanges in a row in which it gave back what it was leased, and began nothing
     returned_at: int = 0  # number of the last of them
 
+    @property
+    def unfit(self) -> str:
+        """Why it can take nothing just now, as it says itself; it comes back by itself."""
+        return str(self.tags.get("unfit", ""))
+
     def story(self) -> list[str]:
         """What is known of it, for the error that must never happen."""
         return [self.name, self.host, self.reason]

@@ -22,6 +22,8 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         return [
             Reason(f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left", "it ends by itself")
         ]
+    if pilot.unfit:
+        return [Reason(f"it takes nothing just now: {pilot.unfit}", "make room there; it comes back by itself")]
     ban = widest_ban(state, pilot)
     if ban is not None:
         left = "it is on trial with one task" if ban.probing else f"for {show_duration(ban.until - state.now)} more"

@@ -54,6 +54,10 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     taking = [p for p in pilots if not p.draining]
     if not taking:
         return Reason(f"every pilot is ending ({pilots[0].draining})", START)
+    if all(p.unfit for p in taking):
+        return Reason(
+            f"no pilot can take it just now: {taking[0].unfit}", "make room there; pilots come back by themselves"
+        )
     able = [p for p in taking if static_misfit(p, cls) is None]
     fitting = [p for p in able if _may_require(state, p, cls)]
     if not fitting:

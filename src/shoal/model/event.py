@@ -13,6 +13,7 @@ KINDS: dict[str, str] = {
     "run_reopened": "a person said retry, and a finished run has work again; data: tasks",
     "tasks_leased": "attempts were handed to a pilot; data: attempts, chunks ([first attempt, how many])",
     "tasks_started": "a pilot began attempts; data: attempts",
+    "end_uncertain": "an exclusive or never task began where it might outlive its pilot and guard; data: why",
     "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
     "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why",
     "checkpoint_saved": "the first checkpoint of an attempt that runs on is kept; data: files",

@@ -6,6 +6,7 @@ All methods but those given to the porter run on the loop's thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -17,9 +18,9 @@ from functools import partial
 from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
-from shoal.pilot import outcome, probe, streams, tree
+from shoal.pilot import outcome, probe, space, streams, tree
 from shoal.pilot.blobs import Blobs
-from shoal.pilot.carry import StageError
+from shoal.pilot.carry import NoSpace, StageError
 from shoal.pilot.channel import Channel
 from shoal.pilot.checkpoint_watch import CheckpointWatch
 from shoal.pilot.endings import End
@@ -96,6 +97,8 @@ class Attempts:
         self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
         self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
         self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
+        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._space = space.Space()
         self._fit_until = 0.0
         self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
 
@@ -114,8 +117,11 @@ class Attempts:
         if not self._log_dir:
             self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
+        lack = "" if unfit else self.lack()
         if unfit or self.guard_lost:
             self._give_back(here, unfit or GUARD_GONE)
+        elif lack:
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", lack, evidence="no_space"))
         elif self._stage.is_slow(lease):
             self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
         else:
@@ -130,6 +136,17 @@ class Attempts:
         if not unfit:
             self._fit_until = now + FIT_LOOK
         return unfit
+
+    def lack(self, least: int = probe.LEAST_FREE) -> str:
+        """Where there is no space for another attempt now; empty while there is."""
+        now, logs = tree.now(), self._log_dir
+        if probe.is_short(self._work, least):
+            return space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
+        for folder in (self._work, logs) if logs else (self._work,):
+            number = self._space.trouble(folder, now)
+            if number:
+                return space.no_space(folder, number, "an attempt was to begin")
+        return ""
 
     def stop(self, action: Stop) -> None:
         """End an attempt, wherever it stands."""
@@ -189,8 +206,15 @@ class Attempts:
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
         lease = here.lease
+        if isinstance(made, NoSpace):
+            self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
+            return
         if isinstance(made, StageError):
             self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
+            return
+        if isinstance(made, OSError) and space.is_full(made):
+            why = space.no_space(self._work, made.errno or 0, "an attempt was prepared")
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", why, evidence="no_space"))
             return
         if isinstance(made, OSError):
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
@@ -266,7 +290,7 @@ class Attempts:
 
     def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
         report = outcome.not_started(here.lease, news)
-        if report.cause == "host_unfit":
+        if report.cause == "host_unfit" and report.evidence != "no_space":
             self._unfit_starts += 1
             if self._unfit_starts >= MAX_UNFIT:
                 self._unfit(f"host_unfit: {report.message}")
@@ -274,6 +298,11 @@ class Attempts:
 
     def _on_ended(self, here: _Here, report: Report) -> None:
         assert here.made is not None
+        if here.made.own_dir and report.cause == "task_error":
+            number = self._space.trouble(self._work, tree.now())
+            if number:  # perhaps that is all that was wrong with it
+                why = space.no_space(self._work, number, "the task ran there")
+                report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
             self._porter.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
@@ -290,6 +319,8 @@ class Attempts:
         if here.reported:
             return
         here.reported, here.guarded = True, False
+        if report.evidence == "no_space":
+            self.pause(report.message)
         self._exclusive.discard(report.attempt)
         last = streams.last_line(here.out) if "stdout" in here.wrote else ""
         tail = ""

@@ -9,19 +9,20 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import SUFFIX
-from shoal.pilot import streams, tree
+from shoal.pilot import space, streams, tree
 from shoal.pilot.blobs import Blobs, NoBlob
 from shoal.pilot.moves import Begin, Called, Event, Watch
 from shoal.pilot.porter import Porter
 from shoal.pilot.runners import Runners
 from shoal.pilot.stage import Stage
 from shoal.pilot.tails import Tails
+from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Lease, Registered, Report
 
@@ -50,6 +51,8 @@ class Calls:
         self._log_dir = os.path.join(stage.facts.work, "logs")
         self._porter = Porter()
         self.blobs: Optional[Blobs] = None  # set before the first lease
+        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._space = space.Space()
         self._fetched: deque[tuple[float, str]] = deque()
         self.runners = Runners(
             send_guard=send_guard,
@@ -76,6 +79,15 @@ class Calls:
         if self.blobs is not None:
             self.blobs.joined(told.session, told.blob_dir if near else "")
 
+    def lack(self) -> str:
+        """Where calls can write nothing now; empty while they can."""
+        now = tree.now()
+        for folder in (self._stage.facts.work, self._log_dir):
+            number = self._space.trouble(folder, now)
+            if number:
+                return space.no_space(folder, number, "calls wrote output and results")
+        return ""
+
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
         """Have a runner make these calls."""
@@ -88,6 +100,10 @@ class Calls:
     def _on_ended(self, piece: str, batch: Optional[Batch], reports: tuple[Report, ...], over: bool) -> None:
         if over:
             self._gpus.pop(piece, None)
+        lack = self.lack() if batch is not None or reports else ""
+        if lack:
+            reports, batch = tuple(_give_back(batch, reports, lack)), None
+            self.pause(lack)
         if not self._is_near:
             for attempt in _writers(batch, reports):
                 self._tails.add(attempt, dict(zip(SUFFIX, streams.log_paths(self._log_dir, attempt))))
@@ -155,6 +171,16 @@ class Calls:
             self.blobs.close()
         self.runners.close()
         self._porter.finish(5.0)
+
+
+def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) -> Iterator[Report]:
+    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they say."""
+    ended = [report_of(batch, at) for at in range(batch.count)] if batch is not None else []
+    for report in (*ended, *reports):
+        if report.cause in ("cancelled", "over_time", "out_of_memory"):
+            yield report
+        else:
+            yield Report(report.attempt, "returned", "host_unfit", why, started=report.started, evidence="no_space")
 
 
 def _writers(batch: Optional[Batch], reports: tuple[Report, ...]) -> list[str]:

@@ -13,6 +13,8 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 
+from shoal.pilot import space
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,6 +26,13 @@ class StageError(Exception):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+
+
+class NoSpace(StageError):
+    """There is no room for files that had to be written: the host's failure, not the task's."""
+
+    def __init__(self, folder: str, error: OSError, doing: str) -> None:
+        super().__init__("host_unfit", space.no_space(folder, error.errno or 0, doing))
 
 
 def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
@@ -46,6 +55,8 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
     except FileNotFoundError:
         raise StageError("stage_in", f"input {path} does not exist") from None
     except OSError as error:
+        if space.is_full(error):
+            raise NoSpace(own_dir, error, f"input {path} was brought in") from None
         raise StageError("stage_in", f"input {path} cannot be brought in: {error.strerror or error}") from None
     return name
 
@@ -80,6 +91,8 @@ def carry(own_dir: str, name: str, part: str, umask: int) -> None:
             remove(part)
             _move(within, name.rpartition("/")[2], opened[-1], part)
         except OSError as error:
+            if space.is_full(error):
+                raise NoSpace(os.path.dirname(part), error, f"output {name} was brought there") from None
             message = f"output {name} cannot be brought to {os.path.dirname(part)}: {error.strerror}"
             raise StageError("stage_out", message) from None
     finally:
@@ -198,3 +211,13 @@ def remove_tree(path: str) -> None:
             with contextlib.suppress(OSError):
                 os.chmod(folder, 0o700)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def size_of(folder: str) -> int:
+    """Bytes on disk of all files below a directory; what vanishes meanwhile does not count."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512
+    return total

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from shoal.model.ids import parse_attempt, run_text
-from shoal.pilot import checkpoint, setup, streams
+from shoal.pilot import checkpoint, setup, space, streams
 from shoal.pilot.blobs import Blobs
-from shoal.pilot.carry import StageError
+from shoal.pilot.carry import NoSpace, StageError, size_of
 from shoal.pilot.stage import Prepared, Stage
 from shoal.wire.messages import Report
 
 log = logging.getLogger(__name__)
 
+_MEBI = 1024 * 1024
 LAST_WORDS = 4096  # bytes of stderr in which a container runtime says that it failed
 
 
@@ -48,6 +49,8 @@ class End:
     def finish(self, stage: Stage, blobs: Optional[Blobs]) -> Report:
         """The report that the server gets."""
         began, made, report = time.monotonic(), self.made, self._judge()
+        if report.evidence == "no_space" and made.own_dir:
+            report = self._blame_filler(report)
         if made.own_dir:
             report = replace(report, new_files=stage.new_files(made))
         try:
@@ -55,6 +58,8 @@ class End:
                 report = self._keep(report, blobs)
             elif report.outcome == "succeeded":
                 stage.collect(made)
+        except NoSpace as error:
+            report = replace(report, outcome="returned", cause=error.cause, message=str(error), evidence="no_space")
         except StageError as error:
             report = replace(report, outcome="failed", cause=error.cause, message=str(error))
         except (ValueError, OSError) as error:
@@ -62,6 +67,14 @@ class End:
         if made.own_dir or report.files or self.staged:
             report = replace(report, staging=self.staged + time.monotonic() - began)
         return report
+
+    def _blame_filler(self, report: Report) -> Report:
+        """The disk is full: of what this very task wrote beyond what it asked for?"""
+        used, asked = size_of(self.made.own_dir), self.made.lease.room.disk
+        if used < max(asked, space.PLENTY):
+            return report
+        message = f"it filled the disk: {used // _MEBI} MiB in its own directory, its disk need is {asked // _MEBI} MiB"
+        return replace(report, outcome="failed", cause="task_error", message=message, evidence="")
 
     def _judge(self) -> Report:
         """Was it the command that ended, or what comes before it?"""

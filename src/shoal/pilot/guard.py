@@ -4,7 +4,7 @@ It is the parent of all tasks and a subreaper, so whatever a task starts comes b
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
 pilot changes nothing here; a dead one ends every task at once.
 
-Orders in:   start, stop, signal, contact, work (a directory to remove if the pilot dies), quit.
+Orders in:   start, stop, signal, contact, work (what to remove if the pilot dies, and what marks and limits tasks), quit.
              A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
              to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
              `container`, and in `gate` the file that says which runtime has it.
@@ -24,12 +24,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
-from shoal.pilot import spawn, tree
+from shoal.pilot import cgroup, host_lock, pid_namespace, spawn, tree
 from shoal.pilot.channel import Channel
 from shoal.pilot.followers import Followers
 from shoal.pilot.killings import Killings
+from shoal.pilot.space import Space
 from shoal.pilot.strays import Claim, Owner, Strays
 from shoal.pilot.streams import Blanks, Bound
 from shoal.pilot.ward import NEVER, Ward
@@ -42,6 +43,7 @@ SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds 
 NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
 STARTED_LATE = 0.01  # so long the news of a start waits for other news to go with: most often that of its end
 ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
+_SETTLED = b"settled"
 
 
 class Guard:
@@ -51,13 +53,15 @@ class Guard:
         self.channel = channel
         self._spawner = spawn.Spawner()
         self._blanks = Blanks()
+        self._space = Space()
         self._tasks: dict[str, Ward] = {}  # main process lives
         self._closing: dict[str, Ward] = {}  # main process ended, the rest is swept
         self._by_pid: dict[int, Ward] = {}
         self._waiting = Followers()
         self._strays = Strays()
         self._contact: Optional[tuple[float, float]] = None
-        self._work = ""
+        self._work = self._entry = self._kill_group = self._memory_group = ""
+        self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
         self._killings, self._host_killings = Killings(), Killings(host=True)
@@ -110,6 +114,11 @@ class Guard:
                     task.gate.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
         if self._work and not self._quit:
             shutil.rmtree(self._work, ignore_errors=True)
+            if self._kill_group:
+                cgroup.leave(self._kill_group)
+            for group in filter(None, (self._kill_group, self._memory_group)):
+                cgroup.remove(group)
+            host_lock.forget(self._entry)
 
     def deadline(self) -> Optional[float]:
         """When `step` is due at the latest."""
@@ -132,6 +141,8 @@ class Guard:
                 self._check_memory(task, now)
         if now >= self._stream_at:
             looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
+            for task in self._tasks.values():
+                self._look_at_space(task, now)
             fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
             self._stream_at = tree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
         if now >= self._oom_at:
@@ -177,6 +188,8 @@ class Guard:
             self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
         if task.memory:
             self._memory_at = min(self._memory_at, now + MEMORY_LOOK)
+            if self._limits is not None and not task.container:  # a runtime makes a cgroup of its own
+                task.group = self._limits.take(task.memory, pid)
         self._tasks[attempt] = self._by_pid[pid] = task
         self._due = min(self._due, task.deadline(self._contact))
         self._tell({"was": "started", "attempt": attempt, "pid": pid, "at": time.time()}, now + STARTED_LATE)
@@ -218,6 +231,16 @@ class Guard:
 
     def _on_work(self, order: dict[str, Any]) -> None:
         self._work = order["path"]
+        if order.get("mark"):
+            self._spawner.mark = {host_lock.MARK.encode(): order["mark"].encode()}
+        self._entry = order.get("entry", "")
+        if self._entry:
+            host_lock.hold(self._entry)
+        kill, memory = order.get("groups", ("", ""))
+        if kill and cgroup.join(kill, os.getpid()):
+            self._kill_group = kill
+        if memory:
+            self._memory_group, self._limits = memory, cgroup.MemoryLimits(memory)
 
     def _on_quit(self, order: dict[str, Any]) -> None:
         self._quit = True
@@ -242,6 +265,10 @@ class Guard:
         self._blanks.name(task.out)
         self._blanks.name(task.err)
 
+    def _look_at_space(self, task: Ward, now: float) -> None:
+        """A task that wrote while the disk was full may not have noticed, and nobody else does."""
+        task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
+
     def _check_memory(self, task: Ward, now: float) -> None:
         if task.container:
             self._find_strays()
@@ -250,13 +277,18 @@ class Guard:
         pids = [] if task.container and strays else tree.descend(task.pid)
         for pid in strays:
             pids += tree.descend(pid)
-        held = tree.resident(pids)
-        if held > task.memory and len(pids) > 1:
-            # Pages shared after a fork are counted once per process above: look closer before killing for it.
-            # That look costs time in proportion to the memory, so it is rationed.
+        if now >= task.files_at and not task.group:  # the kernel counts them there
+            task.files = tree.memory_files(pids)
+            task.files_at = now + 20 * (tree.now() - now)
+        files = sum(task.files.values())
+        held = tree.resident(pids) + files
+        if held > task.memory and (len(pids) > 1 or files):
+            # Pages shared after a fork are counted once per process above, and those of a mapped file with the file:
+            # look closer before killing for it. That look costs time in proportion to the memory, so it is rationed.
             if now < task.look_again:
                 return
-            exact = tree.proportional(pids)
+            exact = tree.proportional(pids, task.files)
+            exact = None if exact is None else exact + files
             task.look_again = now + 20 * (tree.now() - now)
             held = held if exact is None else exact
         task.peak = max(task.peak, held)
@@ -310,6 +342,8 @@ class Guard:
             task.cpu = usage.ru_utime + usage.ru_stime
             task.peak = max(task.peak, usage.ru_maxrss * 1024)
             task.ended_at = now
+            if task.group and task.status and not task.why and cgroup.has_killed(task.group):
+                task.why, task.peak = "memory", max(task.peak, task.memory)
             if task.is_killed:
                 counter = self._killings if task.order is None else self._host_killings
                 counter.look(now)
@@ -345,7 +379,11 @@ class Guard:
             self._follow(task.attempt)
 
     def _tell_end(self, task: Ward) -> None:
+        if task.group and self._limits is not None:
+            self._limits.give_back(task.group)
         wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
+        task.no_space = task.no_space or task.out.error or task.err.error
+        self._look_at_space(task, tree.now())
         # While there is enough to do, the pilot may hear of several ends at once.
         at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
         self._tell(task.news(wrote), at)
@@ -386,12 +424,55 @@ def launch(private: Optional[int] = None) -> tuple[Channel, int]:
     if pid:
         theirs.close()
         return Channel(ours), pid
+    return _live(theirs, [ours.fileno(), *([] if private is None else [private])])
+
+
+def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, int]]:
+    """As `launch`, with the guard as process 1 of a PID namespace; None where this host does not permit that.
+
+    The caller must be a subreaper. A process in between makes the namespace, since what makes one has all its later
+    children in there; it ends at once, and the guard becomes our child.
+    """
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        _launch_between(theirs, write, [ours.fileno(), read, *([] if private is None else [private])])
+    os.close(write)
+    theirs.close()
+    with open(read, "rb") as file:
+        told = file.read().split()  # the guard's number, and its own word once it has settled, in either order
+    os.waitpid(between, 0)
+    pid = next((int(word) for word in told if word != _SETTLED), 0)
+    if pid and _SETTLED in told:
+        return Channel(ours), pid
+    ours.close()
+    if pid:
+        os.waitpid(pid, 0)
+    return None
+
+
+def _launch_between(sock: socket.socket, write: int, others: list[int]) -> NoReturn:
+    try:
+        pid_namespace.leave()
+        pid = os.fork()
+        if pid == 0:
+            pid_namespace.settle()
+            os.write(write, _SETTLED + b" ")
+            _live(sock, [write, *others])
+        os.write(write, b"%d " % pid)
+    except OSError:
+        pass  # the pilot hears no word of it, and does without
+    os._exit(0)
+
+
+def _live(sock: socket.socket, others: list[int]) -> NoReturn:
+    """Be the guard, without the files of `others`, until the end of this process."""
     code = 1
     try:
-        ours.close()
-        if private is not None:
-            os.close(private)
-        _be_guard(theirs)
+        for fd in others:
+            os.close(fd)
+        _be_guard(sock)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
 SIBLINGS_EVERY = 2.0  # seconds
+FIT_LOOK = 2.0  # seconds between two looks whether there is space again
 SPIN_GUARD = 0.02  # an agent that asks to be ticked at once, twice running, waits so long
 
 
@@ -107,9 +108,12 @@ class Loop:
             lambda: agent.outbox.tail_room,
         )
         self.calls = Calls(stage, umask, agent.room.cores, channel.send, self._hear_of, self.post, self.attempts.tails)
+        self.attempts.pause = self.calls.pause = self._pause
         self.attempts.others = self.calls.runners.hear_guard
         self.attempts.blobs = lambda: self.calls.blobs
         self._allocation = Allocation(probe.seconds_left(), tree.now())
+        self.unfit = ""  # why this pilot takes nothing just now; it comes back by itself
+        self._fit_at = 0.0
         self.uplink: Optional[Link] = None  # set before `run`
         self.why = ""
         self.successor: Optional[int] = None  # set: an open file, the zip of the pilot to become
@@ -212,7 +216,7 @@ class Loop:
         own = self.attempts
         times = (
             self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
-            self.pipes.deadline(), self._leave_at(), own.checkpoints.deadline(),
+            self.pipes.deadline(), self._leave_at(), own.checkpoints.deadline(), self._fit_at if self.unfit else None,
             self._siblings_at if self._watches_siblings else None,
         )  # fmt: skip
         known = [at for at in times if at is not None]
@@ -251,6 +255,8 @@ class Loop:
             self._is_over = True
             self._feed(Leave(self._allocation.why(now), now=True))
         self._look_at_siblings(now)
+        if self.unfit and now >= self._fit_at:
+            self._look_for_space(now)
         self.attempts.watch(now)
         self.attempts.checkpoints.tick(now)
         self.calls.tick(now)
@@ -379,6 +385,23 @@ class Loop:
             log.error("%s", why)
             self._least_code = UNFIT
             self._feed(Leave(why))
+
+    def _pause(self, why: str) -> None:
+        """There is no space: the server is told to send nothing until there is. What runs goes on."""
+        if not self.unfit:
+            log.error("%s", why)
+            self._say(f"takes no tasks: {why}")
+        if self.unfit != why:
+            self.unfit = why
+            self._feed(Noticed({"unfit": why}))
+        self._fit_at = tree.now() + FIT_LOOK
+
+    def _look_for_space(self, now: float) -> None:
+        self._fit_at = now + FIT_LOOK
+        if not self.attempts.lack(2 * probe.LEAST_FREE):
+            self.unfit = ""
+            self._say("takes tasks again: there is space")
+            self._feed(Noticed({"unfit": ""}))
 
     def _finish(self, action: Finish) -> None:
         self._code, self.why = action.code, action.why

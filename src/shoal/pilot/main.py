@@ -51,6 +51,14 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tag", action="append", default=[], metavar="NAME=VALUE", help="describe this host to tasks; may be repeated"
     )
+    parser.add_argument(
+        "--no-pid-namespace",
+        action="store_true",
+        help="let tasks see all processes of this host, also where we could give them a PID namespace",
+    )
+    parser.add_argument(
+        "--no-cgroup", action="store_true", help="make no cgroups, also where we could: memory is watched all the same"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
     chosen = parser.parse_args(words)
@@ -85,30 +93,35 @@ def main() -> int:
     umask = os.umask(0o077)
     tree.set_name("shoal-pilot")
     tree.become_private()
-    channel, guard_pid = guard.launch(private=chosen.join_fd)
     tree.become_subreaper()
-    end = _live(chosen, umask, channel, guard_pid)
+    confined = None if chosen.no_pid_namespace else guard.launch_confined(private=chosen.join_fd)
+    channel, guard_pid = confined or guard.launch(private=chosen.join_fd)
+    end = _live(chosen, umask, channel, guard_pid, confined is not None)
     if end.successor is not None:
         os.umask(umask)  # the next pilot takes it for the person's
         return _become(end, chosen)
     return end.code
 
 
-def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int) -> _End:
+def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> _End:
     from shoal.model.errors import BadInput
-    from shoal.pilot import loop, probe, successor, uplink, voice
+    from shoal.pilot import cgroup, leftovers, loop, probe, successor, uplink, voice
     from shoal.pilot.carry import remove_tree
     from shoal.pilot.place import NoPlace
 
     voice.set_up(chosen.verbose)
     successor.keep_zip_private()
-    work = ""
+    work, groups, entry = "", cgroup.Groups(), leftovers.Entry()
     try:
         try:
             place = _find_place(chosen)
         except (NoPlace, BadInput) as error:
             voice.say(str(error))
             return _End(loop.NO_SERVER)
+        registry = leftovers.registry()
+        swept = leftovers.sweep(registry)  # first of all: it may be what fills the disk
+        if swept.is_worth_telling:
+            voice.say(str(swept))
         try:
             work = choose_work_dir(chosen.work_dir)
             reasons = probe.check(work)
@@ -119,12 +132,21 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
                 voice.say(f"this host is unfit: {reason}")
             uplink.tell_unfit(place, probe.describe(chosen.site, None, unfit=reasons))
             return _End(loop.UNFIT)
-        channel.send({"do": "work", "path": work})
-        return _serve(chosen, umask, channel, guard_pid, place, work)
+        # In a PID namespace everything ends with the guard, without anybody's help.
+        if not chosen.no_cgroup:
+            groups = cgroup.make(work[-12:], may_kill=not is_confined)
+        line = leftovers.describe(work, guard_pid, groups.all)
+        entry.write(registry, line)
+        told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
+        channel.send({"do": "work", **told})
+        return _serve(chosen, umask, channel, guard_pid, place, work, is_confined, registry)
     finally:
         channel.send({"do": "quit"})
         if work:
             remove_tree(work)
+            for group in groups.all:
+                cgroup.end(group)
+            entry.remove()
             if chosen.work_dir is None:
                 with contextlib.suppress(OSError):  # another pilot of this user is there
                     os.rmdir(os.path.dirname(work))
@@ -142,12 +164,21 @@ def _find_place(chosen: argparse.Namespace) -> Place:
     )
 
 
-def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, place: Place, work: str) -> _End:
+def _serve(
+    chosen: argparse.Namespace,
+    umask: int,
+    channel: Channel,
+    guard_pid: int,
+    place: Place,
+    work: str,
+    is_confined: bool,
+    registry: str,
+) -> _End:
     import random
     import signal
     from dataclasses import replace
 
-    from shoal.pilot import loop, probe, successor, uplink
+    from shoal.pilot import leftovers, loop, probe, successor, uplink
     from shoal.pilot.agent import Agent
     from shoal.pilot.blobs import Blobs
     from shoal.pilot.network import Network
@@ -169,12 +200,12 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
     digest, rng = successor.own_digest(), random.Random(secrets.randbits(64))
     network = Network(rng)
     vitals = Vitals(work, guard_pid, network, probe.memory_left)
-    fixed = {**probe.tags(work), **parse_tags(chosen.tag)}
+    fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
 
     siblings = Siblings(place.join.fingerprint if place.join is not None else str(place))
 
     def register(join: Join) -> Register:
-        facts = {**fixed, **vitals.all()}
+        facts = {**fixed, **vitals.all(), **({"unfit": life.unfit} if life.unfit else {})}
         said = probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
         return replace(said, ended=siblings.ended(is_sure=False))
 
@@ -200,6 +231,7 @@ def _serve(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: 
         signal.signal(number, life.interrupt)
     sys.setswitchinterval(SWITCH)
     up.start()
+    leftovers.Sweeper(registry, say).start()
     try:
         code = life.run()
     finally:

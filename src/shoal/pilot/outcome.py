@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from shoal.model.limits import MAX_ECHO
+from shoal.pilot import space
 from shoal.wire.messages import Lease, Report
 
 
@@ -30,6 +31,9 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         cause, message = "out_of_memory", "killed by the system, which ran out of memory"
         if lease.room.memory == 0:
             message += "; state how much it needs"
+    elif news.get("no_space"):
+        outcome, cause = "returned", "host_unfit"
+        message = space.no_space(news["folder"], news["no_space"], "the task wrote its output")
     elif number == signal.SIGXCPU and lease.time is not None:
         cause, message = "over_time", f"used more than {lease.time:g} s on each of its {lease.room.cores} cores"
     elif number is not None:
@@ -51,14 +55,15 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         duration=news["duration"],
         cpu=news["cpu"],
         max_rss=news["max_rss"],
-        evidence="oom_kill" if cause == "out_of_memory" and not why else "",
+        evidence="no_space" if cause == "host_unfit" else "oom_kill" if cause == "out_of_memory" and not why else "",
     )
 
 
 def not_started(lease: Lease, news: dict[str, Any]) -> Report:
     """The report on an attempt of which the guard said `failed`: there never was a process."""
     if news["cause"] == "host_unfit":
-        return Report(lease.attempt, "returned", "host_unfit", news["message"])
+        evidence = "no_space" if news.get("errno") in space.FULL else ""
+        return Report(lease.attempt, "returned", "host_unfit", news["message"], evidence=evidence)
     return Report(lease.attempt, "failed", news["cause"], news["message"], exit_code=news["exit_code"])
 
 

@@ -100,14 +100,21 @@ def _check_work_dir(work_dir: str) -> list[str]:
 
 
 def lost_fitness(work_dir: str) -> str:
-    """Why this host, once fit, is so no more; empty while it is."""
+    """Why this host, once fit, is so no more, for good; empty while it is."""
     try:
-        space = os.statvfs(work_dir)
+        os.statvfs(work_dir)
     except OSError as error:
         return f"host_unfit: work directory {work_dir} is gone ({error.strerror})"
-    if space.f_bavail * space.f_frsize < LEAST_FREE:
-        return f"host_unfit: no space left in work directory {work_dir}"
     return ""
+
+
+def is_short(work_dir: str, needed: int = LEAST_FREE) -> bool:
+    """Is less free in the work directory than one more task needs?"""
+    try:
+        room = os.statvfs(work_dir)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < needed
 
 
 # --- room

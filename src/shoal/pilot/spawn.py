@@ -13,7 +13,7 @@ import sys
 from collections import OrderedDict
 from typing import Any, Optional, Union
 
-from shoal.pilot import tree
+from shoal.pilot import space, tree
 
 # The host lacks something: the task may do well elsewhere.
 _HOST = {
@@ -41,6 +41,9 @@ class SpawnFailed(Exception):
     @classmethod
     def for_streams(cls, error: OSError) -> SpawnFailed:
         """There is nothing to write to."""
+        if space.is_full(error):
+            message = space.no_space(os.path.dirname(str(error.filename)), error.errno or 0, "its streams were opened")
+            return cls(error.errno or 0, message, "host_unfit")
         return cls(error.errno or 0, f"cannot write {error.filename}: {error.strerror}", "host_unfit")
 
 
@@ -49,6 +52,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.mark: _Env = {}  # by which every task process is known to be a task of this pilot
         self._bases: OrderedDict[int, Union[_Env, str]] = OrderedDict()  # a text: what is wrong with it
 
     def learn(self, number: int, env: dict[str, str]) -> None:
@@ -92,7 +96,7 @@ class Spawner:
         try:
             if isinstance(base, str):
                 raise ValueError(base)
-            return {**base, **_encode(order["env"])}
+            return {**base, **_encode(order["env"]), **self.mark}
         except ValueError as error:
             raise _refused(order, error) from None
 

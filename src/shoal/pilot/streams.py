@@ -52,6 +52,7 @@ class Bound:
 
     def __init__(self, path: str, fd: int = -1, is_blank: bool = False) -> None:
         self.path, self.fd, self.is_blank = path, fd, is_blank
+        self.error = 0  # the number of the error by which something that was written got lost
         self._left_out = 0
         self._mark = b""
 
@@ -74,10 +75,12 @@ class Bound:
         if self.is_blank:
             self.is_blank = False
             link = f"{self.path}.{os.getpid()}"
-            with contextlib.suppress(OSError):
+            try:
                 # One of this name is of an attempt that the server forgot in a crash, and counts no more.
                 os.link(_open_file(self.fd), link, src_dir_fd=self.fd, follow_symlinks=True)
                 os.replace(link, self.path)
+            except OSError as error:
+                self.error = error.errno or errno.EIO
         self.close()
 
     def settle(self) -> None:
@@ -101,8 +104,9 @@ class Bound:
                 self.name()
             elif not self.is_blank:
                 os.unlink(self.path)
-        except OSError:
+        except OSError as error:
             size = 1  # whoever looks at it will see
+            self.error = self.error or error.errno or errno.EIO
         self.close()
         return size > 0
 

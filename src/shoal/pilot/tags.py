@@ -23,7 +23,8 @@ RESERVED = frozenset(
         "pilot", "host", "site", "owner", "group", "slots", "free_slots", "cores", "free_cores", "memory_mb", "free_memory_mb",
         "disk_mb", "free_disk_mb", "gpus", "free_gpus", "time_left", "state", "data_local_mb", "data_local_fraction",
         "pid", "zip", "load", "memory_available_mb", "disk_available_mb", "task_memory_mb", "task_cpu", "lag_ms",
-        "bandwidth_mbps", "and", "or", "not", "in", "true", "false", "my", "task", "has", "glob", "min", "max", "abs",
+        "bandwidth_mbps", "certain_end", "unfit",
+        "and", "or", "not", "in", "true", "false", "my", "task", "has", "glob", "min", "max", "abs",
     }
 )  # fmt: skip
 # No zeros in front: 007 is a name. More digits than a double holds are text as well.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Optional
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
@@ -19,6 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PROC_CHILDREN
 _MARK = b"SHOAL_ATTEMPT="
 _SHORT = 4096
+_IN_MEMORY = ("/memfd:", "/dev/shm/")
 
 
 def now() -> float:
@@ -117,8 +119,19 @@ def parent(pid: int) -> int:
 
 def is_zombie(pid: int) -> bool:
     """Has it ended, and only waits to be reaped (or is gone already)?"""
+    return state(pid) in ("", "Z", "X")
+
+
+def state(pid: int) -> str:
+    """R, S, D, T, Z, ...; empty if there is no such process."""
     fields = _stat(pid)
-    return not fields or fields[0] in (b"Z", b"X")
+    return fields[0].decode() if fields else ""
+
+
+def began(pid: int) -> int:
+    """When a process began, in ticks since the machine started; 0 if there is no such process."""
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) > 19 else 0
 
 
 def descend(pid: int) -> list[int]:
@@ -141,15 +154,21 @@ def resident(pids: Iterable[int]) -> int:
     return total
 
 
-def proportional(pids: Iterable[int]) -> Optional[int]:
-    """Bytes resident, each shared page divided by its users; None where the kernel does not tell."""
+def proportional(pids: Iterable[int], without: Collection[tuple[int, int]] = ()) -> Optional[int]:
+    """Bytes resident, each shared page divided by its users; None where the kernel does not tell.
+
+    `without` are files, by device and inode, whose pages are counted elsewhere.
+    """
     total = 0
     for pid in pids:
         try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            with open(f"/proc/{pid}/{'smaps' if without else 'smaps_rollup'}", "rb") as file:
+                counts = True
                 for line in file:
                     if line.startswith(b"Pss:"):
-                        total += int(line.split()[1]) * 1024
+                        total += int(line.split()[1]) * 1024 if counts else 0
+                    elif without and b"-" in line.partition(b" ")[0]:
+                        counts = _mapped_file(line) not in without
         except ProcessLookupError:
             continue
         except OSError:
@@ -157,6 +176,32 @@ def proportional(pids: Iterable[int]) -> Optional[int]:
                 continue
             return None
     return total
+
+
+def _mapped_file(line: bytes) -> tuple[int, int]:
+    """Device and inode of a mapping, as the first line of its entry in smaps has them."""
+    words = line.split()
+    major, _, minor = words[3].partition(b":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+
+
+def memory_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Bytes of files that exist only in memory and that these processes have open, by device and inode: what is written
+    to one, and not mapped, is resident in no process."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            with contextlib.suppress(OSError):
+                path = f"/proc/{pid}/fd/{name}"
+                if os.readlink(path).startswith(_IN_MEMORY):
+                    file = os.stat(path)
+                    if stat.S_ISREG(file.st_mode):
+                        found[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return found
 
 
 def mark(pid: int) -> str:

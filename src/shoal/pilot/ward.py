@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from shoal.pilot.gate import Gate
@@ -33,10 +33,14 @@ class Ward:
     why: str = ""
     peak: int = 0
     look_again: float = 0.0
+    files_at: float = 0.0  # its files in memory are looked at again then
+    files: dict[tuple[int, int], int] = field(default_factory=dict)  # by device and inode, in bytes
+    group: str = ""  # the cgroup that limits its memory
     ended_at: float = 0.0
     give_up_at: float = 0.0
     status: int = 0
     cpu: float = 0.0
+    no_space: int = 0  # the number of the error that who wrote to its streams got, perhaps it
     is_oom: bool = False  # the kernel ended it for want of memory
     order: Optional[dict[str, Any]] = None  # of a container: how it was started
 
@@ -82,4 +86,6 @@ class Ward:
             "cpu": self.cpu,
             "max_rss": self.peak,
         }
+        if self.no_space:
+            told.update(no_space=self.no_space, folder=os.path.dirname(self.out.path))
         return {**told, "oom": True} if self.is_oom else told

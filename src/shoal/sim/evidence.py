@@ -96,8 +96,9 @@ class EvidenceWorld(World):
 
     def left(self, host: Host) -> None:
         """Another pilot comes at once on the same host, and tells that the one before it is dead."""
-        where, before = Where(host.claims, host.site, host.owner), host if host.died else None
-        self.clock.after(self.rng.uniform(0.5, 5.0), lambda: self._new_host(where, before))
+        self._empty += 1
+        where = Where(host.claims, host.site, host.owner)
+        self.clock.after(self.rng.uniform(0.5, 5.0), lambda: self._new_host(where, host, knows_end=host.died))
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """Liars also say that others' pilots are dead."""

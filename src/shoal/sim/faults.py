@@ -4,7 +4,7 @@ proves nothing about it [promises C rule 2]."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 KINDS = (
@@ -16,6 +16,7 @@ KINDS = (
     "reorder",
     "pilot_death",
     "neighbour_tells",
+    "pilot_and_guard_death",
     "pilot_freeze",
     "host_freeze",
     "pilot_drain",
@@ -54,6 +55,8 @@ class Plan:
     refusals: float = 0.0  # share of reports that the server itself refuses, once or often
     liars: int = 0  # pilots that report what they never had
     server_freezes: int = 0  # drawn apart, so that worlds without one tell the story they told before
+    both: int = 0  # deaths of pilot and guard together
+    certain: float = 0.5  # share of hosts that end everything when pilot and guard die together
 
     @staticmethod
     def draw(rng: Random) -> Plan:
@@ -62,7 +65,7 @@ class Plan:
         def some(most: int) -> int:
             return rng.randint(0, most) if rng.random() < 0.7 else 0
 
-        return Plan(
+        plan = Plan(
             loss=rng.choice([0.0, 0.02, 0.1, 0.25]),
             duplicate=rng.choice([0.0, 0.05, 0.2]),
             slow=rng.choice([0.0, 0.05, 0.2]),
@@ -79,6 +82,10 @@ class Plan:
             refusals=rng.choice([0.0, 0.0, 0.1, 0.4]),
             liars=rng.choice([0, 0, 2]),
         )
+        before = rng.getstate()
+        plan = replace(plan, both=some(3), certain=rng.choice([0.0, 0.5, 1.0]))
+        rng.setstate(before)  # a world without these faults is the one that its seed always made
+        return plan
 
 
 class Tally(Counter[str]):

@@ -1,6 +1,7 @@
 """A host of a false world: the real agent, with hands that pretend to run payloads.
 
-The pilot may die (its guard then kills the payloads), freeze alone (payloads run on, the guard still ends
+The pilot may die (its guard then kills the payloads), die together with its guard (payloads then run on for ever, unless
+the host ends them for certain, until the next pilot of that machine sweeps), freeze alone (payloads run on, the guard still ends
 exclusive ones), or freeze with its whole host (nothing moves, and the guard acts at once on thawing).
 """
 
@@ -72,9 +73,19 @@ class Host:
     """One pilot process on its host."""
 
     def __init__(
-        self, world: World, number: int, room: Room, where: Where | None = None, before: Host | None = None
+        self,
+        world: World,
+        number: int,
+        room: Room,
+        where: Where | None = None,
+        certain: bool = True,
+        before: Host | None = None,
+        knows_end: bool = False,
     ) -> None:
-        self.world, self.number, self.room = world, number, room
+        self.world, self.number, self.room, self.certain = world, number, room, certain
+        self.orphans: dict[str, Payload] = {}  # payloads that nobody watches
+        if before is not None:
+            before.sweep()  # what a pilot does first of all on its machine
         self.rng = Random(f"{world.seed}/host{number}")
         self.agent = Agent(room, self.rng)
         self.alive, self.died = True, False
@@ -94,7 +105,7 @@ class Host:
         self.claims, self.site, self.owner = where or Where(self.name)
         self.identity: str = before.identity if before is not None else f"id{number}"
         # A pilot that was killed on the same host: its lock tells whoever comes next that it is dead.
-        registered = before.agent.registered if before is not None else None
+        registered = before.agent.registered if before is not None and knows_end else None
         self.ended = [digest(registered.session)] if registered is not None else []
         self.see(Tick())
 
@@ -299,6 +310,24 @@ class Host:
         for attempt in list(self.payloads):
             self._finish(attempt, "killed", delay=0.05)
         self.world.left(self)
+
+    def die_with_guard(self) -> None:
+        """Pilot and guard are killed in the same moment; a host that is certain has its kernel end the payloads."""
+        self.alive = False
+        for attempt, payload in list(self.payloads.items()):
+            if self.certain:
+                self._finish(attempt, "killed")
+            else:
+                del self.payloads[attempt]
+                self.orphans[attempt] = payload
+        self.world.left(self)
+
+    def sweep(self) -> None:
+        """The next pilot of this machine ends what was left running."""
+        for attempt, payload in list(self.orphans.items()):
+            del self.orphans[attempt]
+            payload.dead = True
+            self.world.ledger.stopped(payload.lease, self.name, False)
 
     def freeze(self, whole_host: bool) -> None:
         """Stop the pilot process, or everything on the host."""

@@ -55,6 +55,7 @@ class Ledger:
         self.reruns: dict[int, dict[int, str]] = {}  # run -> element -> its re-run class
         self.parents: dict[int, dict[int, set[int]]] = {}  # run -> element -> parents' elements
         self.last_seq = 0
+        self.certain: dict[str, bool] = {}  # pilot -> does its host end everything when pilot and guard die together?
         self.expected: set[TaskId] = set()  # a person said retry
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.successes: set[str] = set()  # attempts whose payload ended well
@@ -68,6 +69,7 @@ class Ledger:
     # --- what became durable
     def committed(self, changes: list[Change]) -> None:
         """A transaction is safe."""
+        self._check_certain([change for change in changes if isinstance(change, Event)])
         for change in changes:
             if isinstance(change, RunRow):
                 self.nonces[change.run] = change.nonce
@@ -90,6 +92,17 @@ class Ledger:
                     self._reset(TaskId(change.run, element))
             elif isinstance(change, Event):
                 self._event(change)
+
+    def _check_certain(self, events: list[Event]) -> None:
+        """What must not run twice starts where its end is certain, or it is said that it is not."""
+        told = {(event.run, event.task, event.attempt) for event in events if event.kind == "end_uncertain"}
+        for event in events:
+            if event.kind != "tasks_started" or self.certain.get(event.pilot or "", True):
+                continue
+            for attempt in map(parse_attempt, event.data["attempts"]):
+                is_safe = self.reruns.get(attempt.run, {}).get(attempt.element, "safe") == "safe"
+                if not is_safe and (attempt.run, attempt.element, attempt.number) not in told:
+                    raise Broken(f"started without a word that its end is not certain: {attempt} on {event.pilot}")
 
     def _row(self, row: TaskRow) -> None:
         task = TaskId(row.run, row.element)

@@ -65,6 +65,7 @@ class World:
         self.history = 0  # how often the database was rolled back
         self._images: list[Image] = []
         self.healed = False
+        self._empty = 0  # machines whose next pilot is on its way
         self.steps, self._most = 0, steps
         self.people = People(self)
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
@@ -128,6 +129,8 @@ class World:
             return False
         total = sum(self.ledger.accepted.values())
         done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
+        if any(h.orphans for h in self.hosts) and self._empty:
+            return False  # who comes next on that machine will end them
         return done >= total and not any(h.payloads for h in self.hosts)
 
     def _check_end(self) -> None:
@@ -203,7 +206,15 @@ class World:
         if ended:
             self.tally.note("neighbour_tells")
         register = Register(
-            PROTOCOL, "0", host.claims, host.identity, host.room, former=action.former, nonce=action.nonce, ended=ended
+            PROTOCOL,
+            "0",
+            host.claims,
+            host.identity,
+            host.room,
+            tags={"certain_end": host.certain},
+            former=action.former,
+            nonce=action.nonce,
+            ended=ended,
         )
         life = host.agent
 
@@ -219,6 +230,7 @@ class World:
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
+            self.ledger.certain[registered.pilot] = host.certain
             self.carry("reply", host.name, lambda: host.joined(registered), lost)
 
         self.carry("request", host.name, lambda: self.reach(arrive, lost), lost)
@@ -310,19 +322,27 @@ class World:
         for _ in range(plan.server_freezes):
             at = self._freeze_rng.uniform(0.5, CALM * self._freeze_rng.choice([0.02, 0.1, 0.9]))
             self.clock.after(at, self._freeze_server)
+        own = Random(f"{self.seed}/both")
+        for _ in range(plan.both):
+            self.clock.after(own.uniform(0.5, CALM * own.choice([0.02, 0.1, 0.9])), self._kill_both)
 
     def _pick(self) -> Host | None:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
         return self.rng.choice(able) if able else None
 
-    def _new_host(self, where: Where | None = None, before: Host | None = None) -> None:
+    def _new_host(self, where: Where | None = None, before: Host | None = None, knows_end: bool = False) -> None:
         room = Room(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
-        self.hosts.append(Host(self, len(self.hosts), room, where, before))
+        drawn = Random(f"{self.seed}/certain{len(self.hosts)}").random() < self.plan.certain
+        certain = before.certain if before is not None else drawn
+        if before is not None:
+            self._empty -= 1
+        self.hosts.append(Host(self, len(self.hosts), room, where, certain, before, knows_end))
 
     def left(self, host: Host) -> None:
-        """A pilot is no more; a new one comes after a while, on the same kind of host, or on the same one."""
-        is_same = host.died and Random(f"{self.seed}/{host.name}/again").random() < 0.7
-        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(before=host if is_same else None))
+        """A pilot is no more; a new one comes after a while on the same machine, and may know how the last one ended."""
+        self._empty += 1
+        knows_end = host.died and Random(f"{self.seed}/{host.name}/again").random() < 0.7
+        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(before=host, knows_end=knows_end))
 
     def _kill(self) -> None:
         host = self._pick()
@@ -330,6 +350,13 @@ class World:
             self.tally.note("pilot_death")
             self.note(f"kill {host.name}")
             host.die()
+
+    def _kill_both(self) -> None:
+        host = self._pick()
+        if host is not None:
+            self.tally.note("pilot_and_guard_death")
+            self.note(f"kill {host.name} and its guard, {'certain' if host.certain else 'uncertain'}")
+            host.die_with_guard()
 
     def _freeze(self, whole_host: bool) -> None:
         host = self._pick()

@@ -112,7 +112,7 @@ class Report:
     err: int = 0
     files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
     staging: float = 0.0  # seconds spent on moving files in and out
-    evidence: str = ""  # "oom_kill": the kernel ended it for want of memory
+    evidence: str = ""  # "oom_kill": the kernel ended it for want of memory; "no_space": the disk is full
 
 
 @dataclass(frozen=True)

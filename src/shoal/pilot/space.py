@@ -1,0 +1,81 @@
+"""Whether there is room to write where tasks and this pilot write: a full disk is the host's failure, not the task's.
+
+A task writes to its streams itself, so nobody here sees the error that it got, and many programs look at none. What can
+be known is whether the place is full: a trial writes one page and says for certain, also where a quota and not the disk
+is used up. It costs little, but not nothing, so its word holds for a moment while much is left.
+
+A place that was full only between two looks, and has room again when the attempt ends, is not noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+
+TRUST = 0.1  # seconds for which a good trial holds
+PLENTY = 16 * 1024 * 1024  # bytes: with less left, every look is a trial
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE})
+_PAGE = b"\0" * 4096
+
+
+def is_full(error: OSError) -> bool:
+    """Is this error the host's, which has no room or a broken disk, and not of whoever wrote?"""
+    return error.errno in FULL
+
+
+def no_space(folder: str, number: int, doing: str) -> str:
+    """What people are told."""
+    what = "no space left" if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else os.strerror(number).lower()
+    return f"{what} in {folder} of {socket.gethostname()} while {doing}"
+
+
+class Space:
+    """Looks at folders, each as often as needed."""
+
+    def __init__(self) -> None:
+        self._good: dict[str, float] = {}  # folder -> until when its last trial holds
+
+    def trouble(self, folder: str, now: float) -> int:
+        """The number of the error that whoever writes in this folder gets now; 0: none."""
+        try:
+            room = os.statvfs(folder)
+        except FileNotFoundError:
+            return 0  # nobody has written there, and who wants to will hear of it
+        except OSError as error:
+            return error.errno if error.errno in FULL else 0
+        if now < self._good.get(folder, 0.0) and room.f_bavail * room.f_frsize >= PLENTY:
+            return 0
+        number = _try(folder)
+        if number:
+            self._good.pop(folder, None)
+        else:
+            if len(self._good) > 64:
+                self._good.clear()
+            self._good[folder] = now + TRUST
+        return number
+
+
+def _try(folder: str) -> int:
+    """Write a page to a file that never has a name where that can be, and take it away."""
+    path = ""
+    try:
+        try:
+            fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            path = os.path.join(folder, f".trial-{os.getpid()}")
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, _PAGE)
+        finally:
+            os.close(fd)  # over a network the error may come only here
+    except OSError as error:
+        return error.errno if error.errno in FULL else 0
+    finally:
+        if path:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    return 0
