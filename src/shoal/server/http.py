@@ -15,13 +15,14 @@ from aiohttp import HttpVersion10, web
 
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
-from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
+from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer, refusal
 from shoal.server.door import peer_name
 from shoal.server.gate import Gate
 from shoal.server.house import House
+from shoal.server.lockout import Sender
 from shoal.server.on_acct import Acct
 from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
@@ -83,6 +84,9 @@ class _Edge:
             caller, response = await self._answer(request, route, handler)
         except ShoalError as error:
             caller = request.get("caller")
+            if isinstance(error, InternalError) and caller is not None:
+                seconds = house.lockouts.strike(_senders(caller), house.service.clock())
+                log.warning("sender set aside owner=%s token=%s pilot=%s seconds=%.0f", caller.owner, caller.token, caller.pilot, seconds)
             response = refusal(error)
             house.metrics.refused(error.code)
         except web.HTTPException as error:
@@ -92,7 +96,7 @@ class _Edge:
         except Exception:
             log.exception("method=%s path=%s failed", request.method, echo(request.path))
             response = answer(
-                {"error": {"code": "internal", "message": "a defect in the server", "field": "", "hint": ""}}, 500
+                {"error": {"code": "internal_error", "message": "a defect in the server", "field": "", "hint": ""}}, 500
             )
         finally:
             house.door.left(request)
@@ -111,8 +115,10 @@ class _Edge:
         if route is not None and route.rule == "public":
             request["call"] = Call(request, route, Caller(""), lambda: None, lambda: Caller(""))
             return None, await handler(request)
+        self.house.service.check_whole()
         caller = self._authenticate(request, route)
         request["caller"] = caller
+        self.house.lockouts.check(_senders(caller), self.house.service.clock())
         if not caller.is_claim and not self.house.door.known(request, _key(caller)):
             raise TooBusy("too many connections with this token", after=2.0, hint="close some")
         if route is None:
@@ -274,6 +280,16 @@ class _Work:
         if not self._done:
             self._done = True
             self._gate.done(self._kind, self._key)
+
+
+def _senders(caller: Caller) -> list[Sender]:
+    """The names under which a caller's contained requests are counted. A pilot that enrols again has a new name, so its
+    enrolment token is counted, too, and a person's other tokens with their owner."""
+    if caller.is_claim:
+        return [Sender(f"address:{caller.address}", 1)]
+    if caller.kind == SESSION:
+        return [Sender(f"pilot:{caller.pilot}", 1), Sender(f"token:{caller.token}", 8)]
+    return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.owner}", 8)]
 
 
 def _kind(caller: Caller) -> str:

@@ -23,7 +23,7 @@ from aiohttp.web_server import Server
 from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
-from shoal.engine.commands import Drain, Tick
+from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
@@ -132,10 +132,15 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
     blobs.is_at_work = service.engine.has_open_run
-    blobs.rule(
-        lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
-        lambda owner, size: _too_much(service, owner, size),
-    )
+
+    def count_blobs() -> None:
+        blobs.rule(
+            lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
+            lambda owner, size: _too_much(service, owner, size),
+        )
+
+    count_blobs()
+    service.on_rebuilt = count_blobs
     hooks = Hooks(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.tell
     house = House(
@@ -242,7 +247,7 @@ async def _live(
             log.info("the server's certificate was renewed")
 
     loops = [
-        _every(TICK, lambda: service.tell(Tick())),
+        _every(TICK, service.tick),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(prune(service, KEEP_SECONDS, KEEP_BYTES, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
@@ -263,7 +268,7 @@ async def _live(
             task.result()  # a loop never ends by itself: show why it did
         task.cancel()
     building.cancel()
-    if pilot is not None and not service.engine.busy:
+    if pilot is not None and not service.engine.busy and not service.is_rebuilding:
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
         service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
         await pilot.wait_gone(3.0)

@@ -38,6 +38,7 @@ def _counters(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
     yield _histogram(metrics)
     yield CounterMetricFamily("shoal_exchanges", "", value=metrics.exchanges)
     yield _labelled(CounterMetricFamily, "shoal_refused", "code", dict(metrics.refusals))
+    yield CounterMetricFamily("shoal_commands_contained", "", value=facts.contained)
     yield _labelled(CounterMetricFamily, "shoal_tasks_finished", "state", facts.tasks_finished)
     yield CounterMetricFamily("shoal_commits", "", value=facts.commits)
     yield CounterMetricFamily("shoal_commit_wait_seconds", "", value=facts.commit_wait)

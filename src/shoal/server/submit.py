@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
-from shoal.engine.commands import Accept, Submit
+from shoal.engine.commands import Submit
 from shoal.engine.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
@@ -66,7 +66,7 @@ async def submit(
         service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
     answer = await service.command(
         Submit(submission, owner, digest, signature, reused, env_file),
-        lambda result: service.tell(Accept(parse_run(result["run"]))),
+        lambda result: service.accept(parse_run(result["run"])),
     )
     return {**answer, "reruns": reruns, "warnings": warnings}
 

@@ -24,6 +24,7 @@ KINDS = (
     "cancel",
     "retry",
     "task_failure",
+    "poisonous_command",
 )
 
 
@@ -42,6 +43,7 @@ class Plan:
     cancels: int
     retries: int
     failing: float  # share of attempts that fail
+    poisons: int = 0  # commands that end half-way by an exception
 
     @staticmethod
     def draw(rng: Random) -> Plan:
@@ -62,6 +64,7 @@ class Plan:
             cancels=some(3),
             retries=some(4),
             failing=rng.choice([0.0, 0.1, 0.3]),
+            poisons=some(6),
         )
 
 

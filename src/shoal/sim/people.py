@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shoal.sim.world import World
 
 OWNER = "anna"
+_NOT_DONE = ("internal_error", "rebuilding")  # a person would say it again
 
 
 class People:
@@ -130,9 +131,10 @@ class People:
 
 
 def _may_conflict(error: ShoalError) -> None:
-    if error.code != "still_stopping":
+    if error.code not in ("still_stopping", *_NOT_DONE):
         raise error
 
 
 def _must_not(error: ShoalError) -> None:
-    raise error
+    if error.code not in _NOT_DONE:
+        raise error

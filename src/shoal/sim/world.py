@@ -43,6 +43,7 @@ class World:
         self.tally = Tally()
         self.ledger = Ledger()
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.hub.on_poison, self.hub.on_rebuilt = self._poisoned, self._rebuilt
         self.hosts: list[Host] = []
         self.healed = False
         self.steps, self._most = 0, steps
@@ -208,6 +209,7 @@ class World:
             (plan.crashes, self._crash),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
+            (plan.poisons, self._poison),
         ]
         for count, deed in deeds:
             for _ in range(count):
@@ -289,11 +291,31 @@ class World:
             self.ledger.check_leases(self.hub.start().state)
             self.note("server up")
 
+    def _poison(self) -> None:
+        """The next command that is long enough ends half-way, at any line of the engine's rules."""
+        self.hub.poison_at = self.rng.choice([5, 20, 60, 200, 600]) + self.rng.randint(0, 40)
+        self.clock.after(0.05, self._poison_more)
+
+    def _poison_more(self) -> None:
+        """Short commands end before the line is reached: try again on the next one, for a while."""
+        if self.hub.poison_at == 0 and not self.healed and self.rng.random() < 0.5:
+            self.hub.poison_at = self.rng.randint(1, 300)
+
+    def _poisoned(self, where: str) -> None:
+        self.tally.note("poisonous_command")
+        self.note(f"poison: {where}, {self.hub.uncommitted} wait")
+
+    def _rebuilt(self) -> None:
+        assert self.hub.engine is not None
+        self.ledger.check_restart(self.hub.database)
+        self.ledger.check_leases(self.hub.engine.state)
+        self.note("engine rebuilt")
+
     def _heal(self) -> None:
         """No more faults: from here everything must come to its end."""
         self.note("heal")
         self.healed = True
-        self.hub.crash_at_commit = False
+        self.hub.crash_at_commit, self.hub.poison_at = False, 0
         self._restart()
         for host in list(self.hosts):
             self._thaw(host)
