@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from shoal.engine import balance, chunks, held, leasing, losses, parking, pilots, reports, restore, retrying, runs
+from shoal.engine.engine import Engine
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.pilot.outbox import Outbox
 from shoal.pilot.seen import Seen
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
+from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange
 from tests.sim.planting import plant
-from tests.sim.test_worlds import CALM_PLAN
+from tests.sim.test_worlds import CALM_PLAN, POISON_PLAN
 
 SEEDS = 150
 
@@ -129,6 +131,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "for item in ():",
         "lease forgotten",
     ),
+    "after a defect the half-changed state is kept": (
+        Engine.rebuild,
+        "before, self.state = self.state, state",
+        "before = state = self.state",
+        "index|stuck|journal has a gap|IllegalTransition|recorded twice|not all final|lease forgotten|started twice",
+    ),
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": (
+        Hub._read_back,
+        "self._commit(life)\n    return self.database.snapshot()",
+        "early = self.database.snapshot()\n    self._commit(life)\n    return early",
+        "lease forgotten|journal out of order|UNIQUE|recorded twice|stuck|index",
+    ),
 }
 
 # The same bug in a second place, where there are two ways for one thing.
@@ -144,6 +158,8 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 # Worlds in which what a bug needs happens often.
 PLANS: dict[str, Plan] = {
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
+    "after a defect the half-changed state is kept": POISON_PLAN,
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": POISON_PLAN,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -89,10 +90,12 @@ class Service:
         done: asyncio.Future[None] = self.loop.create_future()
 
         def after() -> None:
-            if then is not None:
-                then(outcome.result)
-            if not done.done():
-                done.set_result(None)
+            try:
+                if then is not None:
+                    then(outcome.result)
+            finally:
+                if not done.done():
+                    done.set_result(None)
 
         self._perform(outcome, after)
         await done
@@ -119,9 +122,10 @@ class Service:
             self._bad_ticks, self._tick_from = self._bad_ticks + 1, self.clock() + pause
 
     def accept(self, run: int, first: int = 1) -> None:
-        """A submission is durable. While the engine is rebuilt this is not news to it: it reads the same rows."""
+        """A submission is durable. To an engine that is rebuilt this is not news: it reads the same rows."""
         if not self.is_rebuilding:
-            self.tell(Accept(run, first))
+            with contextlib.suppress(InternalError):
+                self.tell(Accept(run, first))
 
     def _handle(self, command: Command) -> Outcome:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half

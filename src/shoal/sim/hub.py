@@ -9,6 +9,7 @@ and goes on with a state that it reads back from the database (ADR 0016).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, TaskRow
 from shoal.engine.commands import Command, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
+from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
@@ -43,7 +45,8 @@ class Hub:
         self._committing = False
         self._tick_at: float | None = None
         self.crash_at_commit = False
-        self.poison_at = 0  # not 0: the next command ends by an exception after so many lines of the engine's rules
+        self.poison_at = 0  # not 0: a command ends by an exception after so many lines of the engine's rules
+        self.poison_for: Callable[[Command], bool] = lambda command: True  # which commands it may be
         self.rebuilding = False  # the engine's state is half changed: nothing may be asked of it
         self.on_poison: Callable[[str], None] = lambda where: None
         self.on_rebuilt: Callable[[], None] = lambda: None
@@ -89,7 +92,8 @@ class Hub:
     def tell(self, command: Command) -> None:
         """Something nobody waits for; while the engine is rebuilt it is not news, for the database has it."""
         if not self.rebuilding:
-            self._perform(self._handle(command))
+            with contextlib.suppress(InternalError):
+                self._perform(self._handle(command))
 
     def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
         """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
@@ -161,36 +165,39 @@ class Hub:
         if life != self.life or self.engine is None or self._tick_at != due:
             return
         self._tick_at = None
-        try:
-            self.tell(Tick())
-        except InternalError:
-            pass  # the rebuilt engine sets the next one
+        self.tell(Tick())
 
     # --- poisonous commands
     def _handle(self, command: Command) -> Outcome:
         assert self.engine is not None
         if self.rebuilding:
             raise TooBusy("the server rebuilds its memory", code="rebuilding")
-        engine, line, self.poison_at = self.engine, self.poison_at, 0
-        if not line:
+        engine, line = self.engine, self.poison_at
+        if not line or not self.poison_for(command):
             return engine.handle(command, self.clock.now)
         try:
             return poisoned(lambda: engine.handle(command, self.clock.now), line)
         except Poison as error:
+            self.poison_at = 0
             self.on_poison(f"{type(command).__name__} in {error}")
             self.rebuilding, self.touched = True, False
             life = self.life
-            self.clock.after(self.rng.uniform(0.001, 0.5), lambda: self._rebuild(life))
+            self.clock.after(self.rng.choice([0.001, 0.01, 0.5]), lambda: self._rebuild(life))
             raise InternalError from error
 
+    def _read_back(self, life: int) -> Snapshot:
+        """Everything handed out is committed first, so what is read lacks nothing but the poisonous command."""
+        self._commit(life)
+        return self.database.snapshot()
+
     def _rebuild(self, life: int) -> None:
-        """Everything handed out is committed first, so the new state lacks nothing but the poisonous command."""
-        if self._pending and life == self.life:
-            self._commit(life)
-        if life != self.life or self.engine is None:
+        if life != self.life:
             return
+        snapshot = self._read_back(life)
+        if life != self.life or self.engine is None:
+            return  # it crashed at that commit
         now = self.clock.now
-        state = restore(self.database.snapshot(), self.timing, self.rng, now)
+        state = restore(snapshot, self.timing, self.rng, now)
         outcome = self.engine.rebuild(state, now, "poison")
         self.rebuilding = False
         parked, self._waiting = self._waiting, {}

@@ -12,7 +12,7 @@ from random import Random
 from sqlite3 import IntegrityError
 
 from shoal.engine.changes import Change
-from shoal.engine.commands import Enrol, Talk
+from shoal.engine.commands import Command, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
 from shoal.model.timing import Timing
@@ -292,14 +292,10 @@ class World:
             self.note("server up")
 
     def _poison(self) -> None:
-        """The next command that is long enough ends half-way, at any line of the engine's rules."""
-        self.hub.poison_at = self.rng.choice([5, 20, 60, 200, 600]) + self.rng.randint(0, 40)
-        self.clock.after(0.05, self._poison_more)
-
-    def _poison_more(self) -> None:
-        """Short commands end before the line is reached: try again on the next one, for a while."""
-        if self.hub.poison_at == 0 and not self.healed and self.rng.random() < 0.5:
-            self.hub.poison_at = self.rng.randint(1, 300)
+        """The next command that is long enough ends half-way, at any line of the engine's rules: mostly one that brings
+        reports, for those change most."""
+        self.hub.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
+        self.hub.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
 
     def _poisoned(self, where: str) -> None:
         self.tally.note("poisonous_command")
@@ -319,3 +315,7 @@ class World:
         self._restart()
         for host in list(self.hosts):
             self._thaw(host)
+
+
+def _brings_reports(command: Command) -> bool:
+    return isinstance(command, Talk) and bool(command.exchange.reports or command.exchange.batches)
