@@ -22,7 +22,15 @@ from shoal.engine.state import State
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_CHECKPOINT, MAX_REPORTS
+from shoal.model.limits import (
+    MAX_BYTES,
+    MAX_CHECKPOINT,
+    MAX_ELEMENT,
+    MAX_REPORTS,
+    MAX_SECONDS,
+    MAX_SIGNAL,
+    MAX_TIME,
+)
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.sweep import fill
@@ -51,11 +59,12 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
     if len(report.files) > MAX_CHECKPOINT or not all(is_digest(digest) for digest in report.files.values()):
         raise BadInput("no checkpoint", code="bad_digest", field="reports.files", hint="names with sha256:HEX")
-    numbers = (
-        report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0, report.out, report.err,
-        report.staging,
+    bounded: tuple[tuple[float, float], ...] = (
+        (report.max_rss, MAX_BYTES), (report.out, MAX_BYTES), (report.err, MAX_BYTES), (report.signal or 0, MAX_SIGNAL),
+        (report.duration, MAX_SECONDS), (report.cpu, MAX_BYTES), (report.staging, MAX_SECONDS),
+        (report.started or 0.0, MAX_TIME),
     )  # fmt: skip
-    if not all(0 <= number <= MAX_BYTES for number in numbers):
+    if not all(0 <= number <= most for number, most in bounded):
         raise _no_number()
     return parse_attempt(report.attempt)
 
@@ -113,14 +122,16 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
 
 def check_batch(batch: Batch) -> None:
     """Can a batch be one at all? Its columns must be as long as it says."""
-    parse_attempt(batch.attempt)
+    if parse_attempt(batch.attempt).element + batch.count - 1 > MAX_ELEMENT:
+        raise BadInput("a batch beyond the last element there can be", code="range", field="batches")
     columns: tuple[list[Any], ...] = (
         batch.started, batch.duration, batch.cpu, batch.max_rss, batch.last_line, batch.result, batch.out, batch.err,
     )  # fmt: skip
     if not 1 <= batch.count <= MAX_REPORTS or any(len(column) not in (0, batch.count) for column in columns):
         raise BadInput("the columns of a batch differ in length", code="range", field="batches")
-    for column in (*columns[:4], *columns[6:]):
-        if column and not (min(column) >= 0 and max(column) <= MAX_BYTES):  # also false for what is no number
+    mosts = (MAX_TIME, MAX_SECONDS, MAX_BYTES, MAX_BYTES, MAX_BYTES, MAX_BYTES)
+    for column, most in zip((*columns[:4], *columns[6:]), mosts, strict=True):
+        if column and not (min(column) >= 0 and max(column) <= most):  # also false for what is no number
             raise _no_number()
 
 
@@ -285,9 +296,9 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
 def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
     """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
     spec, params = task.array.spec, parameters(task.array.spec, task.element - task.array.first)
-    if set(report.files) != {fill(name, params) if params else name for name in spec.checkpoint}:
-        state.drop_attempt(task, live.id)  # no such thing was declared: as if it had been given back
-        state.back_to_ready(task)
+    declared = {fill(name, params) if params else name for name in spec.checkpoint}
+    if not declared or set(report.files) != declared:
+        _return(state, pilot, task, live, report)  # no such thing was declared: as if it had been given back
         return
     special = task.differences
     special.files, special.part = dict(report.files), special.part + 1

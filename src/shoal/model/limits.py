@@ -63,6 +63,8 @@ MAX_LICENCES = 16  # of one task
 MAX_ORDERED = 1_000_000  # elements of an array with an order of its own
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0
+MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: what lies beyond cannot be shown as a date
+MAX_WHOLE = 2**53 - 1  # of numbers that JSON carries: beyond, other languages read another one; databases stop at 2**63
 
 # --- expressions [promises E30]
 MAX_EXPR_BYTES = 4_096
@@ -74,10 +76,13 @@ MAX_GLOB = 256  # characters of a pattern: its time on one text is the product o
 MAX_LEASES = 100  # tasks per reply
 MAX_HELD = 10_000
 MAX_REPORTS = 2_000  # per exchange; the rest ride on the next one
+MAX_ELEMENT = 10**18 - 1  # the highest element that an attempt's name can hold
+MAX_SIGNAL = 64
 MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2
 MAX_TAGS = 256
 MAX_TAG_BYTES = 4_096
+MAX_TAG_NUMBER = 1 << 64  # of a whole number: expressions reckon with it as a float, which has an end
 MAX_TASK_TAGS = 64  # that one owner's tasks may leave on a pilot
 MAX_TASK_TAG = 256  # bytes of one
 MAX_TAIL = 64 * 1024  # log bytes of one piece
