@@ -24,9 +24,8 @@ STRANGE_KINDS = 3  # kinds that failed on a host while none succeeded: then it i
 OPEN_FAILURES = 5  # in a row on one host while nobody knows whose fault it is; then what failed waits
 OPEN_WAIT = 60.0  # seconds, for another host to tell
 
-# What the pilot saw itself, which no other evidence can overrule. The last two are the server's own words: no pilot can
-# know them.
-_SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL, Cause.POISON, Cause.DEPENDENCY_FAILED}
+# What the pilot saw itself, which no other evidence can overrule.
+_SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL}
 
 
 class Facts(NamedTuple):
@@ -46,8 +45,8 @@ class Facts(NamedTuple):
 def decide(facts: Facts) -> Cause:
     """The cause of a failure."""
     reported = Cause(facts.cause) if facts.cause else None
-    if reported in _SEEN and (reported is not Cause.OVER_TIME or facts.time is not None):
-        return reported  # what has no limit cannot be over it, whatever its pilot says
+    if reported in _SEEN:
+        return reported
     if facts.evidence == "oom_kill":
         return Cause.OUT_OF_MEMORY
     ended_by = facts.signal

@@ -65,6 +65,7 @@ def _gauges(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
         "shoal_slots": facts.slots,
         "shoal_slots_free": facts.slots_free,
         "shoal_loop_lag_seconds": facts.loop_lag,
+        "shoal_senders_locked_out": facts.locked_out,
     }.items():
         yield GaugeMetricFamily(name, "", value=value)
     yield _labelled(GaugeMetricFamily, "shoal_pilots", "state", facts.pilots)
