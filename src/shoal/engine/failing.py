@@ -25,8 +25,8 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     cls = state.queue.class_of(array)
     cause = decide(
         Facts(
-            _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory, 0, report.evidence,
-            report.duration, spec.time,
+            _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory, 0,
+            report.evidence, report.duration, spec.time,
         )
     )  # fmt: skip
     others = other_hosts(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else set()

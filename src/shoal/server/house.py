@@ -16,6 +16,7 @@ from shoal.model.layout import PILOT_ZIP
 from shoal.model.policy import outward
 from shoal.server.access import Access, Caller
 from shoal.server.blobs import Blobs, unknown_blob
+from shoal.server.bodies import Bodies
 from shoal.server.door import Door
 from shoal.server.gate import Gate
 from shoal.server.lockout import Lockouts
@@ -39,6 +40,7 @@ class House:
     stop: Callable[[], None]
     blobs: Blobs
     uploads: Uploads
+    bodies: Bodies = field(default_factory=Bodies)
     lockouts: Lockouts = field(default_factory=Lockouts)
     authority: Authority | None = None  # None: this server is not reached from other hosts
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or http://127.0.0.1:port

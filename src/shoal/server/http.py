@@ -86,7 +86,8 @@ class _Edge:
             caller = request.get("caller")
             if isinstance(error, InternalError) and caller is not None:
                 seconds = house.lockouts.strike(_senders(caller), house.service.clock())
-                log.warning("sender set aside owner=%s token=%s pilot=%s seconds=%.0f", caller.owner, caller.token, caller.pilot, seconds)
+                names = " ".join(sender.name for sender in _senders(caller))
+                log.warning("sender set aside: %s seconds=%.0f", names, seconds)
             response = refusal(error)
             house.metrics.refused(error.code)
         except web.HTTPException as error:
@@ -113,7 +114,9 @@ class _Edge:
     ) -> tuple[Caller | None, web.StreamResponse]:
         self._check_manners(request)
         if route is not None and route.rule == "public":
-            request["call"] = Call(request, route, Caller(""), lambda: None, lambda: Caller(""))
+            request["call"] = Call(
+                request, route, Caller(""), lambda: None, lambda: Caller(""), self.house.bodies.charge("", "")
+            )
             return None, await handler(request)
         self.house.service.check_whole()
         caller = self._authenticate(request, route)
@@ -129,7 +132,9 @@ class _Edge:
         work = _Work(self.house.gate, caller)
         try:
             self._authorise(route, caller)
-            call = request["call"] = Call(request, route, caller, work.rest, lambda: self._again(request, route))
+            charge = self.house.bodies.charge(caller.kind, _key(caller))
+            call = Call(request, route, caller, work.rest, lambda: self._again(request, route), charge)
+            request["call"] = call
             self._check_object(call)
             return caller, await handler(request)
         finally:

@@ -44,7 +44,8 @@ class Lockouts:
         self._recent.append((now, frozenset(sender.name for sender in senders)))
         longest = 0.0
         for sender in senders:
-            mine = [when for when in self._strikes.pop(sender.name, []) if now - when < WINDOW][-RECENT:] + [now]
+            mine = [when for when in self._strikes.pop(sender.name, []) if now - when < WINDOW][-RECENT:]
+            mine.append(now)
             self._strikes[sender.name] = mine
             beyond = len(mine) - sender.borne
             if beyond > 0 and self._is_most_of_all(sender.name, now):

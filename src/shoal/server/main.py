@@ -169,6 +169,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         service.hang_up()
         await runner.cleanup()
         door.close()
+        house.bodies.close()
         house.access.flush(service.clock())
         blobs.close()
         await hooks.close()

@@ -31,7 +31,7 @@ class OpenRuns:
 
     async def add(self, call: Call) -> web.Response:
         """Put more tasks into an open run; answered after the commit."""
-        first, submission = parse_addition(await call.body(dict))
+        first, submission = await call.object(parse_addition)
         check_expressions(submission.specs)
         self._check_adder(call)
         self.service.last_request = self.service.clock()

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
@@ -28,22 +28,39 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
-async def submit(
-    service: Service, owner: str, body: Mapping[str, Any], claim: Callable[[str, int, list[str]], None]
-) -> dict[str, Any]:
-    """Accept a run of an owner; the answer comes after the commit."""
+class Asked(NamedTuple):
+    """A submission's body, taken apart and checked."""
+
+    submission: Submission
+    digest: str
+    signature: str
+    env_file: str
+    environment: dict[str, str] | None
+    resume: dict[str, Any] | None
+    strict: bool
+
+
+def read_submission(body: Mapping[str, Any]) -> Asked:
+    """Take a body apart. Pure, for a large one is read on another thread."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
     strict = _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
+    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
+    return Asked(submission, digest, sign(submission), env_file, environment, resume, strict)
+
+
+async def submit(
+    service: Service, owner: str, asked: Asked, claim: Callable[[str, int, list[str]], None]
+) -> dict[str, Any]:
+    """Accept a run of an owner; the answer comes after the commit."""
+    submission, digest, signature, env_file, environment, resume, strict = asked
     warnings = look_at(service, owner, submission, strict)
     check_space(service)
     claimed = blobs_of(submission)
     if claimed:
         claim(owner, 0, claimed)
-    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
-    signature = sign(submission)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume is not None:

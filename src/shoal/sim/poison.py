@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Optional, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _RULES = ("shoal.engine.", "shoal.sched.")
@@ -19,7 +19,7 @@ def poisoned(do: Callable[[], T], line: int) -> T:
     """Call `do`, and raise Poison from inside it before this many lines of the rules have run; shorter calls end well."""
     left = line
 
-    def on_line(frame: FrameType, event: str, arg: Any) -> Optional[Any]:
+    def on_line(frame: FrameType, event: str, arg: Any) -> Any | None:
         nonlocal left
         if event == "line":
             left -= 1
@@ -27,7 +27,7 @@ def poisoned(do: Callable[[], T], line: int) -> T:
                 raise Poison(f"{frame.f_code.co_name} line {frame.f_lineno}")
         return on_line
 
-    def on_call(frame: FrameType, event: str, arg: Any) -> Optional[Any]:
+    def on_call(frame: FrameType, event: str, arg: Any) -> Any | None:
         return on_line if str(frame.f_globals.get("__name__", "")).startswith(_RULES) else None
 
     before = sys.gettrace()
