@@ -5,7 +5,7 @@ from __future__ import annotations
 # --- requests and messages [promises S16]
 MAX_BODY = 8 * 1024 * 1024
 MAX_BULK_BODY = 64 * 1024 * 1024
-MAX_VALUES = 4_000_000  # commas and opening brackets of a body: some 300 MB when decoded
+MAX_VALUES = 2_000_000  # commas and opening brackets of a body: some 200 MB when decoded, in a fifth of a second
 MAX_SMALL_BODY = 256 * 1024  # a larger one is decoded off the event loop: this much takes some 10 ms
 MAX_BODIES = 256 * 1024 * 1024  # bytes of bodies in memory at once, of all people, and again of all pilots
 MAX_BODIES_OWNER = 128 * 1024 * 1024  # of them of one owner
