@@ -124,7 +124,7 @@ def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
         said.version, tags, state.now, state.now, said.room, command.group, command.token,
-        protocol=said.protocol, ends=state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None,
+        protocol=said.protocol, bound=command.bound, ends=state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None,
     )  # fmt: skip
     return pilot, secret
 

@@ -17,16 +17,19 @@ MAX_LOOK = 100_000  # events looked through per question: a search for few among
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
 
 # --- who may come in, and how often [promises S16, I21]
-MAX_CONNECTIONS = 20_000  # ten thousand pilots with two lanes each
+MAX_CONNECTIONS = 24_000  # ten thousand pilots of one owner with two lanes each, and room for others
 MAX_UNKNOWN = 100  # connections of one address that showed no good token
-MAX_PER_KEY = 128  # connections of one credential: nobody's own sockets may fill the house
-MAX_WORK_PER_KEY = 64  # requests in work of one credential
+MAX_PER_KEY = 128  # connections of one person with all their tokens, or of one pilot: nobody may fill the house
+MAX_POOL_RATIO = 8  # connections of one owner's or group's pilots, for each that is still free: at most 8 of 9
+MAX_WORK_PER_KEY = 64  # requests in work of one person, or of one pilot
+MAX_WORK_PER_POOL = 2_048  # of all pilots of one owner or group
 MAX_PEOPLE_WORK = 512  # of all people together: the rest of the server is the pilots'
 MAX_LOOKS = 16  # questions that wait for the database's reader: some tenths of a second of work
 MAX_BUCKETS = 10_000  # credentials whose rate is remembered, of each kind
-MAX_RATE_PEOPLE = 200  # requests a second of one submit token, five times as many at once
-MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one token: two for each single call
+MAX_RATE_PEOPLE = 200  # requests a second of one person, whatever tokens they have, five times as many at once
+MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one person: two for each single call
 MAX_RATE_PILOT = 2_000  # of one pilot: two in flight bound it anyway
+MAX_RATE_POOL = 10_000  # of all pilots of one owner or group
 MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
 MAX_RATE_UNKNOWN = 10  # failed authentications of one address
 
@@ -38,6 +41,8 @@ MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 # --- people
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
+MAX_TOKENS_OWNER = 1_000  # good ones of one owner or group: revoked and expired ones free their place
+MAX_LINEAGE = 16  # tokens, each made with the one before it
 MAX_PILOTS = 100_000  # that one enrolment token lets in
 
 # --- what one submission may hold
