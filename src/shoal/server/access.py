@@ -153,7 +153,7 @@ class Access:
         owner = asked.owner or ("" if asked.group and kind == ENROL else maker.owner)
         self._check_giving(maker, kind, owner, asked)
         life = DEFAULT_LIFE[kind] if asked.expires is None else parse_duration(asked.expires, "expires")
-        left = maker.expires - now if maker.token and not maker.is_admin else life
+        left = maker.expires - now if maker.expires and not maker.is_admin else life
         if asked.expires is None:
             life = min(life, left)
         if life > left:
@@ -184,7 +184,7 @@ class Access:
         lineage = [*self._lineage(maker.token), maker.token] if maker.token else []
         if len(lineage) > MAX_LINEAGE:
             raise Conflict(
-                f"this token was made with the {MAX_LINEAGE}th of a row", code="too_many",
+                f"{MAX_LINEAGE} tokens were made with one another already", code="too_many",
                 hint="use one that an administrator made",
             )  # fmt: skip
         secret = make(kind, random(32))
