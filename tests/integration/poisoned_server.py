@@ -9,11 +9,10 @@ import sys
 
 from shoal.engine import pilots
 from shoal.engine.records import Pilot
+from shoal.engine.reports import judge
 from shoal.engine.state import State
 from shoal.server.main import main
 from shoal.wire.messages import Report
-
-judge = pilots.judge
 
 
 def judge_and_fail(state: State, pilot: Pilot, report: Report) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -132,16 +131,20 @@ def test_a_command_that_meets_a_defect_costs_its_sender_only(poisoned: PoisonedC
 
     def parked() -> bool:
         with cluster.client() as client:
-            return any(row["pilot"] == innocent.pilot and row["seen"] > row["joined"] for row in client.pilots()["pilots"])
+            return any(
+                row["pilot"] == innocent.pilot and row["seen"] > row["joined"] for row in client.pilots()["pilots"]
+            )
 
     cluster.until(parked, "the innocent pilot waits for work")
     poison = [{"attempt": attempt, "outcome": "succeeded", "exit_code": 0, "message": "poison"}]
-    statuses = []
+    statuses: list[tuple[int, Json]] = []
+
+    def is_heard() -> bool:
+        statuses.append(mallory.exchange(reports=poison))
+        return statuses[-1][0] != 429
+
     for _ in range(2):
-        mallory.seq += 1
-        cluster.until(
-            lambda: statuses.append(answered := mallory.exchange(reports=poison)) or answered[0] != 429, "heard"
-        )
+        cluster.until(is_heard, "it is heard while nothing is rebuilt")
     assert [(status, said["error"]["code"]) for status, said in statuses if status != 429] == [
         (500, "internal_error")
     ] * 2
@@ -163,4 +166,4 @@ def test_a_command_that_meets_a_defect_costs_its_sender_only(poisoned: PoisonedC
     figures = page.getresponse().read().decode()
     page.close()
     assert "shoal_commands_contained_total 2.0" in figures, figures[:2_000]
-    assert sys.executable and cluster.server_log.read_text().count("a command met a defect") == 2
+    assert cluster.server_log.read_text().count("a command met a defect") == 2

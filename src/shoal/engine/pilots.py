@@ -121,10 +121,11 @@ def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
     if said.digest:
         tags[ZIP_TAG] = said.digest
     secret = make(SESSION, urlsafe_b64encode(state.rng.getrandbits(256).to_bytes(32, "big")).decode().rstrip("="))
+    ends = state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
         said.version, tags, state.now, state.now, said.room, command.group, command.token,
-        protocol=said.protocol, bound=command.bound, ends=state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None,
+        protocol=said.protocol, bound=command.bound, ends=ends,
     )  # fmt: skip
     return pilot, secret
 

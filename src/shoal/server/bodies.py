@@ -48,7 +48,9 @@ class Bodies:
     def _take(self, is_pilot: bool, owner: str, size: int) -> None:
         mine = self._owners.get((is_pilot, owner), 0) + size
         if mine > self._of_owner or self._in_flight[is_pilot] + size > self._total:
-            raise TooBusy("too many large bodies at once", after=1.0, code="too_many_bodies", hint="send them one after another")
+            raise TooBusy(
+                "too many large bodies at once", after=1.0, code="too_many_bodies", hint="send them one after another"
+            )
         self._owners[is_pilot, owner] = mine
         self._in_flight[is_pilot] += size
 

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
+from shoal.model.limits import MAX_LINEAGE
 from shoal.model.people import AuditRow, GroupRow, PeopleRow, TokenRow, UserRow
 from shoal.server import access as module
 from shoal.server.access import COUNT_FOR, Access, Caller, unauthorised
@@ -546,6 +547,6 @@ def test_revoked_tokens_make_room_for_others(place: Place, monkeypatch: pytest.M
 
 def test_an_endless_row_of_tokens_is_refused(place: Place) -> None:
     _, secret = place.mint("boss", owner="anna")
-    for _ in range(module.MAX_LINEAGE - 1):
+    for _ in range(MAX_LINEAGE - 1):
         _, secret = made_with(place, secret)
     refused(lambda: made_with(place, secret), Conflict, "too_many")
