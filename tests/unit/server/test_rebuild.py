@@ -12,9 +12,9 @@ import pytest
 
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Cancel, Enrol, Submit
+from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
 from shoal.model.timing import Timing
-from shoal.server import service as module
 from shoal.server.service import Service
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Report, Room
 from shoal.wire.submission import parse_submission
@@ -145,14 +145,14 @@ def test_a_submission_whose_acceptance_meets_a_defect_is_answered_and_runs(
 
     async def story(service: Service) -> None:
         failures = [ZeroDivisionError("planted")]
-        accept = module.Engine.handle
+        accept = Engine.handle
 
         def handle(self: Any, command: Any, now: float) -> Any:
             if type(command).__name__ == "Accept" and failures:
                 raise failures.pop()
             return accept(self, command, now)
 
-        monkeypatch.setattr(module.Engine, "handle", handle)
+        monkeypatch.setattr(Engine, "handle", handle)
         pilot = await join(service)
         run = await asyncio.wait_for(submit(service), 30.0)
         while service.is_rebuilding:
