@@ -661,16 +661,16 @@ def _check_bombs(guests: Guests, tmp_path: Path) -> None:
     body = {"name": bomb[:40], "open": True, "tasks": [task]}
     run = str(guests.do("POST", "/v1/runs", body, token=anna.token)["run"])
     guests.do("POST", f"/v1/runs/{run}/tasks", {"first": 4, "tasks": [task]}, token=anna.token)
-    pilot = guests.join(anna.enrol.secret, ANNA, protocol=3, room={"cores": 8, "memory": 2**30, "disk": 2**30})
+    pilot = guests.join(anna.enrol.secret, ANNA, protocol=4, room={"cores": 8, "memory": 2**30, "disk": 2**30})
     done: set[str] = set()
     results = [bomb, digest]
     while len(done) < 6:
-        reply = pilot.talk(protocol=3, free={"cores": 8}).json
+        reply = pilot.talk(protocol=4, free={"cores": 8}).json
         for lease in reply["leases"]:
             assert (lease["function"], lease["initializer"]) == (bomb, bomb) and set(lease["calls"]) <= {bomb, digest}
             count, pilot.held = lease["count"], {}
             batch = {"attempt": lease["attempt"], "count": count, "result": [results[at % 2] for at in range(count)]}
-            told = pilot.talk(protocol=3, free={"cores": 8}, batches=[batch]).json
+            told = pilot.talk(protocol=4, free={"cores": 8}, batches=[batch]).json
             done |= {f"{row['attempt']} {at}" for row in told["verdicts"] for at in range(row["count"])}
             assert {row["verdict"] for row in told["verdicts"]} == {"recorded"}
             reply["leases"].extend(told["leases"])

@@ -34,6 +34,7 @@ from shoal.model.layout import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_ECHO
 from shoal.model.timing import Timing
 from shoal.wire.chunk import shift
+from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import clean_env
 from tests.integration.wire_fuzz import DAMAGES, Description, Ref, Sent, Wish, Wishes, build
 
@@ -232,7 +233,7 @@ class World:
         self.pilots = self.pilots[-6:]
         for at in range(8):
             body = {
-                "protocol": 3 + at // 2 % 2,
+                "protocol": PROTOCOL - 1 + at // 2 % 2,
                 "version": "1",
                 "host": "fuzz1",
                 "identity": "i",

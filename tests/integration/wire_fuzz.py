@@ -16,6 +16,8 @@ from urllib.parse import quote
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from shoal.wire.messages import PROTOCOL
+
 Json = Any
 JSON = "application/json"
 Resolve = Callable[["Ref"], Json]
@@ -221,7 +223,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "TaskTable.initializer": _PAYLOAD,
     "TaskTable.python": _some("/usr/bin/python3", "python3"),
     # --- pilots
-    "Register.protocol": _some(3, 3, 3, 3, 2, 2, 2, 1),
+    "Register.protocol": _some(*[PROTOCOL] * 4, *[PROTOCOL - 1] * 3, 1),
     "Register.version": _WORD,
     "Register.host": _some("fuzz1", "fuzz2", "n01.cluster"),
     "Register.identity": _some("id1", "id2", "id3"),
@@ -230,7 +232,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Register.unfit": _some([], [], [], [], ["no /bin/sh"]),
     "Register.nonce": st.just("") | _WORD,
     "Register.digest": _some("", "", "ab" * 32),
-    "Exchange.protocol": _some(3, 3, 3, 3, 2, 2, 2, 1),
+    "Exchange.protocol": _some(*[PROTOCOL] * 4, *[PROTOCOL - 1] * 3, 1),
     "Exchange.pilot": st.just(Ref("my pilot", 0)),
     "Exchange.session": st.just(Ref("my session", 0)),
     "Exchange.seq": _some(*[Ref("next seq", 0)] * 6, Ref("same seq", 0), Ref("past seq", 1), Ref("past seq", 2)),

@@ -27,6 +27,7 @@ from shoal.engine import (
     retrying,
     runs,
 )
+from shoal.engine.engine import Engine
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
 from shoal.pilot.agent import Agent
@@ -34,11 +35,12 @@ from shoal.pilot.outbox import Outbox
 from shoal.pilot.seen import Seen
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
+from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
-from tests.sim.test_worlds import CALM_PLAN, FROZEN_PLAN
+from tests.sim.test_worlds import CALM_PLAN, FROZEN_PLAN, POISON_PLAN
 
 SEEDS = 150
 
@@ -226,6 +228,18 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "pass",
         "lost by the server's own time: r",
     ),
+    "after a defect the half-changed state is kept": (
+        Engine.rebuild,
+        "before, self.state = self.state, state",
+        "before = state = self.state",
+        "index|stuck|journal has a gap|IllegalTransition|recorded twice|not all final|lease forgotten|started twice",
+    ),
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": (
+        Hub._read_back,
+        "self._commit(life)\n    return self.database.snapshot()",
+        "early = self.database.snapshot()\n    self._commit(life)\n    return early",
+        "lease forgotten|journal out of order|UNIQUE|recorded twice|stuck|index",
+    ),
 }
 
 NOT_RETURNED = (Agent._take, "if again:", "if False:")
@@ -299,6 +313,8 @@ PLANS: dict[str, Plan] = {
     "a server that crashed hands out its numbers again": replace(CALM_PLAN, slow=0.2),
     "a server that was frozen holds its own time against its pilots": FROZEN_PLAN,
     "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=20, server_freezes=6),
+    "after a defect the half-changed state is kept": POISON_PLAN,
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": POISON_PLAN,
 }
 
 

@@ -17,6 +17,7 @@ SEEDS = 5_000 if PROVE else 200
 CHUNK = 25
 CALM_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0)  # nothing but crashes of the server
 FROZEN_PLAN = replace(CALM_PLAN, crashes=0, server_freezes=4)  # nothing but a server that stands still at times
+POISON_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, poisons=60)  # nothing but poisonous commands
 
 
 @pytest.mark.timeout(600)
@@ -68,6 +69,19 @@ def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPa
         assert again == {}, f"seed {seed} ran {again} again"  # exclusive ones end by their pilot's clock
         never += sum(kind == "never" for kind in kinds.values())
     assert freezes > 30 and never > 30
+
+
+def test_a_poisonous_command_is_undone_and_everyone_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions at any line of the engine's rules [ADR 0016]: nothing accepted is lost, and every payload starts once."""
+    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
+    poisons = 0
+    for seed in range(20):
+        world = World(seed, POISON_PLAN)
+        world.run()
+        poisons += world.tally["poisonous_command"]
+        again = {str(task): n for task, n in world.ledger.started.items() if n > 1}
+        assert again == {}, f"seed {seed} ran {again} again"
+    assert poisons > 150
 
 
 def test_a_world_says_how_to_replay_it() -> None:

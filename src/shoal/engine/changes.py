@@ -204,6 +204,7 @@ class PilotRow(NamedTuple):
     token: str = ""  # the enrolment token that let it in
     revoked: int = 0  # 1: expelled, it may not come back
     ends: float | None = None  # when its allocation ends
+    bound: int = 0  # 1: its session is bound to a certificate, and good over TLS only
 
 
 class HostRow(NamedTuple):

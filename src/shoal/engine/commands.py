@@ -83,6 +83,7 @@ class Enrol:
     group: str = ""
     token: str = ""  # the enrolment token that lets it in
     max_pilots: int | None = None  # of that token, at one time
+    bound: bool = False  # it gets a certificate, without which its session is no good
 
 
 @dataclass(frozen=True)

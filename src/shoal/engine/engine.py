@@ -37,6 +37,7 @@ from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.why import why
 from shoal.engine.why_places import why_owner, why_site
 from shoal.engine.why_ready import Reason
+from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
 from shoal.model.timing import Timing
 
@@ -84,11 +85,28 @@ class Engine:
         self.state.emit("server_started", incarnation=start_count(self.state.incarnation))
         return self.state.out
 
+    def rebuild(self, state: State, now: float, why: str) -> Outcome:
+        """Go on with a state that `restore` made of everything that was handed out so far, after the present one was
+        left half changed. What the server told this process and no database keeps is carried over."""
+        before, self.state = self.state, state
+        state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
+        state.finished = before.finished  # a counter of the metrics: it may not go back
+        state.unheard = set()  # nothing handed out is missing from the database, so nobody need be waited for
+        state.out, state.now = Outcome(), now
+        state.emit("engine_rebuilt", why=why)
+        return state.out
+
     def handle(self, command: Command, now: float) -> Outcome:
-        """Carry out one command. What is refused raises and has changed nothing."""
+        """Carry out one command. A refusal (one of REFUSALS) raises and has changed nothing. After any other exception
+        the state is half changed: it must not be used again, and `rebuild` replaces it."""
         state = self.state
         state.out, state.now = Outcome(), now
-        state.out.result = self._rules[type(command)](command)
+        try:
+            state.out.result = self._rules[type(command)](command)
+        except REFUSALS as refusal:
+            if state.out.changes or state.out.answers:
+                raise InternalError(f"{type(command).__name__} was refused after it had changed something") from refusal
+            raise
         rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)

@@ -9,6 +9,7 @@ from shoal.engine.blame import blame, end_probes, forgive, views
 from shoal.engine.menus import menu_of, other_pilots, other_sites
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
+from shoal.model.spec import Spec
 from shoal.model.states import Cause
 from shoal.sched.cause import OWN_SITES, Facts, Whose, decide
 from shoal.sched.match import misfit
@@ -26,8 +27,8 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     cls = state.queue.class_of(array)
     cause = decide(
         Facts(
-            report.cause, report.exit_code, report.signal, report.max_rss, task.needs.memory, 0, report.evidence,
-            report.duration, spec.time,
+            _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory, 0,
+            report.evidence, report.duration, spec.time,
         )
     )  # fmt: skip
     others = other_pilots(state, pilot, cls) if cause not in (Cause.OUT_OF_MEMORY, Cause.OUTPUT_MISSING) else []
@@ -76,6 +77,14 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
         forgive(state, owner, array.trait, special.failed_at)
     evidence.places.release(pilot.name, host, site)
     return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
+
+
+def _believable(cause: str, spec: Spec) -> str:
+    """The cause that a pilot gives, if it can be true: what has no time limit cannot be over it, and that a task kills
+    pilots or that its parents failed only the server knows. Anything else is decided by the other evidence."""
+    if cause in (Cause.POISON, Cause.DEPENDENCY_FAILED) or (cause == Cause.OVER_TIME and spec.time is None):
+        return ""
+    return cause
 
 
 def note(task: Task, past: Past) -> None:

@@ -9,7 +9,7 @@ from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.reports import array_of, give_up, holder_of, stopped, task_of, was_given
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_LEASES, POISON_LOSSES
+from shoal.model.limits import MAX_HELD, MAX_LEASES, POISON_LOSSES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Rerun, TaskState, advance
 from shoal.wire.chunk import shift
@@ -24,6 +24,8 @@ Covered = dict[AttemptId, RangeSet]  # an attempt, as if on element 0 -> element
 def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
     """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got."""
     held, covered = _hold_list(pilot, exchange)
+    if pilot.stopping:
+        pilot.stopping = {name: at for name, at in pilot.stopping.items() if state.now < at + SAY_AGAIN}
     begun = []
     for attempt, item in held.items():
         if item.stage != "done" and not _is_chunked(pilot, attempt, item) and _holds(state, pilot, attempt, item):
@@ -166,8 +168,7 @@ def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
     """Have an attempt stopped; said again only after a while, for an order is answered at once, and a process that takes
     its time to end would have the two talk without pause."""
     name = str(attempt)
-    if state.now >= pilot.stopping.get(name, 0.0) + SAY_AGAIN:
-        pilot.stopping = {other: at for other, at in pilot.stopping.items() if state.now < at + SAY_AGAIN}
+    if state.now >= pilot.stopping.get(name, 0.0) + SAY_AGAIN and len(pilot.orders) < MAX_HELD:
         pilot.stopping[name] = state.now
         state.order(pilot, Order("cancel", name, why))
 

@@ -228,7 +228,9 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]
     state.sessions.pop(pilot.session, None)
-    state.gone[pilot.name] = Gone(pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked)
+    state.gone[pilot.name] = Gone(
+        pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked, pilot.bound
+    )
     while len(state.gone) > GONE_KEPT:
         state.gone.popitem(last=False)
     state.unheard.discard(pilot.name)

@@ -20,27 +20,32 @@ from shoal.engine.records import Attempt, Pilot
 from shoal.engine.reports import check, check_batch, judge, judge_batch
 from shoal.engine.state import State
 from shoal.model.credentials import SESSION, digest, make
-from shoal.model.errors import BadInput, Conflict, Refused, ShoalError
+from shoal.model.errors import BadInput, Conflict, Refused, ShoalError, echo
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import (
     ENDED_KEPT,
     ENROLLED_KEPT,
     MAX_BYTES,
     MAX_CORES,
+    MAX_ELEMENT,
     MAX_HELD,
     MAX_LINE,
     MAX_NAME,
     MAX_PROOFS,
     MAX_REPORTS,
+    MAX_SECONDS,
     MAX_SIBLINGS,
     MAX_TAG_BYTES,
+    MAX_TAG_NUMBER,
     MAX_TAGS,
     MAX_TAILS,
+    MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
 from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
+STAGES = ("leased", "running", "done")  # of what a pilot holds
 FORMER_KEPT = 16  # names a pilot may have had
 NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be under way
 
@@ -134,10 +139,11 @@ def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
     if said.digest:
         tags[ZIP_TAG] = said.digest
     secret = make(SESSION, urlsafe_b64encode(state.rng.getrandbits(256).to_bytes(32, "big")).decode().rstrip("="))
+    ends = state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None
     pilot = Pilot(
         name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
         said.version, tags, state.now, state.now, said.room, command.group, command.token,
-        protocol=said.protocol, ends=state.now + said.ends if said.ends is not None else None,
+        protocol=said.protocol, bound=command.bound, ends=ends,
     )  # fmt: skip
     return pilot, secret
 
@@ -184,6 +190,8 @@ def _move(state: State, attempt: Attempt, old: Pilot, new: Pilot) -> None:
 
 
 def _check_tags(tags: Mapping[str, object]) -> None:
+    if any(isinstance(value, int) and abs(value) > MAX_TAG_NUMBER for value in tags.values()):
+        raise BadInput("a tag with too large a number", code="range", field="tags", hint=f"at most {MAX_TAG_NUMBER}")
     if len(tags) > MAX_TAGS or sum(len(k) + len(str(v)) for k, v in tags.items()) > MAX_TAGS * MAX_TAG_BYTES:
         raise BadInput("too many tags", code="too_large", field="tags", hint=f"at most {MAX_TAGS}")
 
@@ -311,6 +319,8 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
     if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
         raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
+    if exchange.seq > MAX_WHOLE or not 0 <= exchange.ack <= MAX_WHOLE:
+        raise BadInput("that is no number of an exchange", code="range", field="seq", hint=f"1 to {MAX_WHOLE}")
     reported = len(exchange.reports) + sum(batch.count for batch in exchange.batches)
     if exchange.seq < 1 or sum(held.count for held in exchange.held) > MAX_HELD or reported > MAX_REPORTS:
         raise BadInput(
@@ -340,9 +350,12 @@ def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         if not 0 <= checkpoint.number <= MAX_BYTES:
             raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
     for held in exchange.held:
-        parse_attempt(held.attempt)
-        if held.count < 1:
-            raise BadInput("less than one attempt is held", code="range", field="held")
+        if held.count < 1 or parse_attempt(held.attempt).element + held.count - 1 > MAX_ELEMENT:
+            raise BadInput("no such attempts can be held", code="range", field="held")
+        if held.stage not in STAGES:
+            raise BadInput(
+                f"{echo(held.stage)!r} is no stage", code="unknown_state", field="held.stage", hint=", ".join(STAGES)
+            )
 
 
 def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:

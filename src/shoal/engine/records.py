@@ -309,6 +309,7 @@ class Pilot:
     former: list[str] = field(default_factory=list)
     reason: str = ""
     revoked: bool = False
+    bound: bool = False  # its session is bound to a certificate, and good over TLS only
     protocol: int = PROTOCOL
     nonces: dict[int, str] = field(default_factory=dict)  # of the last exchanges, by seq
     ended: OrderedDict[str, None] = field(default_factory=OrderedDict)  # reported lately: their logs may still come
@@ -419,4 +420,5 @@ class Gone:
     ended: float
     reason: str
     revoked: bool
+    bound: bool = False  # its session was good over TLS only
     heir: str = ""  # the pilot that came back for what it held: nobody else can

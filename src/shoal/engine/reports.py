@@ -26,7 +26,15 @@ from shoal.engine.runs import after_final
 from shoal.engine.state import State, settled_text
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_REPORTS, MAX_RETURNS
+from shoal.model.limits import (
+    MAX_BYTES,
+    MAX_ELEMENT,
+    MAX_REPORTS,
+    MAX_RETURNS,
+    MAX_SECONDS,
+    MAX_SIGNAL,
+    MAX_TIME,
+)
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.sched.ban import BURST
@@ -54,11 +62,12 @@ def check(report: Report) -> AttemptId:
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
     check_files(report.files, "reports.files")
-    numbers = (
-        report.max_rss, report.signal or 0, report.duration, report.cpu, report.started or 0.0, report.out, report.err,
-        report.staging,
+    bounded: tuple[tuple[float, float], ...] = (
+        (report.max_rss, MAX_BYTES), (report.out, MAX_BYTES), (report.err, MAX_BYTES), (report.signal or 0, MAX_SIGNAL),
+        (report.duration, MAX_SECONDS), (report.cpu, MAX_BYTES), (report.staging, MAX_SECONDS),
+        (report.started or 0.0, MAX_TIME),
     )  # fmt: skip
-    if not all(0 <= number <= MAX_BYTES for number in numbers):
+    if not all(0 <= number <= most for number, most in bounded):
         raise _no_number()
     return parse_attempt(report.attempt)
 
@@ -154,14 +163,16 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
 
 def check_batch(batch: Batch) -> None:
     """Can a batch be one at all? Its columns must be as long as it says."""
-    parse_attempt(batch.attempt)
+    if parse_attempt(batch.attempt).element + batch.count - 1 > MAX_ELEMENT:
+        raise BadInput("a batch beyond the last element there can be", code="range", field="batches")
     columns: tuple[list[Any], ...] = (
         batch.started, batch.duration, batch.cpu, batch.max_rss, batch.last_line, batch.result, batch.out, batch.err,
     )  # fmt: skip
     if not 1 <= batch.count <= MAX_REPORTS or any(len(column) not in (0, batch.count) for column in columns):
         raise BadInput("the columns of a batch differ in length", code="range", field="batches")
-    for column in (*columns[:4], *columns[6:]):
-        if column and not (min(column) >= 0 and max(column) <= MAX_BYTES):  # also false for what is no number
+    mosts = (MAX_TIME, MAX_SECONDS, MAX_BYTES, MAX_BYTES, MAX_BYTES, MAX_BYTES)
+    for column, most in zip((*columns[:4], *columns[6:]), mosts, strict=True):
+        if column and not (min(column) >= 0 and max(column) <= most):  # also false for what is no number
             raise _no_number()
 
 

@@ -43,6 +43,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
             row.ended or now,
             row.reason,
             bool(row.revoked),
+            bool(row.bound),
         )
     state.hosts = {(row.identity, row.owner, row.grp, row.site): row for row in snapshot.hosts}
     state.groups.update(snapshot.groups)
@@ -121,7 +122,7 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
         json.loads(row.tags), row.joined, now, room, row.grp, row.token, former=json.loads(row.former),
-        reason=row.reason, heard=False, ends=row.ends,
+        reason=row.reason, heard=False, ends=row.ends, bound=bool(row.bound),
     )  # fmt: skip
     for key in pilot.tags:
         if "." in key:

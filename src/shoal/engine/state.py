@@ -173,7 +173,7 @@ class State:
                 pilot.name, pilot.state.value, pilot.reason, pilot.owner, pilot.site, pilot.host, pilot.identity,
                 pilot.session, json.dumps(pilot.former), room.cores, room.memory, room.disk, room.gpus, pilot.version,
                 json.dumps(pilot.tags), pilot.joined, self.now if pilot.state is PilotState.GONE else None,
-                pilot.group, pilot.token, int(pilot.revoked), pilot.ends,
+                pilot.group, pilot.token, int(pilot.revoked), pilot.ends, int(pilot.bound),
             )
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ ShoalError
 ├── Refused             the server or this machine will not do it; says why
 ├── TooBusy             not now, there is too much of it; says when to come back
 ├── Unreachable         no answer from the server
+├── InternalError       a defect of ours met this request; the request changed nothing
 └── IllegalTransition   a defect of ours: a state was to change against its table
 Raised low; translated only in `server/http.py` and `cli/main.py`.
 """
@@ -95,6 +96,12 @@ class Unreachable(ShoalError):
     transient = True
 
 
+class InternalError(ShoalError):
+    """A defect in the server met this request; it changed nothing."""
+
+    code = "internal_error"
+
+
 class IllegalTransition(ShoalError):
     """A state was to change against its table."""
 
@@ -103,3 +110,7 @@ class IllegalTransition(ShoalError):
     def __init__(self, what: str, before: str, after: str, story: list[str]) -> None:
         self.what, self.before, self.after, self.story = what, before, after, story
         super().__init__(f"{what}: {before} -> {after} is not in the table; story: {'; '.join(story) or 'none'}")
+
+
+# What a command that is refused may raise: nothing else says that nothing was changed.
+REFUSALS = (BadInput, NotFound, Conflict, TooLarge, Refused)

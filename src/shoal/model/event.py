@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 KINDS: dict[str, str] = {
     "server_started": "a server opened the database; data: incarnation",
     "server_resumed": "the server had not run for a while (frozen, asleep): every pilot got a new lease; data: seconds",
+    "engine_rebuilt": "a command met a defect; it was undone and the memory was made anew from the database; data: why",
     "run_submitted": "a run was accepted; data: name, tasks",
     "run_finished": "every task of a run is final; data: counts by state",
     "tasks_added": "an open run got more tasks; data: first, tasks",

@@ -5,6 +5,10 @@ from __future__ import annotations
 # --- requests and messages [promises S16]
 MAX_BODY = 8 * 1024 * 1024
 MAX_BULK_BODY = 64 * 1024 * 1024
+MAX_VALUES = 2_000_000  # commas and opening brackets of a body: some 200 MB when decoded, in a fifth of a second
+MAX_SMALL_BODY = 256 * 1024  # a larger one is decoded off the event loop: this much takes some 10 ms
+MAX_BODIES = 256 * 1024 * 1024  # bytes of bodies in memory at once, of all people, and again of all pilots
+MAX_BODIES_OWNER = 128 * 1024 * 1024  # of them of one owner
 MAX_DEPTH = 32
 MAX_DIGITS = 64
 MAX_PAGE = 1_000
@@ -13,16 +17,19 @@ MAX_LOOK = 100_000  # events looked through per question: a search for few among
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
 
 # --- who may come in, and how often [promises S16, I21]
-MAX_CONNECTIONS = 20_000  # ten thousand pilots with two lanes each
+MAX_CONNECTIONS = 24_000  # ten thousand pilots of one owner with two lanes each, and room for others
 MAX_UNKNOWN = 100  # connections of one address that showed no good token
-MAX_PER_KEY = 128  # connections of one credential: nobody's own sockets may fill the house
-MAX_WORK_PER_KEY = 64  # requests in work of one credential
+MAX_PER_KEY = 128  # connections of one person with all their tokens, or of one pilot: nobody may fill the house
+MAX_POOL_RATIO = 8  # connections of one owner's or group's pilots, for each that is still free: at most 8 of 9
+MAX_WORK_PER_KEY = 64  # requests in work of one person, or of one pilot
+MAX_WORK_PER_POOL = 2_048  # of all pilots of one owner or group
 MAX_PEOPLE_WORK = 512  # of all people together: the rest of the server is the pilots'
 MAX_LOOKS = 16  # questions that wait for the database's reader: some tenths of a second of work
 MAX_BUCKETS = 10_000  # credentials whose rate is remembered, of each kind
-MAX_RATE_PEOPLE = 200  # requests a second of one submit token, five times as many at once
-MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one token: two for each single call
+MAX_RATE_PEOPLE = 200  # requests a second of one person, whatever tokens they have, five times as many at once
+MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one person: two for each single call
 MAX_RATE_PILOT = 2_000  # of one pilot: two in flight bound it anyway
+MAX_RATE_POOL = 10_000  # of all pilots of one owner or group
 MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
 MAX_RATE_UNKNOWN = 10  # failed authentications of one address
 
@@ -40,6 +47,8 @@ RESERVE_SHARE = 8  # or this part of a smaller disk
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
 MAX_SITES = 20_000  # names that belong to somebody
+MAX_TOKENS_OWNER = 1_000  # good ones of one owner or group: revoked and expired ones free their place
+MAX_LINEAGE = 16  # tokens, each made with the one before it
 MAX_PILOTS = 100_000  # that one enrolment token lets in
 
 # --- what one submission may hold
@@ -71,6 +80,8 @@ MAX_LICENCES = 16  # of one task
 MAX_ORDERED = 1_000_000  # elements of an array with an order of its own
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0
+MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: what lies beyond cannot be shown as a date
+MAX_WHOLE = 2**53 - 1  # of numbers that JSON carries: beyond, other languages read another one; databases stop at 2**63
 
 # --- expressions [promises E30]
 MAX_EXPR_BYTES = 4_096
@@ -83,10 +94,13 @@ MAX_LEASES = 100  # tasks per reply
 MAX_HELD = 10_000
 MAX_PROOFS = 1_000  # of leases, per exchange
 MAX_REPORTS = 2_000  # per exchange; the rest ride on the next one
+MAX_ELEMENT = 10**18 - 1  # the highest element that an attempt's name can hold
+MAX_SIGNAL = 64
 MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2
 MAX_TAGS = 256
 MAX_TAG_BYTES = 4_096
+MAX_TAG_NUMBER = 1 << 64  # of a whole number: expressions reckon with it as a float, which has an end
 MAX_TASK_TAGS = 64  # that one owner's tasks may leave on a pilot
 MAX_TASK_TAG = 256  # bytes of one
 MAX_TAIL = 64 * 1024  # log bytes of one piece

@@ -49,6 +49,7 @@ class TokenRow(NamedTuple):
     revoked: Optional[float]
     used: Optional[float]
     address: str
+    lineage: str = ""  # the tokens it was made with, the first one first, separated by blanks: revoked with any of them
 
 
 class AuditRow(NamedTuple):

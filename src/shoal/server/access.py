@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
-from shoal.model.limits import MAX_NAME, MAX_PILOTS, MAX_SITES, MAX_TOKENS, MAX_USERS
+from shoal.model.limits import MAX_LINEAGE, MAX_NAME, MAX_PILOTS, MAX_SITES, MAX_TOKENS, MAX_TOKENS_OWNER, MAX_USERS
 from shoal.model.people import (
     ADMIN,
     EVERYBODY,
@@ -34,6 +34,7 @@ from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
 NO_SITE = ("", "local")  # pilots that no site was named for
 PLAIN_SCOPES = ("submit", "read", "cancel")
+KEEP_ENROL = 31 * 86_400.0  # seconds that an expired enrolment is remembered, as the database does
 COUNT_FOR = 60.0  # seconds over which uses of one kind are one line of the audit
 
 
@@ -60,6 +61,11 @@ class Caller:
     def is_admin(self) -> bool:
         """May they see and do everything?"""
         return self.role == ADMIN and "admin" in self.scopes
+
+    @property
+    def holder(self) -> str:
+        """Whom they speak for: a person, or `@group`."""
+        return self.owner or (f"@{self.group}" if self.group else "")
 
     @property
     def is_claim(self) -> bool:
@@ -162,6 +168,14 @@ class Access:
         owner = asked.owner or ("" if asked.group and kind == ENROL else maker.owner)
         self._check_giving(maker, kind, owner, asked)
         life = DEFAULT_LIFE[kind] if asked.expires is None else parse_duration(asked.expires, "expires")
+        left = maker.expires - now if maker.expires and not maker.is_admin else life
+        if asked.expires is None:
+            life = min(life, left)
+        if life > left:
+            raise BadInput(
+                "it would outlive the token that makes it", code="range", field="expires",
+                hint=f"at most {left:.0f} s; an administrator can make one that lasts longer",
+            )  # fmt: skip
         if not 0 < life <= LONGEST[kind]:
             raise BadInput(
                 "too long a life", code="range", field="expires", hint=f"at most {LONGEST[kind] / 86_400:.0f} days"
@@ -175,13 +189,26 @@ class Access:
             self._forget(now)
         if len(self.tokens) >= MAX_TOKENS:
             raise Conflict("there are too many tokens", code="too_many", hint="revoke some: `shoal token list`")
+        holder = owner or f"@{asked.group}"
+        good = (row for row in self.tokens.values() if row.revoked is None and row.expires > now)
+        if sum(1 for row in good if (row.owner or f"@{row.grp}") == holder) >= MAX_TOKENS_OWNER:
+            raise Conflict(
+                f"{holder} has {MAX_TOKENS_OWNER} tokens already", code="too_many",
+                hint="revoke some: `shoal token list`",
+            )  # fmt: skip
+        lineage = [*self._lineage(maker.token), maker.token] if maker.token else []
+        if len(lineage) > MAX_LINEAGE:
+            raise Conflict(
+                f"{MAX_LINEAGE} tokens were made with one another already", code="too_many",
+                hint="use one that an administrator made",
+            )  # fmt: skip
         site, scopes = _site(asked.site), self._scopes(maker, asked)
         if kind == ENROL:
-            self._take_site(maker, site, owner or f"@{asked.group}", now)
+            self._take_site(maker, site, holder, now)
         secret = make(kind, random(32))
         row = TokenRow(
             self._name(random), kind, digest(secret), owner, asked.group, site, scopes,
-            asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "",
+            asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "", " ".join(lineage),
         )  # fmt: skip
         self._put(row)
         return row, secret
@@ -266,6 +293,10 @@ class Access:
             )
         return " ".join(dict.fromkeys(wanted))
 
+    def _lineage(self, token: str) -> list[str]:
+        row = self.tokens.get(token)
+        return row.lineage.split() if row is not None else []
+
     def _name(self, random: Callable[[int], str]) -> str:
         while True:
             name = "t" + digest(random(16))[:7]
@@ -281,7 +312,7 @@ class Access:
             self._put(row._replace(uses=row.uses - uses))
 
     def revoke(self, caller: Caller, asked: Revoke, now: float) -> list[str]:
-        """End tokens; returns their names. What is not the caller's is not there."""
+        """End tokens and all that were made with them; returns their names. What is not the caller's is not there."""
         given = [bool(asked.tokens), bool(asked.user), bool(asked.site), asked.all]
         if sum(given) != 1:
             raise BadInput("name tokens, or a user, or a site, or all", code="usage", hint="one of them")
@@ -304,6 +335,13 @@ class Access:
                 and ((asked.user and row.owner == asked.user) or (asked.site and row.site == asked.site) or asked.all)
                 and row.token != caller.token
             ]
+        named = {row.token for row in rows}
+        spared = caller.token if not asked.tokens else ""
+        rows += [
+            row
+            for row in self.tokens.values()
+            if row.token not in named and row.token != spared and not named.isdisjoint(row.lineage.split())
+        ]
         for row in rows:
             if row.revoked is None:
                 self._put(row._replace(revoked=now))
@@ -315,8 +353,10 @@ class Access:
         self._keep([row])
 
     def _forget(self, now: float) -> None:
-        """Dead tokens leave memory; the database has them for a while longer."""
-        for row in [row for row in self.tokens.values() if row.expires <= now]:
+        """Dead tokens leave memory; the database has them for a while longer. An enrolment that only expired stays
+        while its pilots may come back."""
+        kept = {ENROL: KEEP_ENROL}
+        for row in [r for r in self.tokens.values() if r.revoked is not None or r.expires + kept.get(r.kind, 0) <= now]:
             del self.tokens[row.token]
             self._by_digest.pop(row.digest, None)
 

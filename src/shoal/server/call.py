@@ -13,6 +13,7 @@ from shoal.db.reader import Gone
 from shoal.model.credentials import redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooBusy, TooLarge, echo
 from shoal.server.access import Caller
+from shoal.server.bodies import Charge
 from shoal.server.routes import MAX_TEXT, Query, Route
 from shoal.wire import codec, codec_fast
 from shoal.wire.checks import did_you_mean
@@ -33,7 +34,7 @@ _CODES = {
     "bad_json": 400, "empty_body": 400, "want_object": 400, "duplicate_key": 400, "not_finite": 400, "number_too_long": 400,
     "too_deep": 400, "bad_utf8": 400, "bad_path": 400, "encoding_refused": 415, "want_json": 415, "unauthorised": 401,
     "too_slow": 408, "wrong_host": 421, "site_full": 429, "disk_full": 507, "quota": 507, "no_length": 411, "want_bytes": 415,
-    "no_such_range": 416, "database_gone": 503, "disk_error": 503, "corrupt": 503,
+    "no_such_range": 416, "internal_error": 500, "database_gone": 503, "disk_error": 503, "corrupt": 503,
 }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def refusal(error: ShoalError) -> web.Response:
     response = answer({"error": {name: redact(text) for name, text in said.items()}}, status_of(error))
     if response.status == 429:
         response.headers["Retry-After"] = str(math.ceil(error.after) if isinstance(error, TooBusy) else 10)
-    if response.status in (401, 408, 411, 413, 415, 421):
+    if response.status in (401, 408, 411, 413, 415, 421) or error.code == "too_many_bodies":
         response.force_close()  # what is left of the body is not read
     return response
 
@@ -64,11 +65,18 @@ class Call:
     """A request, its route and its caller."""
 
     def __init__(
-        self, request: web.Request, route: Route, caller: Caller, rest: Callable[[], None], again: Callable[[], Caller]
+        self,
+        request: web.Request,
+        route: Route,
+        caller: Caller,
+        rest: Callable[[], None],
+        again: Callable[[], Caller],
+        charge: Charge,
     ) -> None:
         self.request, self.route, self.caller = request, route, caller
         self.rest = rest  # call it before waiting for news: who waits takes nobody's place
         self._again = again  # who calls, as of now
+        self._charge = charge  # of its body
         self._query = self._read_query()
 
     def word(self, name: str) -> str:
@@ -103,16 +111,19 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """The body, decoded and checked."""
-        data = await self.raw()
-        self.again()  # a token that ended while its body came acts no more [S17]
-        if kind is Exchange:
-            return codec_fast.decode(kind, data)  # thousands a second: the fast decoder, which checks the same types
-        if kind is dict:
-            found = codec.parse(data)
-            if not isinstance(found, dict):
-                raise BadInput("expected an object", code="want_object")
-            return cast(T, found)
-        return codec.decode(kind, data)
+        return await self._body(lambda data: _decode(kind, data))
+
+    async def object(self, check: Callable[[dict[str, Any]], T]) -> T:
+        """What `check`, which must be pure, makes of a body that is any object."""
+        return await self._body(lambda data: check(_decode(dict, data)))
+
+    async def _body(self, read: Callable[[bytes], T]) -> T:
+        try:
+            data = await self.raw()
+            self.again()  # a token that ended while its body came acts no more [S17]
+            return await self._charge.work(lambda: read(data))
+        finally:
+            self._charge.release()
 
     async def raw(self) -> bytes:
         """The body as it came, no longer than it may be."""
@@ -121,11 +132,24 @@ class Call:
             raise BadInput("compressed bodies are not taken", code="encoding_refused")
         if request.content_type != "application/json":
             raise BadInput("the body must be JSON", code="want_json", hint="send Content-Type: application/json")
-        return await read_body(request, self.route.most, BODY_WITHIN)
+        return await read_body(request, self.route.most, BODY_WITHIN, self._charge.take)
 
 
-async def read_body(request: web.BaseRequest, most: int, within: float) -> bytes:
-    """The body, at most `most` bytes, all of it here in `within` seconds [E9]."""
+def _decode(kind: type[T], data: bytes) -> T:
+    if kind is Exchange:
+        return codec_fast.decode(kind, data)  # thousands a second: the fast decoder, which checks the same types
+    if kind is dict:
+        found = codec.parse(data)
+        if not isinstance(found, dict):
+            raise BadInput("expected an object", code="want_object")
+        return cast(T, found)
+    return codec.decode(kind, data)
+
+
+async def read_body(
+    request: web.BaseRequest, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
+) -> bytes:
+    """The body, at most `most` bytes, all of it here in `within` seconds [E9]; `take` may refuse any part."""
     too_large = TooLarge("the body is too large", hint=f"at most {most} bytes")
     if request.content_length is not None and request.content_length > most:
         raise too_large
@@ -136,6 +160,7 @@ async def read_body(request: web.BaseRequest, most: int, within: float) -> bytes
                 size += len(part)
                 if size > most:
                     raise too_large
+                take(part)
                 parts.append(part)
     except TimeoutError:
         hint = f"all of it must be here in {within:g} seconds"

@@ -21,7 +21,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_UNKNOWN
+from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
 
 SPARE_FILES = 256  # descriptors that are no connections: database, logs, environments, the pilot of this machine
 HANDSHAKE_SECONDS = 10.0
@@ -69,6 +69,7 @@ class Door:
         self._unknown: dict[_Connection, None] = {}
         self._addresses: dict[str, dict[_Connection, None]] = {}
         self._keys: dict[str, dict[_Connection, None]] = {}
+        self._pools: dict[str, dict[_Connection, None]] = {}  # of all pilots of one owner or group
         self._heads: dict[_Connection, float] = {}  # since when a request's headers are awaited
         self._stalls: dict[_Connection, _Mark] = {}  # has, or may have, an answer that was not taken yet
         self._shakes: set[asyncio.Task[None]] = set()
@@ -97,21 +98,32 @@ class Door:
             connection.busy = True
             self._heads.pop(connection, None)
 
-    def known(self, request: web.BaseRequest, key: str) -> bool:
-        """A request showed the good token of this credential. False: it holds too many connections, all at work."""
+    def known(self, request: web.BaseRequest, key: str, pool: str = "") -> bool:
+        """A request showed a good token of this person or pilot; `pool` names whose pilot it is. False: they hold too
+        many connections, all at work.
+
+        A pool may grow while there is room, but only in proportion to what is left: whoever comes after the greediest
+        still finds some (dynamic thresholds, Choudhury and Hahne 1998).
+        """
         connection = self._handlers.get(request.protocol)
         if connection is None or connection.key == key:
             return True
         self._forget_names(connection)
-        mine = self._keys.get(key, {})
-        if len(mine) >= self.bounds.per_key:
-            idle = next((other for other in mine if not other.busy), None)
-            if idle is None:
-                self._remember_unknown(connection)
-                return False
-            self._refuse(idle)
-        connection.key = key
+        free = self.bounds.total - len(self._all) + len(self._unknown)
+        bounded = [(self._keys.get(key, {}), self.bounds.per_key)]
+        if pool:
+            bounded.append((self._pools.get(pool, {}), max(1, MAX_POOL_RATIO * free)))
+        for mine, most in bounded:
+            if len(mine) >= most:
+                idle = next((other for other in mine if not other.busy), None)
+                if idle is None:
+                    self._remember_unknown(connection)
+                    return False
+                self._refuse(idle)
+        connection.key, connection.pool = key, pool
         self._keys.setdefault(key, {})[connection] = None
+        if pool:
+            self._pools.setdefault(pool, {})[connection] = None
         return True
 
     def left(self, request: web.BaseRequest) -> None:
@@ -177,6 +189,7 @@ class Door:
         _drop(self._addresses, connection.address, connection)
         if connection.key is not None:
             _drop(self._keys, connection.key, connection)
+            _drop(self._pools, connection.pool, connection)
             connection.key = None
 
     # --- ends
@@ -234,7 +247,8 @@ class _Connection(asyncio.Protocol):
         self._lost = False
         self.handler: RequestHandler | None = None  # from `_begin` on
         self.address = ""
-        self.key: str | None = None  # the credential it showed
+        self.key: str | None = None  # the person or pilot whose token it showed
+        self.pool = ""  # whose pilot that is
         self.busy = False  # a request is in work
         self.paused = False
 

@@ -1,4 +1,5 @@
-"""Who may come in now: token buckets per credential, bounds of what is in work, and what is put off under load [S16, I21].
+"""Who may come in now: token buckets per person, pilot and pool, bounds of what is in work, and what is put off under load
+[S16, I21]. Nothing is counted per token: one person may have a thousand.
 
 Pure: time is an argument. The order of mercy: pilots' exchanges always, registrations unless all is stuck, people last;
 a refused person comes back after `Retry-After`, a pilot that cannot report loses work.
@@ -17,11 +18,14 @@ from shoal.model.limits import (
     MAX_RATE_ENROL,
     MAX_RATE_PEOPLE,
     MAX_RATE_PILOT,
+    MAX_RATE_POOL,
     MAX_RATE_UNKNOWN,
     MAX_WORK_PER_KEY,
+    MAX_WORK_PER_POOL,
 )
 
 UNKNOWN = "unknown"
+POOL = "pool"  # all pilots of one owner or group together
 CALLS = "calls"  # what an executor asks, twice for each single call
 
 
@@ -37,6 +41,7 @@ RATES = {
     SUBMIT: Rate(MAX_RATE_PEOPLE, 5 * MAX_RATE_PEOPLE),
     CALLS: Rate(MAX_RATE_CALLS, MAX_RATE_CALLS),
     SESSION: Rate(MAX_RATE_PILOT, MAX_RATE_PILOT),
+    POOL: Rate(MAX_RATE_POOL, MAX_RATE_POOL),
     ENROL: Rate(MAX_RATE_ENROL, 5 * MAX_RATE_ENROL),
     UNKNOWN: Rate(MAX_RATE_UNKNOWN, 5 * MAX_RATE_UNKNOWN),  # failed authentications of one address
 }
@@ -103,7 +108,8 @@ class Gate:
             return self._buckets[kind].take(key, now)
         if (kind == SUBMIT and self._lag > LAG_PEOPLE) or (kind == ENROL and self._lag > LAG_ALL):
             return min(LONGEST_RETRY, BUSY_RETRY + self._lag)
-        if self._work.get((kind, key), 0) >= MAX_WORK_PER_KEY or (kind == SUBMIT and self._people >= MAX_PEOPLE_WORK):
+        most = MAX_WORK_PER_POOL if kind == POOL else MAX_WORK_PER_KEY
+        if self._work.get((kind, key), 0) >= most or (kind == SUBMIT and self._people >= MAX_PEOPLE_WORK):
             return BUSY_RETRY
         wait = self._buckets[pace or kind].take(key, now)
         if not wait:

@@ -16,8 +16,10 @@ from shoal.model.layout import PILOT_ZIP
 from shoal.model.policy import outward
 from shoal.server.access import Access, Caller
 from shoal.server.blobs import Blobs, unknown_blob
+from shoal.server.bodies import Bodies
 from shoal.server.door import Door
 from shoal.server.gate import Gate
+from shoal.server.lockout import Lockouts
 from shoal.server.metrics import Metrics
 from shoal.server.service import Service
 from shoal.server.uploads import Uploads
@@ -38,6 +40,8 @@ class House:
     stop: Callable[[], None]
     blobs: Blobs
     uploads: Uploads
+    bodies: Bodies = field(default_factory=Bodies)
+    lockouts: Lockouts = field(default_factory=Lockouts)
     authority: Authority | None = None  # None: this server is not reached from other hosts
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or http://127.0.0.1:port
     names: frozenset[str] = frozenset()  # host names that are ours

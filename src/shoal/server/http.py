@@ -17,13 +17,14 @@ from aiohttp import HttpVersion10, web
 from shoal.db.place import refusal_of
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
-from shoal.model.errors import BadInput, Refused, ShoalError, TooBusy, echo
+from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.access import Caller, unauthorised
 from shoal.server.call import Call, answer, refusal
 from shoal.server.door import peer_name
-from shoal.server.gate import Gate
+from shoal.server.gate import POOL, Gate
 from shoal.server.house import House
+from shoal.server.lockout import Sender
 from shoal.server.on_acct import Acct
 from shoal.server.on_blobs import OnBlobs
 from shoal.server.on_events import Events
@@ -85,6 +86,10 @@ class _Edge:
             caller, response = await self._answer(request, route, handler)
         except ShoalError as error:
             caller = request.get("caller")
+            if isinstance(error, InternalError) and caller is not None:
+                seconds = house.lockouts.strike(_senders(caller), house.service.clock())
+                names = " ".join(sender.name for sender in _senders(caller))
+                log.warning("sender set aside: %s seconds=%.0f", names, seconds)
             response = refusal(error)
             house.metrics.refused(error.code)
         except web.HTTPException as error:
@@ -99,7 +104,7 @@ class _Edge:
         except Exception:
             log.exception("method=%s path=%s failed", request.method, echo(request.path))
             response = answer(
-                {"error": {"code": "internal", "message": "a defect in the server", "field": "", "hint": ""}}, 500
+                {"error": {"code": "internal_error", "message": "a defect in the server", "field": "", "hint": ""}}, 500
             )
         finally:
             house.door.left(request)
@@ -117,21 +122,25 @@ class _Edge:
         self._check_manners(request)
         self.house.service.check_database()
         if route is not None and route.rule == "public":
-            request["call"] = Call(request, route, Caller(""), lambda: None, lambda: Caller(""))
+            request["call"] = Call(
+                request, route, Caller(""), lambda: None, lambda: Caller(""), self.house.bodies.charge("", "")
+            )
             return None, await handler(request)
+        self.house.service.check_whole()
         caller = self._authenticate(request, route)
         request["caller"] = caller
-        if not caller.is_claim and not self.house.door.known(request, _key(caller)):
-            raise TooBusy("too many connections with this token", after=2.0, hint="close some")
+        self.house.lockouts.check(_senders(caller), self.house.service.clock())
+        if not caller.is_claim and not self.house.door.known(request, _key(caller), _pool(caller)):
+            raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
         if route is None:
             return caller, await handler(request)  # aiohttp's 404 or 405
-        wait = self.house.gate.admit(_kind(caller), _key(caller), self.house.service.clock(), route.pace)
-        if wait > 0.0:
-            raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
-        work = _Work(self.house.gate, caller)
+        work = _Work(self.house.gate)
         try:
+            work.begin(caller, self.house.service.clock(), route.pace)
             self._authorise(route, caller)
-            call = request["call"] = Call(request, route, caller, work.rest, lambda: self._again(request, route))
+            charge = self.house.bodies.charge(caller.kind, _pool(caller) or _key(caller))
+            call = Call(request, route, caller, work.rest, lambda: self._again(request, route), charge)
+            request["call"] = call
             self._check_object(call)
             return caller, await handler(request)
         finally:
@@ -209,8 +218,8 @@ class _Edge:
         pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
         if pilot is None:
             return replace(caller, peer=peer)
-        if caller.tls and peer != pilot.name:
-            raise unauthorised()
+        if (caller.tls and peer != pilot.name) or (pilot.bound and not caller.tls):
+            raise unauthorised()  # over TLS only its own certificate will do, and what was given there is good there only
         return replace(
             caller,
             owner=pilot.owner,
@@ -274,14 +283,34 @@ class _Edge:
 class _Work:
     """One request in work; one that begins to wait for news is none any more."""
 
-    def __init__(self, gate: Gate, caller: Caller) -> None:
-        self._gate, self._kind, self._key, self._done = gate, _kind(caller), _key(caller), False
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._begun: list[tuple[str, str]] = []  # under which kinds and names it is counted
+
+    def begin(self, caller: Caller, now: float, pace: str) -> None:
+        """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
+        counted = [(POOL, _pool(caller), "")] if _pool(caller) else []
+        for kind, key, rate in (*counted, (_kind(caller), _key(caller), pace)):
+            wait = self._gate.admit(kind, key, now, rate)
+            if wait > 0.0:
+                raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
+            self._begun.append((kind, key))
 
     def rest(self) -> None:
         """It is answered, or waits; told twice is told once."""
-        if not self._done:
-            self._done = True
-            self._gate.done(self._kind, self._key)
+        begun, self._begun = self._begun, []
+        for kind, key in begun:
+            self._gate.done(kind, key)
+
+
+def _senders(caller: Caller) -> list[Sender]:
+    """The names under which a caller's contained requests are counted. A pilot that enrols again has a new name, so its
+    enrolment token is counted, too, and a person's other tokens with their owner."""
+    if caller.is_claim:
+        return [Sender(f"address:{caller.address}", 1)]
+    if caller.kind == SESSION:
+        return [Sender(f"pilot:{caller.pilot}", 1), Sender(f"token:{caller.token}", 8)]
+    return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.owner}", 8)]
 
 
 def _kind(caller: Caller) -> str:
@@ -290,7 +319,13 @@ def _kind(caller: Caller) -> str:
 
 
 def _key(caller: Caller) -> str:
-    return caller.pilot or caller.token or caller.address
+    """By whom connections, rates and work are counted: a pilot, or a person with all their tokens."""
+    return caller.pilot or caller.holder or caller.address
+
+
+def _pool(caller: Caller) -> str:
+    """Whose pilot speaks; empty: none does."""
+    return caller.holder if caller.pilot else ""
 
 
 def _is_tls(request: web.Request) -> bool:

@@ -51,6 +51,8 @@ class LocalPilot:
         if self._building is not None:
             await self._building
             self._building = None
+        if self.service.is_rebuilding:
+            return  # in a moment
         self._bury()
         if self._process is not None and self._process.returncode is not None:
             self._ended(self._process.returncode)

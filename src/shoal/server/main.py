@@ -26,7 +26,7 @@ from shoal import __version__
 from shoal.db.place import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
-from shoal.engine.commands import Drain, Tick
+from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.ids import start_count
@@ -154,10 +154,15 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
     blobs.is_at_work = service.engine.has_open_run
-    blobs.rule(
-        lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
-        lambda owner, size: _too_much(service, owner, size),
-    )
+
+    def count_blobs() -> None:
+        blobs.rule(
+            lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
+            lambda owner, size: _too_much(service, owner, size),
+        )
+
+    count_blobs()
+    service.on_rebuilt = count_blobs
     hooks = Hooks(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.tell
     house = House(
@@ -189,6 +194,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         service.hang_up()
         await runner.cleanup()
         door.close()
+        house.bodies.close()
         house.access.flush(service.clock())
         blobs.close()
         await hooks.close()
@@ -290,7 +296,7 @@ async def _live(
             log.error("tokens and certificates could not be renewed: %s", error)
 
     loops = [
-        _every(TICK, lambda: service.tell(Tick())),
+        _every(TICK, service.tick),
         _every(WATCH_EVERY, service.writer.watch),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
         _every(KEYS_EVERY, look_at_keys),
@@ -313,7 +319,7 @@ async def _live(
             task.result()  # a loop never ends by itself: show why it did
         task.cancel()
     building.cancel()
-    if pilot is not None and not service.engine.busy:
+    if pilot is not None and not service.engine.busy and not service.is_rebuilding:
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
         service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
         await pilot.wait_gone(3.0)

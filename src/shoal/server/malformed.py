@@ -4,7 +4,8 @@ which would repeat all of it [promises E]. No answer says which software wrote i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -19,6 +20,12 @@ class Handler(RequestHandler):
     """aiohttp's handler of one connection, with our manners."""
 
     __slots__ = ()
+
+    def __init__(self, manager: Server, *, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
+        super().__init__(manager, loop=loop, **more)
+        handle = self._request_handler
+        assert handle is not None
+        self._request_handler = lambda request: _check_headers(request, handle)
 
     def handle_error(
         self,
@@ -45,6 +52,28 @@ class Handler(RequestHandler):
         if not resp.prepared:
             resp.headers["Server"] = "shoal"
         return await super().finish_response(request, resp, start_time)
+
+
+async def _check_headers(
+    request: web.BaseRequest, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse headers that are no text, before anybody reads or repeats one, and expectations that nobody meets: aiohttp
+    would repeat them in its answer, and fail to write what is no text."""
+    if any(not text.isascii() and _is_broken(text) for pair in request.headers.items() for text in pair):
+        return refused(400, "not HTTP: a header that is not UTF-8")
+    expect = request.headers.get("Expect")
+    if expect is not None and expect.lower() != "100-continue":
+        return refused(417, "nothing but Expect: 100-continue is understood")
+    return await handle(request)
+
+
+def _is_broken(text: str) -> bool:
+    """True if bytes that are no UTF-8 stand in a header, which aiohttp keeps as half surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def handlers(server: Server) -> Callable[[], RequestHandler]:

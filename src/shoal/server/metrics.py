@@ -18,6 +18,8 @@ NAMES: dict[str, str] = {
     "shoal_request_seconds": "Seconds from a request's headers to its answer, by pattern of the route; waiting counts.",
     "shoal_exchanges_total": "Exchanges with pilots answered.",
     "shoal_refused_total": "Requests refused, by code of the error.",
+    "shoal_commands_contained_total": "Commands that met a defect: undone, and the engine rebuilt from the database.",
+    "shoal_senders_locked_out": "Senders whose requests are refused for a while because they met defects repeatedly.",
     "shoal_tasks_finished_total": "Tasks that reached a final state since the server started, by state.",
     "shoal_tasks_live": "Tasks that are with pilots now.",
     "shoal_tasks_ready": "Tasks that wait for a pilot.",
@@ -58,6 +60,8 @@ class Facts:
     connections: Mapping[str, int] = field(default_factory=dict)  # open, unknown -> how many
     cut: Mapping[str, int] = field(default_factory=dict)  # refused, slow -> how many since the start
     loop_lag: float = 0.0
+    contained: int = 0  # commands that met a defect since the start
+    locked_out: int = 0
 
 
 class Metrics:

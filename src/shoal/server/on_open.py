@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import web
 
-from shoal.engine.commands import Accept, Add, Close, Heard
+from shoal.engine.commands import Add, Close, Heard
 from shoal.engine.records import Run
 from shoal.model.errors import NotFound, Refused
 from shoal.model.ids import parse_run, run_text
@@ -31,7 +31,7 @@ class OpenRuns:
 
     async def add(self, call: Call) -> web.Response:
         """Put more tasks into an open run; answered after the commit."""
-        first, submission = parse_addition(await call.body(dict))
+        first, submission = await call.object(parse_addition)
         check_expressions(submission.specs)
         self._check_adder(call)
         self.service.last_request = self.service.clock()
@@ -39,7 +39,7 @@ class OpenRuns:
         run = await self._load(parse_run(call.word("run")))
         self.house.blobs.claim(run.owner, run.number, blobs_of(submission))
         done = await self.service.command(
-            Add(run.number, first, submission), lambda _: self.service.tell(Accept(run.number, first))
+            Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
         )
         return answer(done)
 
@@ -63,30 +63,30 @@ class OpenRuns:
             if loaded is None:
                 raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
             self.service.engine.load(*loaded)
-        return state.runs[number]
+        return self.service.engine.state.runs[number]
 
     async def results(self, call: Call) -> web.Response:
         """Tasks that became final after a place in the journal; waits for news if there are none."""
         number, after, limit = parse_run(call.word("run")), call.number("after"), call.number("limit")
-        service, state = self.service, self.service.engine.state
+        service = self.service
         end = service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False
-        if number in state.runs:
+        if number in service.engine.state.runs:
             service.tell(Heard(number))
         while True:
             entries = service.results.take(number, after, limit)
-            run = state.runs.get(number)
+            run = service.engine.state.runs.get(number)
             if entries and len(entries) < FEW and run is not None and run.live > MANY:
                 await asyncio.sleep(MOMENT)
                 entries = service.results.take(number, after, limit)
             if entries is None:
                 if run is not None:
-                    service.results.follow(number, state.next_seq - 1)
+                    service.results.follow(number, service.engine.state.next_seq - 1)
                 rows, closed, last = await service.look(lambda r, a=after: r.results(number, a, limit), patient)  # type: ignore[misc]  # bound now
             else:
                 rows, closed = told(entries)
                 last = entries[-1].seq if entries else after
-            run = state.runs.get(number)
+            run = service.engine.state.runs.get(number)
             finished = run is None or run.finished is not None
             left = end - service.clock()
             if rows or closed or left <= 0 or (finished and last == after):

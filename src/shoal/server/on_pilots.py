@@ -33,7 +33,7 @@ from shoal.wire.older import NONCES_SINCE, for_protocol
 from shoal.wire.requests import DrainRequest
 
 CERTIFICATE_LASTS = 30 * 86_400.0
-SECRETS = ("session", "former", "identity", "token", "revoked")  # columns that nobody is shown
+SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # columns that nobody is shown
 
 
 class Pilots:
@@ -48,7 +48,8 @@ class Pilots:
         if self._is_made_up(call.caller):
             raise unauthorised()
         said = await call.body(Register)
-        command = self._enrolment(call.caller, said)
+        is_bound = self.house.authority is not None and call.caller.tls and not said.unfit
+        command = replace(self._enrolment(call.caller, said), bound=is_bound)
         self.house.access.check_site(command.site, command.owner or f"@{command.group}")
         if said.site and said.site != command.site:
             raise Refused(
@@ -68,7 +69,7 @@ class Pilots:
         told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
             "blob_dir": str(self.service.state_dir / BLOBS),
         }  # fmt: skip
-        if self.house.authority is not None and call.caller.tls and not said.unfit:
+        if self.house.authority is not None and is_bound:
             told["certificate"], told["key"] = await asyncio.to_thread(
                 self.house.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
             )
@@ -84,7 +85,9 @@ class Pilots:
         state, former = self.service.engine.state, said.former.pilot
         pilot, gone = state.pilots.get(former), state.gone.get(former)
         known = pilot or gone
-        if known is None or known.session != digest(caller.secret) or (caller.tls and caller.peer != former):
+        if known is None or known.session != digest(caller.secret):
+            raise unauthorised()
+        if (caller.tls and caller.peer != former) or (known.bound and not caller.tls):
             raise unauthorised()
         if gone is not None and gone.heir and (known.token, said.nonce) not in state.enrolled:
             raise unauthorised()  # a session that has ended brings one pilot back, not several

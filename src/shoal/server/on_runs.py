@@ -19,7 +19,7 @@ from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.call import Call, answer
 from shoal.server.house import House
-from shoal.server.submit import submit
+from shoal.server.submit import read_submission, submit
 from shoal.wire.checks import did_you_mean
 from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
 
@@ -32,7 +32,7 @@ class Runs:
 
     async def submit(self, call: Call) -> web.Response:
         """Accept a run."""
-        said = await call.body(dict)
+        said = await call.object(read_submission)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim, size)

@@ -109,4 +109,6 @@ def collect(house: House) -> Facts:
         connections={"open": counts.open, "unknown": counts.unknown},
         cut={"refused": counts.refused, "slow": counts.slow},
         loop_lag=house.gate.lag,
+        contained=house.service.contained,
+        locked_out=len(house.lockouts),
     )

@@ -16,11 +16,10 @@ async def build_pilot(house: House) -> None:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, words = await process.communicate()
-    state = house.service.engine.state
     if process.returncode:
-        state.trouble = f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
+        house.service.engine.state.trouble = f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
         return
     house.pilot_path.chmod(0o700)  # no secret, but nothing in a state directory is for others
     data = await asyncio.to_thread(house.pilot_path.read_bytes)
-    house.pilot_sha256 = state.pilot_zip = hashlib.sha256(data).hexdigest()
+    house.pilot_sha256 = house.service.engine.state.pilot_zip = hashlib.sha256(data).hexdigest()
     house.pilot_built.set()

@@ -38,6 +38,7 @@ def _counters(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
     yield _histogram(metrics)
     yield CounterMetricFamily("shoal_exchanges", "", value=metrics.exchanges)
     yield _labelled(CounterMetricFamily, "shoal_refused", "code", dict(metrics.refusals))
+    yield CounterMetricFamily("shoal_commands_contained", "", value=facts.contained)
     yield _labelled(CounterMetricFamily, "shoal_tasks_finished", "state", facts.tasks_finished)
     yield CounterMetricFamily("shoal_commits", "", value=facts.commits)
     yield CounterMetricFamily("shoal_commit_wait_seconds", "", value=facts.commit_wait)
@@ -64,6 +65,7 @@ def _gauges(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
         "shoal_slots": facts.slots,
         "shoal_slots_free": facts.slots_free,
         "shoal_loop_lag_seconds": facts.loop_lag,
+        "shoal_senders_locked_out": facts.locked_out,
     }.items():
         yield GaugeMetricFamily(name, "", value=value)
     yield _labelled(GaugeMetricFamily, "shoal_pilots", "state", facts.pilots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -15,10 +16,11 @@ from typing import Any, TypeVar
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Notice, Outcome
-from shoal.engine.commands import Command, Resume, Talk
+from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
-from shoal.model.credentials import digest
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, TooBusy, TooLarge
+from shoal.engine.restore import restore
+from shoal.model.credentials import digest, redact
+from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
 from shoal.model.ids import parse_attempt, start_count
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
@@ -26,14 +28,15 @@ from shoal.model.timing import Timing
 from shoal.server.own_time import OwnTime
 from shoal.server.reserve import Reserve
 from shoal.server.results import Results
-from shoal.server.writer import DEFECT, Writer
+from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-REFUSALS = (BadInput, NotFound, Conflict, TooLarge, Refused)
 BUSY = 0.03  # seconds between commits of a server under load
 GATHER = 0.05  # seconds that followers of its journal wait for more
+REBUILD_RETRY = 1.0  # seconds after which a request that met a rebuild is worth sending again
+TICK_PAUSES = (1.0, 5.0, 30.0, 60.0)  # seconds without a tick after one that met a defect, and after the next ones
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
 
 
@@ -82,6 +85,10 @@ class Service:
         self.commit_wait = 0.0  # seconds that answers waited for the disk
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
         self._own_time = OwnTime(self.clock())
+        self.contained = 0  # commands that met a defect since the start
+        self.on_rebuilt: Callable[[], None] = lambda: None  # the engine's state is another one
+        self._rebuild: asyncio.Task[None] | None = None  # the engine's state is half changed until it is done
+        self._tick_from, self._bad_ticks = 0.0, 0
         self.writer.start()
         self._perform(self.engine.started(self.started))
 
@@ -92,10 +99,12 @@ class Service:
         done: asyncio.Future[None] = self.loop.create_future()
 
         def after() -> None:
-            if then is not None:
-                then(outcome.result)
-            if not done.done():
-                done.set_result(None)
+            try:
+                if then is not None:
+                    then(outcome.result)
+            finally:
+                if not done.done():
+                    done.set_result(None)
 
         self._perform(outcome, after)
         self._commands.add(done)
@@ -111,9 +120,30 @@ class Service:
         self._perform(outcome)
         return outcome.result
 
+    def tick(self) -> None:
+        """Let time pass for the engine. A tick that meets a defect has no sender to be shut out, so ticks pause: a
+        defect that each of them meets must not keep the server from everything else."""
+        if self._rebuild is not None and self._rebuild.done():
+            self._rebuild.result()  # raises: what is on disk cannot be read back, and no other start could read it
+        if self.is_rebuilding or self.clock() < self._tick_from:
+            return
+        try:
+            self.tell(Tick())
+            self._bad_ticks = 0
+        except InternalError:
+            pause = TICK_PAUSES[min(self._bad_ticks, len(TICK_PAUSES) - 1)]
+            self._bad_ticks, self._tick_from = self._bad_ticks + 1, self.clock() + pause
+
+    def accept(self, run: int, first: int = 1) -> None:
+        """A submission is durable. To an engine that is rebuilt this is not news: it reads the same rows."""
+        if not self.is_rebuilding:
+            with contextlib.suppress(InternalError):
+                self.tell(Accept(run, first))
+
     def _handle(self, command: Command) -> Outcome:
-        """The engine's word. A refusal has changed nothing; after any other error memory can no longer be trusted,
-        and the next server starts from what is on disk."""
+        """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half
+        changed, so it is thrown away and rebuilt from the database: the command's sender alone is told of it."""
+        self.check_whole()
         now = self.clock()
         try:
             gap = self._own_time.gap(now)
@@ -124,9 +154,56 @@ class Service:
             return self.engine.handle(command, now)
         except REFUSALS:
             raise
-        except Exception:
-            log.critical("a defect in the engine, the server ends: command=%s", type(command).__name__, exc_info=True)
-            os._exit(DEFECT)
+        except Exception as error:
+            log.critical("a command met a defect: command=%s", type(command).__name__, exc_info=True)
+            self.contained += 1
+            why = f"{type(command).__name__}{_sender(command)}: {type(error).__name__}: {redact(echo(str(error)))}"
+            self._rebuild = self.loop.create_task(self._rebuild_engine(why))
+            hint = "the server goes on; this request changed nothing"
+            raise InternalError("this request met a defect in the server", hint=hint) from error
+
+    # --- after a defect
+    @property
+    def is_rebuilding(self) -> bool:
+        """Is the engine's state being made anew, so that nothing may be asked of it?"""
+        return self._rebuild is not None
+
+    def check_whole(self) -> None:
+        """Refuse what comes while the engine is rebuilt."""
+        if self.is_rebuilding:
+            raise TooBusy(
+                "the server rebuilds its memory after a defect", after=REBUILD_RETRY, code="rebuilding",
+                hint="the same request again in a moment",
+            )  # fmt: skip
+
+    async def _rebuild_engine(self, why: str) -> None:
+        """Restore the engine from the database, in this process: sockets, sessions and followers stay.
+
+        The snapshot is taken by the writer, behind everything that was handed to it: whatever was answered, or will be
+        when its commit is done, is in the new state. Only the command that met the defect is not.
+        """
+        began = self.clock()
+        snapshot = await self.writer.ask(lambda db: db.snapshot())
+        await self.writer.settled()  # what waited for these commits has been answered
+        engine = self.engine
+        state = await asyncio.to_thread(
+            restore, snapshot, self.timing, engine.state.rng, self.clock(), str(self.state_dir)
+        )
+        outcome = engine.rebuild(state, self.clock(), why)
+        self._rebuild = None
+        self.on_rebuilt()
+        self._perform(outcome)
+        self._answer_parked()
+        log.warning("the engine was rebuilt from the database: seconds=%.2f", self.clock() - began)
+
+    def _answer_parked(self) -> None:
+        """Answer the exchanges that were parked in the thrown-away state. They carried no reports, for those are
+        answered with their commit; so an empty answer is true, and their pilots say at once what they hold."""
+        parked, self._waiting = self._waiting, {}
+        for (_, seq), waiters in parked.items():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(Reply(seq, self.engine.state.incarnation, hold=self.timing.beat))
 
     async def exchange(self, exchange: Exchange) -> Reply:
         """A pilot's exchange: answered when the engine has news or its time is over."""
@@ -134,6 +211,7 @@ class Service:
         answer: asyncio.Future[Reply] = self.loop.create_future()
         self._waiting.setdefault(key, []).append(answer)
         try:
+            self.check_whole()
             self._keep_tails(exchange)
             refused = self.tell(Talk(exchange))
             if refused is not None:
@@ -252,6 +330,8 @@ class Service:
 
     async def close(self) -> None:
         """Write what is left and let go of the database."""
+        if self._rebuild is not None:
+            self._rebuild.cancel()
         # Readers first: the writer's last checkpoint needs the log to itself.
         self._far.shutdown()
         self.reader.close()
@@ -276,6 +356,15 @@ class Service:
             "last_seq": state.next_seq - 1,
             "trouble": self.writer.trouble or state.trouble,
         }
+
+
+def _sender(command: Command) -> str:
+    """Who sent a command, as far as it says so itself."""
+    if isinstance(command, Talk):
+        return f" of {echo(command.exchange.pilot)}"
+    if isinstance(command, Enrol):
+        return f" with {command.token}"
+    return f" of {command.owner}" if isinstance(command, Submit) else ""
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

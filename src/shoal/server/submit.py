@@ -8,11 +8,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
-from shoal.engine.commands import Accept, Submit
+from shoal.engine.commands import Submit
 from shoal.engine.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
@@ -28,26 +28,39 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
-async def submit(
-    service: Service,
-    owner: str,
-    body: Mapping[str, Any],
-    claim: Callable[[str, int, list[str]], None],
-    size: int = 0,
-) -> dict[str, Any]:
-    """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
+class Asked(NamedTuple):
+    """A submission's body, taken apart and checked."""
+
+    submission: Submission
+    digest: str
+    signature: str
+    env_file: str
+    environment: dict[str, str] | None
+    resume: dict[str, Any] | None
+    strict: bool
+
+
+def read_submission(body: Mapping[str, Any]) -> Asked:
+    """Take a body apart. Pure, for a large one is read on another thread."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
     environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
     strict = _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
+    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
+    return Asked(submission, digest, sign(submission), env_file, environment, resume, strict)
+
+
+async def submit(
+    service: Service, owner: str, asked: Asked, claim: Callable[[str, int, list[str]], None], size: int = 0
+) -> dict[str, Any]:
+    """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
+    submission, digest, signature, env_file, environment, resume, strict = asked
     warnings = look_at(service, owner, submission, strict)
     check_space(service, size)
     claimed = blobs_of(submission)
     if claimed:
         claim(owner, 0, claimed)
-    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
-    signature = sign(submission)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume is not None:
@@ -70,7 +83,7 @@ async def submit(
         service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
     answer = await service.command(
         Submit(submission, owner, digest, signature, reused, env_file),
-        lambda result: service.tell(Accept(parse_run(result["run"]))),
+        lambda result: service.accept(parse_run(result["run"])),
     )
     return {**answer, "reruns": reruns, "warnings": warnings}
 

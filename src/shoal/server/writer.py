@@ -214,7 +214,10 @@ class Writer:
         self._unsettled -= len(entries)
         for entry in entries:
             if entry.then is not None:
-                entry.then()
+                try:
+                    entry.then()
+                except Exception:  # what one command's sender cannot be told must not keep it from the others
+                    log.exception("what follows a commit failed")
         self.on_commit()
 
 

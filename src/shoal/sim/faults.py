@@ -32,6 +32,7 @@ KINDS = (
     "repeated_refusal",
     "lie",
     "server_freeze",
+    "poisonous_command",
 )
 
 
@@ -57,6 +58,7 @@ class Plan:
     server_freezes: int = 0  # drawn apart, so that worlds without one tell the story they told before
     both: int = 0  # deaths of pilot and guard together
     certain: float = 0.5  # share of hosts that end everything when pilot and guard die together
+    poisons: int = 0  # commands that end half-way by an exception
 
     @staticmethod
     def draw(rng: Random) -> Plan:
@@ -81,6 +83,7 @@ class Plan:
             foreign=rng.choice([0.0, 0.0, 0.05, 0.3]),
             refusals=rng.choice([0.0, 0.0, 0.1, 0.4]),
             liars=rng.choice([0, 0, 2]),
+            poisons=some(6),
         )
         before = rng.getstate()
         plan = replace(plan, both=some(3), certain=rng.choice([0.0, 0.5, 1.0]))

@@ -377,5 +377,7 @@ class Host:
             self.see(Disowned(exchange.seq))
         elif error.code == "replay":
             self.see(Outdated(exchange.seq))
+        elif error.code in ("internal_error", "rebuilding"):
+            self.see(NoAnswer(exchange.seq))
         else:
             raise error  # the agent sent something the engine calls wrong: a defect

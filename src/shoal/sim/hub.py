@@ -3,10 +3,14 @@
 A frozen server does nothing; what comes meanwhile waits for it, as in the buffers of its sockets.
 A crash drops what is not committed. `crash` at a commit falls after the data is safe and before anybody hears of
 it; in the gap it falls while changes wait and answers that need not wait are already out (A7).
+
+A poisonous command ends half-way by an exception: the server then refuses everything, commits what it has handed out,
+and goes on with a state that it reads back from the database (ADR 0016).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -16,9 +20,12 @@ from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, TaskRow
 from shoal.engine.commands import Command, Resume, Talk, Tick
 from shoal.engine.engine import Engine
-from shoal.model.errors import ShoalError
+from shoal.engine.restore import restore
+from shoal.engine.snapshot import Snapshot
+from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
+from shoal.sim.poison import Poison, poisoned
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
@@ -42,6 +49,11 @@ class Hub:
         self._backlog: list[Callable[[], None]] = []  # what it will do when it runs again
         self.crash_at_commit = False
         self.lives: list[int] = []  # incarnations so far, of all histories
+        self.poison_at = 0  # not 0: a command ends by an exception after so many lines of the engine's rules
+        self.poison_for: Callable[[Command], bool] = lambda command: True  # which commands it may be
+        self.rebuilding = False  # the engine's state is half changed: nothing may be asked of it
+        self.on_poison: Callable[[str], None] = lambda where: None
+        self.on_rebuilt: Callable[[], None] = lambda: None
         self.touched = False  # has the engine done anything since someone last looked?
 
     def start(self) -> Engine:
@@ -57,7 +69,7 @@ class Hub:
         self.life += 1
         self.engine = None
         self._pending, self._releases, self._waiting = [], [], {}
-        self._committing = False
+        self._committing = self.rebuilding = False
         self._tick_at = None
         self.frozen, self._backlog = None, []
 
@@ -111,9 +123,8 @@ class Hub:
 
     def ask(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
         """A client's or a registering pilot's request; answered after the commit."""
-        assert self.engine is not None
         try:
-            outcome = self.engine.handle(command, self.clock.now)
+            outcome = self._handle(command)
         except ShoalError as error:
             refuse(error)
             return
@@ -121,9 +132,10 @@ class Hub:
         self._release(lambda: answer(outcome.result), durable=True)
 
     def tell(self, command: Command) -> None:
-        """Something nobody waits for."""
-        assert self.engine is not None
-        self._perform(self.engine.handle(command, self.clock.now))
+        """Something nobody waits for; while the engine is rebuilt it is not news, for the database has it."""
+        if not self.rebuilding:
+            with contextlib.suppress(InternalError):
+                self._perform(self._handle(command))
 
     def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
         """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
@@ -133,11 +145,10 @@ class Hub:
 
     def exchange(self, command: Talk, deliver: Deliver, refuse: Callable[[ShoalError], None]) -> None:
         """A pilot's exchange; answered when the engine says so."""
-        assert self.engine is not None
         key = (command.exchange.pilot, command.exchange.seq)
         self._waiting.setdefault(key, []).append(deliver)
         try:
-            outcome = self.engine.handle(command, self.clock.now)
+            outcome = self._handle(command)
         except ShoalError as error:
             self._waiting[key].remove(deliver)
             refuse(error)
@@ -196,4 +207,45 @@ class Hub:
         if life != self.life or self.engine is None or self._tick_at != due:
             return
         self._tick_at = None
-        self._perform(self.engine.handle(Tick(), self.clock.now))
+        self.tell(Tick())
+
+    # --- poisonous commands
+    def _handle(self, command: Command) -> Outcome:
+        assert self.engine is not None
+        if self.rebuilding:
+            raise TooBusy("the server rebuilds its memory", code="rebuilding")
+        engine, line = self.engine, self.poison_at
+        if not line or not self.poison_for(command):
+            return engine.handle(command, self.clock.now)
+        try:
+            return poisoned(lambda: engine.handle(command, self.clock.now), line)
+        except Poison as error:
+            self.poison_at = 0
+            self.on_poison(f"{type(command).__name__} in {error}")
+            self.rebuilding, self.touched = True, False
+            life = self.life
+            self.clock.after(self.rng.choice([0.001, 0.01, 0.5]), lambda: self._rebuild(life))
+            raise InternalError from error
+
+    def _read_back(self, life: int) -> Snapshot:
+        """Everything handed out is committed first, so what is read lacks nothing but the poisonous command."""
+        self._commit(life)
+        return self.database.snapshot()
+
+    def _rebuild(self, life: int) -> None:
+        if life != self.life:
+            return
+        snapshot = self._read_back(life)
+        if life != self.life or self.engine is None:
+            return  # it crashed at that commit
+        now = self.clock.now
+        state = restore(snapshot, self.timing, self.rng, now)
+        outcome = self.engine.rebuild(state, now, "poison")
+        self.rebuilding = False
+        parked, self._waiting = self._waiting, {}
+        self._tick_at = None
+        self.on_rebuilt()
+        self._perform(outcome)
+        for (_, seq), waiting in parked.items():
+            for deliver in waiting:
+                deliver(Reply(seq, state.incarnation, hold=self.timing.beat))

@@ -15,6 +15,8 @@ from shoal.wire.submission import parse_submission
 if TYPE_CHECKING:
     from shoal.sim.world import World
 
+_NOT_DONE = ("internal_error", "rebuilding")  # a person would say it again
+
 
 class People:
     """All clients of one world."""
@@ -146,9 +148,10 @@ class People:
 
 
 def _may_conflict(error: ShoalError) -> None:
-    if error.code != "still_stopping":
+    if error.code not in ("still_stopping", *_NOT_DONE):
         raise error
 
 
 def _must_not(error: ShoalError) -> None:
-    raise error
+    if error.code not in _NOT_DONE:
+        raise error

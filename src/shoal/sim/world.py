@@ -14,7 +14,7 @@ from sqlite3 import IntegrityError
 from typing import Any, NamedTuple
 
 from shoal.engine.changes import Change
-from shoal.engine.commands import Enrol, Talk
+from shoal.engine.commands import Command, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
@@ -56,6 +56,7 @@ class World:
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
         self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.hub.on_poison, self.hub.on_rebuilt = self._poisoned, self._rebuilt
         self.hosts: list[Host] = []
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
         self.ledger.refused = self.refusals.refused
@@ -315,6 +316,7 @@ class World:
             (plan.rollbacks, self._roll_back),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
+            (plan.poisons, self._poison),
         ]
         for count, deed in deeds:
             for _ in range(count):
@@ -448,12 +450,32 @@ class World:
             self.ledger.returned(self.clock.now)
             self.note("server up")
 
+    def _poison(self) -> None:
+        """The next command that is long enough ends half-way, at any line of the engine's rules: mostly one that brings
+        reports, for those change most."""
+        self.hub.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
+        self.hub.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
+
+    def _poisoned(self, where: str) -> None:
+        self.tally.note("poisonous_command")
+        self.note(f"poison: {where}, {self.hub.uncommitted} wait")
+
+    def _rebuilt(self) -> None:
+        assert self.hub.engine is not None
+        self.ledger.check_restart(self.hub.database)
+        self.ledger.check_leases(self.hub.engine.state)
+        self.note("engine rebuilt")
+
     def _heal(self) -> None:
         """No more faults: from here everything must come to its end."""
         self.note("heal")
         self.healed = True
-        self.hub.crash_at_commit = False
+        self.hub.crash_at_commit, self.hub.poison_at = False, 0
         self._restart()
         self._thaw_server(self.hub.life)
         for host in list(self.hosts):
             self._thaw(host)
+
+
+def _brings_reports(command: Command) -> bool:
+    return isinstance(command, Talk) and bool(command.exchange.reports or command.exchange.batches)

@@ -58,7 +58,7 @@ def parse(data: bytes) -> Any:
         found = json.loads(
             text, object_pairs_hook=_no_twins, parse_int=_integer, parse_float=_float, parse_constant=_constant
         )
-        if _SURROGATE.search(text):
+        if _has_surrogate(text):
             json.dumps(found, ensure_ascii=False).encode("utf-8")
         return found
     except UnicodeEncodeError:
@@ -68,6 +68,7 @@ def parse(data: bytes) -> Any:
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SLICE = 1 << 19  # characters
 _NOT_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
@@ -75,14 +76,23 @@ def _check_depth(text: str) -> None:
     """Refuse deep nesting before the recursive parser meets it; brackets inside strings do not count.
 
     Without escapes, every second part between quotes is a string; a pattern for strings takes quadratic time
-    over one that never ends.
+    over one that never ends. A long text is looked at in slices: each call into C keeps all other threads waiting.
     """
-    bare = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])
-    depth = 0
-    for char in _NOT_BRACKETS.sub("", bare):
-        depth += 1 if char in "[{" else -1
-        if depth > MAX_DEPTH:
-            raise BadInput(f"nested deeper than {MAX_DEPTH}", code="too_deep")
+    depth, in_string, carried = 0, False, ""
+    for begin in range(0, len(text), _SLICE):
+        part = carried + text[begin : begin + _SLICE]
+        carried = "\\" if (len(part) - len(part.rstrip("\\"))) % 2 else ""  # an escape goes on in the next slice
+        pieces = part[: len(part) - len(carried)].replace("\\\\", "").replace('\\"', "").split('"')
+        bare = "".join(pieces[1::2] if in_string else pieces[::2])
+        in_string ^= len(pieces) % 2 == 0
+        for char in _NOT_BRACKETS.sub("", bare):
+            depth += 1 if char in "[{" else -1
+            if depth > MAX_DEPTH:
+                raise BadInput(f"nested deeper than {MAX_DEPTH}", code="too_deep")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any(_SURROGATE.search(text, begin, begin + _SLICE + 8) for begin in range(0, len(text), _SLICE))
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def test_a_pilot_that_worked_before_there_were_accounts_did_not_idle(tmp_path: P
     old = sqlite3.connect(path)
     for step in migrations()[:3]:
         old.executescript(f"{step.sql}\nPRAGMA user_version = {step.number};")
-    pilot, said = pilot_row("p1", joined=10.0)[:-1], event(1, time=NOW - HOUR)
+    pilot, said = pilot_row("p1", joined=10.0)[:20], event(1, time=NOW - HOUR)
     old.execute(f"INSERT INTO pilots VALUES ({', '.join('?' * len(pilot))})", pilot)
     old.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{}', '')", said[:8])
     old.commit()

@@ -171,5 +171,5 @@ def test_a_checkpoint_that_the_server_refuses_does_not_take_a_report_with_it() -
     box = Outbox(OrderedDict({report.attempt: report}))
     box.save(Checkpoint("r1.2#1@1", {"state": "a"}, 1))
     said = send(box)
-    assert box.reject(said) == []
+    assert box.reject(said, "refused", is_sure=True) == []
     assert send(box).reports == [report], "it rides alone next"

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
+from shoal.model.limits import MAX_LINEAGE
 from shoal.model.people import AuditRow, GroupRow, PeopleRow, SiteRow, TokenRow, UserRow
 from shoal.server import access as module
 from shoal.server.access import COUNT_FOR, Access, Caller, unauthorised
@@ -525,3 +526,75 @@ def _caught(do: Callable[[], object]) -> Refused:
     with pytest.raises(Refused) as caught:
         do()
     return caught.value
+
+
+# --- what is made with a token
+def made_with(place: Place, secret: str, **asked: Any) -> tuple[TokenRow, str]:
+    return place.mint(place.check(secret), **asked)
+
+
+def test_revoking_a_token_ends_all_that_were_made_with_it(place: Place) -> None:
+    """A stolen token that made itself another one outlived its own revocation."""
+    first, stolen = place.mint("boss", owner="anna")
+    child, second = made_with(place, stolen)
+    grandchild, _ = made_with(place, second, kind=ENROL, site="box")
+    other, _ = place.mint("boss", owner="anna")
+    ended = place.access.revoke(place.caller("boss"), Revoke(tokens=[first.token]), NOW + 1)
+    assert set(ended) == {first.token, child.token, grandchild.token}
+    refused(lambda: place.check(second), Refused, "unauthorised")
+    assert not place.access.is_live(grandchild.token) and place.access.is_live(other.token)
+
+
+def test_a_token_made_with_one_that_is_forgotten_by_now_still_ends_with_the_first(place: Place) -> None:
+    first, secret = place.mint("boss", scopes=["admin", "submit"], expires="80d")
+    _, middle = made_with(place, secret, scopes=["admin", "submit"], expires="1d")
+    last, _ = made_with(place, middle, expires="60d")
+    place.access._forget(NOW + 2 * 86_400.0)
+    assert len(place.access.tokens) == 2
+    assert last.token in place.access.revoke(place.caller("boss"), Revoke(tokens=[first.token]), NOW + 1)
+
+
+def test_whoever_revokes_a_users_tokens_keeps_their_own_though_it_was_made_with_one(place: Place) -> None:
+    first, secret = place.mint("boss", scopes=["admin", "submit"])
+    mine, own = made_with(place, secret, scopes=["admin", "submit"])
+    place.access.revoke(place.check(own), Revoke(user="boss"), NOW)
+    assert place.check(own).token == mine.token and place.access.tokens[first.token].revoked is not None
+
+
+def test_no_token_outlives_the_one_it_was_made_with_unless_an_administrator_makes_it(place: Place) -> None:
+    _, short = place.mint("boss", owner="anna", expires="2d")
+    row, _ = made_with(place, short)
+    assert row.expires == NOW + 2 * 86_400.0  # the default would be longer
+    refused(lambda: made_with(place, short, expires="3d"), BadInput, "range")
+    _, admin = place.mint("boss", scopes=["admin", "submit"], expires="2d")
+    assert made_with(place, admin, owner="anna", expires="30d")[0].expires == NOW + 30 * 86_400.0
+
+
+def test_tokens_are_bounded_for_each_owner_and_dead_ones_free_their_place(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TOKENS_OWNER", 3)
+    first, *_ = [place.mint("anna")[0], place.mint("anna", kind=ENROL)[0], place.mint("anna", expires=10)[0]]
+    refused(lambda: place.mint("anna"), Conflict, "too_many")
+    refused(lambda: place.mint("boss", owner="anna"), Conflict, "too_many")
+    place.mint("mike")  # nobody else's room
+    place.access.revoke(place.caller("anna"), Revoke(tokens=[first.token]), NOW)
+    place.mint("anna")
+    refused(lambda: place.mint("anna"), Conflict, "too_many")
+    place.mint("anna", now=NOW + 11)
+
+
+def test_revoked_tokens_make_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stayed until their time was over: whoever made and revoked enough shut everybody out."""
+    monkeypatch.setattr(module, "MAX_TOKENS", 3)
+    rows = [place.mint("anna")[0].token for _ in range(3)]
+    refused(lambda: place.mint("mike"), Conflict, "too_many")
+    place.access.revoke(place.caller("anna"), Revoke(tokens=rows), NOW)
+    place.mint("mike")
+
+
+def test_an_endless_row_of_tokens_is_refused(place: Place) -> None:
+    _, secret = place.mint("boss", owner="anna")
+    for _ in range(MAX_LINEAGE - 1):
+        _, secret = made_with(place, secret)
+    refused(lambda: made_with(place, secret), Conflict, "too_many")

@@ -79,7 +79,7 @@ async def house(bounds: Bounds, authority: Authority | None = None, reply: Reply
         door.entered(request)
         try:
             said = request.headers.get("Authorization")
-            if said is not None and not door.known(request, said):
+            if said is not None and not door.known(request, said, request.headers.get("Pool", "")):
                 return web.Response(status=429, text="too many")
             return await handler(request)
         except ShoalError as error:
@@ -229,6 +229,30 @@ def test_credential_whose_connections_all_work_is_told_so() -> None:
             assert await here.ask(head=KNOWN) == b"too many"
             gone.set()
             assert await asyncio.gather(*asked) == [b"done", b"done"]
+
+    asyncio.run(story())
+
+
+def test_a_pool_of_pilots_grows_only_in_proportion_to_what_is_left() -> None:
+    """One owner's pilots filled the house: whoever came next was cut or refused."""
+
+    async def story() -> None:
+        async with house(Bounds(total=20)) as here:
+            mine, cut = [], 0
+            for number in range(24):
+                one = await here.connect()
+                mine.append(one)
+                with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                    await here.ask(one, f"Authorization: p{number}\r\nPool: hog\r\n")
+            cut = sum([await is_cut(one[0]) for one in mine[:7]])
+            assert cut == 7  # its oldest idle ones made room for its own newest, not for nobody
+            for number in range(2):
+                other = await here.connect()
+                assert await here.ask(other, f"Authorization: q{number}\r\nPool: other\r\n") == b"hello "
+                mine.append(other)
+            assert await here.ask(mine[23], "Authorization: p23\r\nPool: hog\r\n") == b"hello "
+            for one in mine:
+                one[1].close()
 
     asyncio.run(story())
 

@@ -7,17 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
-from shoal.model.limits import MAX_BUCKETS, MAX_PEOPLE_WORK, MAX_WORK_PER_KEY
+from shoal.model.limits import MAX_BUCKETS, MAX_PEOPLE_WORK, MAX_WORK_PER_KEY, MAX_WORK_PER_POOL
+from shoal.server.access import Caller
 from shoal.server.gate import (
     LAG_ALL,
     LAG_PEOPLE,
     LONGEST_RETRY,
+    POOL,
     RATES,
     UNKNOWN,
     Buckets,
     Gate,
     Rate,
 )
+from shoal.server.http import _key, _pool
 
 NOW = 1_000.0
 RATE = st.builds(Rate, st.floats(0.5, 100.0), st.integers(1, 300).map(float))
@@ -189,3 +192,22 @@ def test_one_hiccup_refuses_nobody_and_calm_opens_the_gate_again() -> None:
     late(gate, 0.0)
     assert gate.admit(SUBMIT, "a", NOW) == 0.0
     assert gate.lag < 0.01
+
+
+def test_all_pilots_of_one_owner_have_a_rate_and_work_of_their_own_together() -> None:
+    gate = Gate()
+    for _ in range(MAX_WORK_PER_POOL):
+        assert gate.admit(POOL, "anna", NOW) == 0.0
+    assert gate.admit(POOL, "anna", NOW) > 0.0
+    assert gate.admit(POOL, "mike", NOW) == 0.0
+
+
+def test_tokens_of_one_person_are_one_name_to_the_gate_and_to_the_door() -> None:
+    """Each token had a rate, work and connections of its own, and anybody can make a thousand."""
+    callers = [Caller(SUBMIT, "anna", token=name) for name in ("t1", "t2")]
+    assert {_key(caller) for caller in callers} == {"anna"}
+    group = Caller(ENROL, "", "phys", token="t3")
+    assert _key(group) == "@phys"
+    pilots = [Caller(SESSION, "anna", token="t4", pilot=name) for name in ("p1", "p2")]
+    assert ({_key(pilot) for pilot in pilots}, {_pool(pilot) for pilot in pilots}) == ({"p1", "p2"}, {"anna"})
+    assert _pool(callers[0]) == ""

@@ -26,3 +26,7 @@ CREATE TABLE sites (
 INSERT INTO sites (name, holders, created)
 SELECT site, replace(group_concat(DISTINCT CASE WHEN grp <> '' THEN '@' || grp ELSE owner END), ',', ' '), min(created)
 FROM tokens WHERE kind = 'enrol' AND site NOT IN ('', 'local') GROUP BY site;
+
+-- Tokens know what they were made with; sessions of pilots that came over TLS are bound to their certificate.
+ALTER TABLE tokens ADD COLUMN lineage TEXT NOT NULL DEFAULT '';
+ALTER TABLE pilots ADD COLUMN bound INTEGER NOT NULL DEFAULT 0;

@@ -21,9 +21,10 @@ SELECT * FROM sites ORDER BY name;
 -- name: put_token
 -- Insert a token or overwrite it whole.
 INSERT INTO tokens (
-    token, kind, digest, owner, grp, site, scopes, max_pilots, uses, note, maker, created, expires, revoked, used, address
+    token, kind, digest, owner, grp, site, scopes, max_pilots, uses, note, maker, created, expires, revoked, used, address,
+    lineage
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET
     uses = excluded.uses, note = excluded.note, revoked = excluded.revoked, used = excluded.used,
     address = excluded.address;

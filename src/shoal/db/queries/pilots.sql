@@ -4,15 +4,16 @@
 -- Insert a pilot or overwrite it whole.
 INSERT INTO pilots (
     pilot, state, reason, owner, site, host, identity, session, former, cores, memory, disk, gpus, version, tags,
-    joined, ended, grp, token, revoked, ends
+    joined, ended, grp, token, revoked, ends, bound
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (pilot) DO UPDATE SET
     state = excluded.state, reason = excluded.reason, owner = excluded.owner, site = excluded.site,
     host = excluded.host, identity = excluded.identity, session = excluded.session, former = excluded.former,
     cores = excluded.cores, memory = excluded.memory, disk = excluded.disk, gpus = excluded.gpus,
     version = excluded.version, tags = excluded.tags, joined = excluded.joined, ended = excluded.ended,
-    grp = excluded.grp, token = excluded.token, revoked = excluded.revoked, ends = excluded.ends;
+    grp = excluded.grp, token = excluded.token, revoked = excluded.revoked, ends = excluded.ends,
+    bound = excluded.bound;
 
 -- name: living_pilots
 -- The pilots that are not gone.
