@@ -24,8 +24,7 @@ from shoal.wire.checks import did_you_mean
 
 # Key -> what it says. docs/reference prints them from here.
 KEYS: dict[str, str] = {
-    "server": "address of the server, e.g. https://box:8443, http://127.0.0.1:8443 or unix:/path/to/socket; "
-    "`embedded` for none",
+    "server": "address of the server, e.g. https://box:8443 or unix:/path/to/socket; `embedded` for none",
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
     "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
     "fingerprint; without it, the system's certificates and the server's real name",
