@@ -118,7 +118,7 @@ def test_a_task_that_floods_its_pipe_harms_nobody(cluster: Cluster) -> None:
 
 
 def test_what_was_published_while_the_server_was_away_is_not_lost(cluster: Cluster) -> None:
-    port = cluster.start_server()
+    cluster.start_server()
     cluster.start_pilot(1)
     gate = cluster.folder / "gate"
     wait = f"while ! [ -e {gate} ]; do sleep 0.02; done"
@@ -128,7 +128,7 @@ def test_what_was_published_while_the_server_was_away_is_not_lost(cluster: Clust
     cluster.kill_server()
     gate.touch()
     time.sleep(0.3)
-    cluster.start_server(port=port)
+    cluster.start_server()
     assert cluster.wait_run(run) == {"succeeded": 1}
     tags = cluster.until(lambda: tags_of(cluster) if f"{owner}.away" in tags_of(cluster) else {}, "the tag is there")
     assert (tags[f"{owner}.before"], tags[f"{owner}.away"]) == (1, 1)
