@@ -34,7 +34,7 @@ def test_a_question_is_repeated_while_the_server_is_away(
             raise failures.pop()
         return "here"
 
-    assert line_to("http://127.0.0.1:1").ask(ask) == "here"
+    assert line_to("unix:/run/shoal-1").ask(ask) == "here"
     assert capsys.readouterr().err.splitlines() == [
         "shoal: away; waiting for it, up to 5 s",
         "shoal: the server answers again",
@@ -49,7 +49,7 @@ def test_what_the_server_refuses_is_not_asked_again() -> None:
         raise NotFound("no such run")
 
     with pytest.raises(NotFound):
-        line_to("http://127.0.0.1:1").ask(ask)
+        line_to("unix:/run/shoal-1").ask(ask)
     assert asked == [1]
 
 
@@ -59,7 +59,7 @@ def test_patience_ends() -> None:
 
     for patience in (0.0, 0.05):
         with pytest.raises(Unreachable):
-            line_to("http://127.0.0.1:1").ask(ask, patience)
+            line_to("unix:/run/shoal-1").ask(ask, patience)
 
 
 def begin(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -104,7 +104,7 @@ def test_a_line_that_waits_for_a_lost_server_can_be_cut() -> None:
         asked.set()
         raise Unreachable("away")
 
-    line = line_to("http://127.0.0.1:1")
+    line = line_to("unix:/run/shoal-1")
     thread, raised = begin(lambda: line.ask(ask))
     assert asked.wait(SOON)
     line.cut()

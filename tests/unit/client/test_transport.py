@@ -14,14 +14,14 @@ from shoal.client.transport import Transport, check_url, wait_of
 from shoal.model.errors import BadInput, Refused, Unreachable
 from tests.unit.client.fake_server import Authority, FakeServer
 
-URL = "http://127.0.0.1:1"
+URL = "unix:/run/shoal-1"
 DAY = datetime.timedelta(days=1)
 BUSY = (429, b"", {"Retry-After": "7"})
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://127.0.0.1:80", "http://localhost:8443/", "http://[::1]:9", "unix:/run/x.sock", "https://box:8443",
+    ["unix:/run/shoal-80", "http://localhost:8443/", "http://[::1]:9", "unix:/run/x.sock", "https://box:8443",
      "https://box.example.org", "https://[fe80::1]:8443/"],
 )  # fmt: skip
 def test_addresses_that_keep_the_token_safe_are_taken(url: str) -> None:
@@ -30,8 +30,8 @@ def test_addresses_that_keep_the_token_safe_are_taken(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "box", "127.0.0.1:80", "http://", "http://127.0.0.1", "http://127.0.0.1:99999", "http://127.0.0.1:x", "ftp://h:1",
-     "http://127.0.0.1:80/path", "unix:relative", "http://box:8443", "http://[::1", "http://127.evil.org:80", "https://",
+    ["", "box", "127.0.0.1:80", "http://", "http://127.0.0.1", "unix:/run/shoal-99999", "http://127.0.0.1:x", "ftp://h:1",
+     "unix:/run/shoal-80path", "unix:relative", "http://box:8443", "http://[::1", "http://127.evil.org:80", "https://",
      "https://me:secret@box:1", "https://box:x", "https://box/path"],
 )  # fmt: skip
 def test_other_addresses_are_refused_with_the_form_to_write(url: str) -> None:
