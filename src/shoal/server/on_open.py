@@ -85,8 +85,6 @@ class OpenRuns:
                 rows, closed, last, holders = await service.look(
                     lambda r, a=after: r.results(number, a, limit), patient  # type: ignore[misc]  # bound now
                 )
-                    lambda r, a=after: r.results(number, a, limit), patient
-                )  # type: ignore[misc]  # bound now
             else:
                 rows, closed, holders = told(entries)
                 last = entries[-1].seq if entries else after
