@@ -228,7 +228,7 @@ class Reader:
         if after < self.oldest_seq() - 1:
             raise Gone(after, self.oldest_seq())
         rows = [[*row[1:-1], 0, 0] for row in found]
-        holders = [row["holder"] for row in found]
+        holders = [row[-1] for row in found]
         closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]
         return rows, closed, found[-1][0] if len(found) == limit else max(after, last), holders
 
