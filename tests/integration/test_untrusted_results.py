@@ -5,6 +5,8 @@ The server is real, the caller is a real executor, and the pilot says what a hos
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import pickle
 import threading
@@ -19,10 +21,12 @@ import shoal
 from shoal.client.restricted_rules import UntrustedResult
 from shoal.wire.payload import to_text
 from tests.integration import functions
+from tests.integration.cluster import FAST
 from tests.integration.guests import ANNA, MONA, PHYS, Guests, Pilot, serving
 
 pytestmark = pytest.mark.integration
 SOON = 60.0
+_numbers = itertools.count(1)
 
 
 class Evil:
@@ -44,7 +48,8 @@ class Point:
 
 @pytest.fixture(scope="module")
 def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
-    with serving(tmp_path_factory.mktemp("guests")) as made:
+    timing = json.dumps({**FAST, "lease": 60.0})  # short beats, so that an emulated pilot hears soon that it may go
+    with serving(tmp_path_factory.mktemp("guests"), "--listen", "127.0.0.1:0", "--timing", timing) as made:
         made.do("POST", "/v1/groups", {"name": PHYS})
         made.add_person(ANNA, PHYS)
         made.add_person(MONA, PHYS, "manager")
@@ -68,7 +73,6 @@ class Liar:
         self._thread.start()
 
     def _live(self) -> None:
-        done = 0
         while not self._stop.is_set():
             leases = self._pilot.talk(free={"cores": 1}).json["leases"]
             for lease in leases:
@@ -77,8 +81,7 @@ class Liar:
                 self._pilot.held.clear()
                 reports = []
                 for element in range(int(first), int(first) + lease.get("count", 1)):
-                    done += 1
-                    value = self._answers[done]
+                    value = self._answers[element]  # also if it is tried again
                     failed = isinstance(value, BaseException)
                     data = pickle.dumps((value, "where it failed") if failed else value, 5)
                     outcome = (
@@ -96,21 +99,25 @@ class Liar:
                 self._pilot.talk(reports=reports)
 
     def close(self) -> None:
-        """End it."""
-        self._stop.set()
-        self._thread.join(SOON)
-        self._pilot.leave()
+        """End it; once."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._thread.join(SOON)
+            self._pilot.leave()
 
 
 @pytest.fixture
-def liar(anna: Guests) -> Iterator[Callable[..., None]]:
+def liar(anna: Guests) -> Iterator[Callable[..., Liar]]:
     """Starts a lying pilot that the group's manager let in, or Anna herself."""
     made: list[Liar] = []
 
-    def start(answers: list[Any], own: bool = False) -> None:
+    def start(answers: list[Any], own: bool = False) -> Liar:
         by = anna.people[ANNA if own else MONA].token
-        token = anna.mint("enrol", by=by, site="attic", **({} if own else {"group": PHYS}))
-        made.append(Liar(anna.join(token.secret, "liar"), dict(enumerate(answers, 1))))
+        # Failures told by one of them must not count against the next: each has a host and a site of its own.
+        word = f"liar{next(_numbers)}"
+        token = anna.mint("enrol", by=by, site=word, **({} if own else {"group": PHYS}))
+        made.append(Liar(anna.join(token.secret, word), dict(enumerate(answers, 1))))
+        return made[-1]
 
     yield start
     for one in made:
@@ -125,7 +132,7 @@ def call(count: int, **options: Any) -> list[Any]:
 
 
 def test_a_malicious_pickle_of_a_groups_pilot_is_refused_on_its_future_and_the_others_are_fine(
-    liar: Callable[..., None], tmp_path: Path
+    liar: Callable[..., Liar], tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
     liar([1, Evil(mark), {"a": [2.5]}, numpy.arange(3), Point(7), KeyError("x"), SystemExit(0)])
@@ -140,7 +147,7 @@ def test_a_malicious_pickle_of_a_groups_pilot_is_refused_on_its_future_and_the_o
 
 
 def test_with_trust_in_the_group_values_of_own_classes_load_and_so_does_anything(
-    liar: Callable[..., None], tmp_path: Path
+    liar: Callable[..., Liar], tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
     liar([Point(7), Evil(mark)])
@@ -149,7 +156,7 @@ def test_with_trust_in_the_group_values_of_own_classes_load_and_so_does_anything
     assert evil == 0 and mark.exists(), "this is what the word means"
 
 
-def test_classes_that_the_owner_names_load_and_nothing_else(liar: Callable[..., None], tmp_path: Path) -> None:
+def test_classes_that_the_owner_names_load_and_nothing_else(liar: Callable[..., Liar], tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     liar([Point(7), Evil(mark), [Point(8)]])
     point, evil, points = call(3, trust=[Point])
@@ -157,21 +164,22 @@ def test_classes_that_the_owner_names_load_and_nothing_else(liar: Callable[..., 
     assert isinstance(evil, UntrustedResult) and not mark.exists()
 
 
-def test_results_of_ones_own_pilot_load_as_before(liar: Callable[..., None]) -> None:
+def test_results_of_ones_own_pilot_load_as_before(liar: Callable[..., Liar]) -> None:
     liar([Point(7)], own=True)
     (point,) = call(1)
     assert type(point) is Point and point.x == 7
 
 
 def test_results_read_later_from_the_database_are_told_apart_too(
-    liar: Callable[..., None], anna: Guests, tmp_path: Path
+    liar: Callable[..., Liar], anna: Guests, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
-    liar([3, Evil(mark)])
+    pilot = liar([3, Evil(mark)])
     with shoal.Executor(name="later") as ex:
         futures = [ex.submit(functions.double, n) for n in range(2)]
         assert [type(future.exception(SOON)) for future in futures] == [type(None), UntrustedResult]
         run = ex.run
+    pilot.close()
     anna.stop()  # what was in memory is gone
     anna.start()
     attached = shoal.attach(run, server=anna.url)
