@@ -83,7 +83,8 @@ class OpenRuns:
                 if run is not None:
                     service.results.follow(number, state.next_seq - 1)
                 rows, closed, last, holders = await service.look(
-                    lambda r, a=after: r.results(number, a, limit), patient  # type: ignore[misc]  # bound now
+                    lambda r, a=after: r.results(number, a, limit),
+                    patient,  # type: ignore[misc]  # bound now
                 )
             else:
                 rows, closed, holders = told(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -78,9 +79,15 @@ def begin(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]
 
 def test_a_line_that_waits_for_an_answer_can_be_cut() -> None:
     """Also on a kept connection, where a lost request would be repeated."""
-    with FakeServer() as server, socket.create_server(("127.0.0.1", 0)) as mute:
+    with (
+        FakeServer() as server,
+        socket.socket(socket.AF_UNIX) as mute,
+        tempfile.TemporaryDirectory(prefix="shoal-") as folder,
+    ):
+        mute.bind(f"{folder}/sock")
+        mute.listen()
         mute.settimeout(SOON)
-        line = line_to(f"http://127.0.0.1:{mute.getsockname()[1]}")
+        line = line_to(f"unix:{folder}/sock")
         thread, raised = begin(lambda: line.ask(lambda client: client.whoami()))
         with mute.accept()[0] as connection:
             assert connection.recv(10)

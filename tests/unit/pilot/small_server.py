@@ -119,11 +119,13 @@ class SmallServer:
         self.requests: list[Request] = []
         self.changed = threading.Condition()
         handler = _handler(self, answer)
-        self.http: _Http | _LocalHttp = _LocalHttp(handler) if authority is None else _Http(("127.0.0.1", 0), handler)
-        self.port = int(self.http.server_address[1]) if isinstance(self.http, _Http) else 0
-        self.url = f"https://127.0.0.1:{self.port}" if isinstance(self.http, _Http) else self.http.url
+        self.http: TlsHttp | _LocalHttp = (
+            _LocalHttp(handler) if authority is None else TlsHttp(("127.0.0.1", 0), handler)
+        )
+        self.port = int(self.http.server_address[1]) if isinstance(self.http, TlsHttp) else 0
+        self.url = f"https://127.0.0.1:{self.port}" if isinstance(self.http, TlsHttp) else self.http.url
         if authority is not None:
-            assert folder is not None and isinstance(self.http, _Http)
+            assert folder is not None and isinstance(self.http, TlsHttp)
             file = folder / f"chain-{self.port}.pem"
             file.write_text("\n".join(chain or authority.make()))
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -147,7 +149,7 @@ class SmallServer:
         self.http.server_close()
 
 
-class _Http(ThreadingHTTPServer):
+class TlsHttp(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     context: ssl.SSLContext | None = None
