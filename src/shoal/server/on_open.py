@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import methodcaller
 
 from aiohttp import web
 
@@ -82,10 +83,8 @@ class OpenRuns:
             if entries is None:
                 if run is not None:
                     service.results.follow(number, state.next_seq - 1)
-                rows, closed, last, holders = await service.look(
-                    lambda r, a=after: r.results(number, a, limit),
-                    patient,  # type: ignore[misc]  # bound now
-                )
+                read = methodcaller("results", number, after, limit)
+                rows, closed, last, holders = await service.look(read, patient)
             else:
                 rows, closed, holders = told(entries)
                 last = entries[-1].seq if entries else after
