@@ -73,30 +73,21 @@ class Liar:
         self._thread.start()
 
     def _live(self) -> None:
-        while not self._stop.is_set():
-            leases = self._pilot.talk(free={"cores": 1}).json["leases"]
-            for lease in leases:
-                name, _, number = lease["attempt"].partition("#")
-                run, _, first = name.partition(".")
-                self._pilot.held.clear()
-                reports = []
-                for element in range(int(first), int(first) + lease.get("count", 1)):
-                    value = self._answers[element]  # also if it is tried again
-                    failed = isinstance(value, BaseException)
-                    data = pickle.dumps((value, "where it failed") if failed else value, 5)
-                    outcome = (
-                        {"outcome": "failed", "cause": "task_error", "message": "so"}
-                        if failed
-                        else {"outcome": "succeeded"}
-                    )
-                    report = {
-                        "attempt": f"{run}.{element}#{number}",
-                        "result": to_text(data),
-                        "duration": 0.1,
-                        **outcome,
-                    }
-                    reports.append(report)
-                self._pilot.talk(reports=reports)
+        reports: list[Any] = []
+        while reports or not self._stop.is_set():
+            leases = self._pilot.talk(free={"cores": 1}, reports=reports).json["leases"]
+            reports = [report for lease in leases for report in self._answer(lease)]
+            self._pilot.held.clear()
+
+    def _answer(self, lease: Any) -> Iterator[Any]:
+        name, _, number = lease["attempt"].partition("#")
+        run, _, first = name.partition(".")
+        for element in range(int(first), int(first) + lease.get("count", 1)):
+            value = self._answers[element]  # also if it is tried again
+            failed = isinstance(value, BaseException)
+            data = pickle.dumps((value, "where it failed") if failed else value, 5)
+            how = {"outcome": "failed", "cause": "task_error", "message": "so"} if failed else {"outcome": "succeeded"}
+            yield {"attempt": f"{run}.{element}#{number}", "result": to_text(data), "duration": 0.1, **how}
 
     def close(self) -> None:
         """End it; once."""
