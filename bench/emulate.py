@@ -6,7 +6,6 @@ import selectors
 import socket
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -114,9 +113,8 @@ class EmulatedPilot:
 
 
 def _connect(url: str) -> socket.socket:
-    parts = urlsplit(url)
-    made = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80))
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.connect(url.removeprefix("unix:"))
     return made
 
 

@@ -16,6 +16,7 @@ _PUBLIC = {
     "Run": "client.hooks",
     "Task": "client.hooks",
     "TaskFailed": "client.outcome",
+    "UntrustedResult": "client.restricted_rules",
     "Ref": "wire.payload",
 }
 __all__ = [*_PUBLIC, "CurrentTask", "current_task"]  # names of the table above

@@ -5,6 +5,7 @@ from shoal.client.executor import Executor as Executor
 from shoal.client.hooks import Run as Run
 from shoal.client.hooks import Task as Task
 from shoal.client.outcome import TaskFailed as TaskFailed
+from shoal.client.restricted_rules import UntrustedResult as UntrustedResult
 from shoal.report.results import results as results
 from shoal.wire.payload import Ref as Ref
 

@@ -135,7 +135,6 @@ class Cluster:
     zip: Path
     timing: dict[str, float] = field(default_factory=lambda: dict(FAST))
     pilots: list[PilotProcess] = field(default_factory=list)
-    ports: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = self.folder / "state"
@@ -173,23 +172,22 @@ class Cluster:
         return "\n".join(parts)
 
     # --- the server
-    def server_argv(self, *more: str, state: Path | None = None, port: int = 0) -> list[str]:
+    def server_argv(self, *more: str, state: Path | None = None) -> list[str]:
         """The command line of a server of this cluster."""
         timing = json.dumps(self.timing)
-        words = ["--state", str(state or self.state), "--port", str(port), "--timing", timing, *more]
+        words = ["--state", str(state or self.state), "--timing", timing, *more]
         return [sys.executable, "-m", "shoal.server", *words]
 
-    def start_server(self, *more: str, port: int = 0) -> int:
-        """Start the server (port 0: a new one) and wait until it answers; returns its port."""
+    def start_server(self, *more: str) -> str:
+        """Start the server and wait until it answers; returns its address, which is the same each time."""
         assert self._server is None
         with self.server_log.open("ab") as log:
             self._server = subprocess.Popen(
-                self.server_argv(*more, port=port), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                self.server_argv(*more), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                 env=clean_env(), start_new_session=True,
             )  # fmt: skip
         self.until(self._answers, "the server answers")
-        self.ports.append(int(self.address()["url"].rpartition(":")[2]))
-        return self.ports[-1]
+        return str(self.address()["url"])
 
     def _answers(self) -> bool:
         assert self._server is not None
@@ -393,11 +391,8 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert not left, f"processes left behind: {left}\n{self.story()}"
-        taken = [port for port in self.ports if not is_free(port)]
-        owners = {port: owners_of(port) for port in taken}
-        # Somebody else may have got the number since; then it has another owner.
-        assert all(owners.values()), f"sockets left listening without a process: {owners}"
-        assert not [o for pids in owners.values() for o in pids if o == os.getpid()], f"we listen on {owners}"
+        bound = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        assert str(self.folder) not in bound, "a socket of this cluster is still listened on"
         assert listening_here() <= self._sockets, "this process was left with a listening socket"
 
 
@@ -486,17 +481,6 @@ def _inodes(pid: int) -> set[str]:
 def listening_here() -> set[str]:
     """Sockets that this very process listens on."""
     return _inodes(os.getpid()) & set(_listeners())
-
-
-def is_free(port: int) -> bool:
-    """Does nobody listen on a port?"""
-    return port not in _listeners().values()
-
-
-def owners_of(port: int) -> list[int]:
-    """The processes that listen on a port."""
-    inodes = {inode for inode, at in _listeners().items() if at == port}
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _inodes(int(entry)) & inodes]
 
 
 def free_port() -> int:

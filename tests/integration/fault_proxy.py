@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import shutil
 import socket
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from tests.unix_http import connect
 
 
 class Fate(enum.Enum):
@@ -55,18 +59,21 @@ class Message:
 
 
 class FaultProxy:
-    """Listens on a port of its own and forwards to 127.0.0.1:`port`, which may change at any time."""
+    """Listens on a socket of its own and forwards to the server at `url`, which may change at any time."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, url: str) -> None:
+        self.target = url
         self.on_request: Callable[[Message], Fate] = lambda request: Fate.PASS
         self.on_reply: Callable[[Message, Message], Fate] = lambda request, reply: Fate.PASS
         self.counts: Counter[Fate] = Counter()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._folder = tempfile.mkdtemp(prefix="shoal-")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(f"{self._folder}/sock")
+        self._listener.listen(64)
+        self.url = f"unix:{self._folder}/sock"
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def close(self) -> None:
@@ -76,6 +83,7 @@ class FaultProxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def cut(self) -> None:
         """Cut every connection there is; new ones may come."""
@@ -127,9 +135,8 @@ class FaultProxy:
                 near.sendall(reply.raw)
 
     def _connect(self, stack: contextlib.ExitStack) -> socket.socket:
-        far = socket.create_connection(("127.0.0.1", self.port), timeout=5.0)
+        far = connect(self.target, 5.0)
         far.settimeout(None)
-        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._keep(stack, far)
         return far
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.integration.cluster import clean_env
+from tests.unix_http import UnixHTTPConnection, connect
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -165,7 +166,6 @@ class Guests:
         self.people: dict[str, Person] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._own = True  # is the process the server itself?
-        self._sources = itertools.cycle(range(2, 250))
         self._nonces = itertools.count(1)
 
     # --- the process
@@ -231,9 +231,9 @@ class Guests:
         return found
 
     @property
-    def port(self) -> int:
-        """The port on this machine, without TLS."""
-        return int(self.told["url"].rpartition(":")[2])
+    def url(self) -> str:
+        """The server's Unix socket."""
+        return str(self.told["url"])
 
     @property
     def admin(self) -> str:
@@ -247,7 +247,7 @@ class Guests:
     ) -> Answer:  # fmt: skip
         """One request on a connection of its own; who is told to come back later does.
 
-        Each comes from another address of this machine, so that the bound on wrong tokens meets no test by chance.
+        It goes to the Unix socket, or over TLS from a certain address of this machine.
         """
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         said = {"Authorization": f"Bearer {token}"} if token is not None else {}
@@ -255,16 +255,23 @@ class Guests:
             said["Content-Type"] = "application/json"
         end = time.monotonic() + PATIENCE
         while True:
-            place = (source or f"127.0.0.{next(self._sources)}", 0)
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30.0, source_address=place)
+            connection = self._connect_from(source) if source else UnixHTTPConnection(self.url)
             answer = _ask(connection, method, path, data, {**said, **(headers or {})})
             if answer.status != 429 or answer.code == "site_full" or time.monotonic() > end:
                 return answer
             time.sleep(0.2)
 
-    def raw(self, data: bytes, source: str = "127.0.0.1") -> bytes:
+    def _connect_from(self, source: str) -> http.client.HTTPConnection:
+        """A connection over TLS that comes from an address."""
+        host, port = self.address
+        connection = http.client.HTTPConnection(host, port, timeout=30.0)
+        opened = socket.create_connection((host, port), 10.0, (source, 0))
+        connection.sock = self.secure().wrap_socket(opened, server_hostname=SERVER_NAME)
+        return connection
+
+    def raw(self, data: bytes) -> bytes:
         """Bytes in, bytes out, until the server closes or falls silent."""
-        with socket.create_connection(("127.0.0.1", self.port), 10.0, (source, 0)) as link:
+        with connect(self.url) as link:
             link.sendall(data)
             link.settimeout(5.0)
             found = b""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
-import socket
 import sqlite3
 import threading
 import time
@@ -21,6 +19,7 @@ from shoal.pilot.blobs import Blobs, NoBlob
 from shoal.pilot.place import Place
 from tests.integration.cluster import Cluster
 from tests.integration.guests import ANNA, MIKE, MONA, OLAF, PHYS, Answer, Guests, Json, serving
+from tests.unix_http import UnixHTTPConnection, connect
 
 pytestmark = pytest.mark.integration
 BYTES = {"Content-Type": "application/octet-stream"}
@@ -162,7 +161,7 @@ def test_a_body_that_ends_early_stays_to_be_gone_on_with(guests: Guests) -> None
     digest = name_of(data)
     head = f"PUT /v1/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
     head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(data)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", guests.port), 10.0) as link:
+    with connect(guests.url) as link:
         link.sendall(head.encode() + data[:5_000])
         time.sleep(0.5)  # what has not been read when a connection breaks is lost with it
 
@@ -211,7 +210,7 @@ def test_a_token_that_is_revoked_while_the_bytes_come_holds_nothing(guests: Gues
     data = b"too late" * 100_000
     digest = name_of(data)
     token = guests.mint(owner=ANNA)
-    connection = http.client.HTTPConnection("127.0.0.1", guests.port, timeout=30.0)
+    connection = UnixHTTPConnection(guests.url)
     connection.putrequest("PUT", f"/v1/blobs/{digest}")
     for name, value in {**BYTES, "Authorization": f"Bearer {token.secret}", "Content-Length": str(len(data))}.items():
         connection.putheader(name, value)
@@ -265,7 +264,7 @@ def test_an_upload_survives_kill_9_of_the_server(cluster: Cluster) -> None:
     told = cluster.address()
     digest = name_of(BIG)
     sent = 5 << 20
-    with socket.create_connection(("127.0.0.1", cluster.ports[-1]), 10.0) as link:
+    with connect(told["url"]) as link:
         head = f"PUT /v1/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {told['token']}\r\n"
         head += f"Content-Type: application/octet-stream\r\nContent-Length: {len(BIG)}\r\n\r\n"
         link.sendall(head.encode() + BIG[:sent])
@@ -276,7 +275,7 @@ def test_an_upload_survives_kill_9_of_the_server(cluster: Cluster) -> None:
     assert 0 < here <= sent and files[0].read_bytes() == BIG[:here]
     cluster.start_server("--no-pilot")
     with cluster.client() as client:
-        link_ = http.client.HTTPConnection("127.0.0.1", cluster.ports[-1], timeout=30.0)
+        link_ = UnixHTTPConnection(cluster.address()["url"])
         link_.request("HEAD", f"/v1/blobs/{digest}", headers={"Authorization": f"Bearer {cluster.address()['token']}"})
         head_ = link_.getresponse()
         assert (head_.status, head_.getheader("X-Shoal-Offset")) == (404, str(here))
@@ -291,7 +290,7 @@ def test_an_upload_survives_kill_9_of_the_server(cluster: Cluster) -> None:
 
 
 def test_a_client_goes_on_over_a_restart(cluster: Cluster) -> None:
-    port = cluster.start_server("--no-pilot")
+    cluster.start_server("--no-pilot")
     data = os.urandom(1 << 20) * 64
     with cluster.client() as client:
         found: list[str] = []
@@ -299,7 +298,7 @@ def test_a_client_goes_on_over_a_restart(cluster: Cluster) -> None:
         putting.start()
         cluster.until(lambda: parts_of(cluster.state), "it began")
         cluster.kill_server()
-        cluster.start_server("--no-pilot", port=port)
+        cluster.start_server("--no-pilot")
         putting.join(60.0)
         assert found == [name_of(data)] and client.get_blob(found[0]) == data
 
@@ -403,7 +402,7 @@ def test_a_pilot_fetches_from_a_real_server_and_stores_there(guests: Guests, tmp
 
 
 def test_a_client_is_told_of_the_quota_before_it_sends(guests: Guests) -> None:
-    with Client(f"http://127.0.0.1:{guests.port}", guests.people[ANNA].token) as client:
+    with Client(guests.url, guests.people[ANNA].token) as client:
         with pytest.raises(Refused) as caught:
             client.put_blob([b"x" * (33 << 20)])
         assert caught.value.code == "quota"

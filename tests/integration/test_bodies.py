@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 
 from shoal.model.limits import MAX_VALUES
 from tests.integration.guests import Guests, serving
+from tests.unix_http import connect
 
 pytestmark = pytest.mark.integration
 SIZE = 64 * 1024 * 1024
@@ -69,7 +69,7 @@ def send_large(guests: Guests, token: str, make: Callable[[], Iterator[bytes]], 
         f"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {SIZE}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", guests.port), timeout=120) as line:
+    with connect(guests.url, 120.0) as line:
         with contextlib.suppress(OSError):
             line.sendall(head.encode())
             for part in make():

@@ -37,6 +37,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from shoal.client.tls import fetch_ca
 from shoal.model.layout import DATABASE
 from tests.integration.cluster import Cluster, clean_env, comm, free_port
+from tests.unix_http import UnixHTTPConnection
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 Json = dict[str, Any]
@@ -180,11 +181,10 @@ class Day:
     # --- asking
     def ask(self, method: str, path: str, body: Any = None, token: str = "", makes: str = "") -> Json:
         """A request on this machine; unless it makes a secret, its answer is kept for the search."""
-        port = int(self.cluster.address()["url"].rpartition(":")[2])
         headers = {"Authorization": f"Bearer {token or self.cluster.address()['token']}"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         while True:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30.0)
+            connection = UnixHTTPConnection(self.cluster.address()["url"])
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             data = answer.read()

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import Cluster, clean_env
 from tests.integration.test_fuzz import Answer, House
 from tests.integration.wire_fuzz import Sent
+from tests.unix_http import connect
 
 pytestmark = pytest.mark.integration
 PROVE = os.environ.get("SHOAL_PROVE") == "1"
@@ -251,7 +251,7 @@ for _length in (2**30, MAX_BODY + 1, 10**18):
 def _endless(place: Place) -> None:
     """Refused in the middle: it does not go on reading."""
     house = place.stand.house
-    with socket.create_connection(("127.0.0.1", house.plain), 30) as opened:
+    with connect(house.url, 30) as opened:
         head = f"POST /v1/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {house.admin}\r\n"
         opened.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         piece, end = b"10000\r\n" + b" " * 65_536 + b"\r\n", time.monotonic() + 20
@@ -1008,8 +1008,8 @@ _CONFIGS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "duplicate": ('server = "embedded"\nserver = "embedded"\n', 2, ("shoal.toml:2",)),
     "not TOML": ("server embedded\n", 2, ("shoal.toml:1", "not TOML")),
     "bad address": ('server = "ftp://x"\n', 2, ("ftp://x",)),
-    "world-readable secret": ('server = "http://127.0.0.1:1"\ntoken_file = "open"\n', 3, ("open", "chmod 600")),
-    "secret is missing": ('server = "http://127.0.0.1:1"\ntoken_file = "none"\n', 2, ("none",)),
+    "world-readable secret": ('server = "unix:/none"\ntoken_file = "open"\n', 3, ("open", "chmod 600")),
+    "secret is missing": ('server = "unix:/none"\ntoken_file = "none"\n', 2, ("none",)),
     "too large": ("#" * 70_000, 2, ("shoal.toml", "too large")),
 }
 for _name in [*_CONFIGS, "unreadable", "empty file", "not UTF-8"]:
@@ -1041,19 +1041,18 @@ for _name in [*_CONFIGS, "unreadable", "empty file", "not UTF-8"]:
 @case(78, "port taken", changes=False)
 def _port(place: Place) -> None:
     house = place.stand.house
-    expect_no_start(run_server(place.tmp_path / "a", "--port", str(house.plain)), str(house.plain), "in use")
     taken = f"127.0.0.1:{house.tls}"
-    expect_no_start(run_server(place.tmp_path / "b", "--port", "0", "--listen", taken), taken, "in use")
-    expect_no_start(run_server(place.tmp_path / "c", "--port", "0", "--listen", "192.0.2.1:0"), "192.0.2.1")
+    expect_no_start(run_server(place.tmp_path / "b", "--listen", taken), taken, "in use")
+    expect_no_start(run_server(place.tmp_path / "c", "--listen", "192.0.2.1:0"), "192.0.2.1")
     for wrong in ("box", "box:99999", ":x", "[::1:5"):
-        expect_no_start(run_server(place.tmp_path / "d", "--port", "0", "--listen", wrong), "--listen", "8443")
+        expect_no_start(run_server(place.tmp_path / "d", "--listen", wrong), "--listen", "8443")
 
 
 @case(78, "database in use by another server", changes=False)
 def _locked(place: Place) -> None:
     house = place.stand.house
     assert house.process is not None
-    expect_no_start(run_server(house.state, "--port", "0"), "in use by another server", str(house.process.pid))
+    expect_no_start(run_server(house.state), "in use by another server", str(house.process.pid))
     assert house.call("GET", "/v1/health") == {"ok": True}
 
 
@@ -1084,7 +1083,7 @@ def _databases(place: Place) -> None:
         state.mkdir(mode=0o700)
         word = kind(state / DATABASE)
         before = (state / DATABASE).read_bytes() if kind is not make_folder else b""
-        expect_no_start(run_server(state, "--port", "0"), word)
+        expect_no_start(run_server(state), word)
         assert kind is make_folder or (state / DATABASE).read_bytes() == before, "it was touched"
         assert not (state / SERVER_FILE).exists()
 
@@ -1094,7 +1093,7 @@ def _state(place: Place) -> None:
     plain = place.tmp_path / "plain"
     plain.write_text("x")
     for state in (plain, plain / "below"):
-        expect_no_start(run_server(state, "--port", "0"), "state directory", "--state")
+        expect_no_start(run_server(state), "state directory", "--state")
     # A network file system cannot be had here; the table of mounts can.
     table = "30 1 0:40 / / rw - ext4 /dev/vda rw\n31 30 0:41 / /tmp rw - nfs4 box:/x rw\n"
     with pytest.raises(Refused, match=r"network file system \(nfs4\)"):
@@ -1122,12 +1121,12 @@ def _clock(place: Place) -> None:
 def _full_start(place: Place) -> None:
     with small_disk(place.tmp_path / "tiny", "size=64k") as disk:
         (disk / "ballast").write_bytes(b"x" * 48 * 1024)
-        done = run_server(disk / "state", "--port", "0")
+        done = run_server(disk / "state")
         expect_no_start(done)
         assert "space" in done.stderr or "full" in done.stderr, done.stderr
     with small_disk(place.tmp_path / "frozen", "size=1m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        expect_no_start(run_server(disk / "state", "--port", "0"), "state directory", "Read-only")
+        expect_no_start(run_server(disk / "state"), "state directory", "Read-only")
 
 
 @case(80, "no space at a submission and at a result: 507, accepted work is kept", changes=False)

@@ -442,8 +442,8 @@ def test_many_commands_at_once_start_one_server(fresh: Terminal) -> None:
 def test_a_server_of_ones_own(fresh: Terminal) -> None:
     port = _free_port()
     place = fresh.home / "own"
-    said = fresh.good("server", "start", "--state", str(place), "--port", str(port), "--json").json()
-    url = f"http://127.0.0.1:{port}"
+    said = fresh.good("server", "start", "--state", str(place), "--listen", f"127.0.0.1:{port}", "--json").json()
+    url = f"unix:{place}/sock"
     try:
         assert said["url"] == url
         token = Path(said["token_file"]).read_text(encoding="utf-8").strip()
@@ -460,11 +460,11 @@ def test_a_server_of_ones_own(fresh: Terminal) -> None:
             pilot.send_signal(signal.SIGTERM)
             pilot.communicate(timeout=30)
         assert pilot.returncode == 0
-        taken = fresh.run("server", "start", "--state", str(fresh.home / "two"), "--port", str(port))
+        taken = fresh.run("server", "start", "--state", str(fresh.home / "two"), "--listen", f"127.0.0.1:{port}")
         assert taken.status == 3  # row 78
         assert taken.err.count("\n") == 1
         assert str(port) in taken.err
-        twice = fresh.run("server", "start", "--state", str(place), "--port", str(_free_port()))
+        twice = fresh.run("server", "start", "--state", str(place))
         assert (twice.status, twice.err.count("\n")) == (3, 1)
         assert fresh.good("server", "status", "--state", str(place), "--json").json()["mode"] == "own"
     finally:

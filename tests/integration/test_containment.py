@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from tests.integration import poisoned_server
 from tests.integration.cluster import FAST, Cluster
+from tests.unix_http import UnixHTTPConnection
 
 pytestmark = pytest.mark.integration
 Json = dict[str, Any]
@@ -22,9 +22,9 @@ Json = dict[str, Any]
 class PoisonedCluster(Cluster):
     """A cluster whose server has a planted defect."""
 
-    def server_argv(self, *more: str, state: Path | None = None, port: int = 0) -> list[str]:
+    def server_argv(self, *more: str, state: Path | None = None) -> list[str]:
         """The same server, started by the script that plants it."""
-        python, *words = super().server_argv(*more, state=state, port=port)
+        python, *words = super().server_argv(*more, state=state)
         return [python, poisoned_server.__file__, *words]
 
 
@@ -54,7 +54,7 @@ class Guest:
 
     def ask(self, method: str, path: str, body: Json | None, token: str) -> tuple[int, Json]:
         """Status and answer."""
-        line = http.client.HTTPConnection("127.0.0.1", self.cluster.ports[-1], timeout=60)
+        line = UnixHTTPConnection(self.cluster.address()["url"])
         try:
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             line.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -161,7 +161,7 @@ def test_a_command_that_meets_a_defect_costs_its_sender_only(poisoned: PoisonedC
     goes_on(cluster, run, 30)
     assert "planted defect" in str([event["data"]["why"] for event in cluster.events("engine_rebuilt")])
     assert len(cluster.events("engine_rebuilt")) == 2
-    page = http.client.HTTPConnection("127.0.0.1", cluster.ports[-1], timeout=60)
+    page = UnixHTTPConnection(cluster.address()["url"])
     page.request("GET", "/metrics", headers={"Authorization": f"Bearer {cluster.address()['token']}"})
     figures = page.getresponse().read().decode()
     page.close()

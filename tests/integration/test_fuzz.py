@@ -37,6 +37,7 @@ from shoal.wire.chunk import shift
 from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import clean_env
 from tests.integration.wire_fuzz import DAMAGES, Description, Ref, Sent, Wish, Wishes, build
+from tests.unix_http import connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PROVE = os.environ.get("SHOAL_PROVE") == "1"
@@ -93,7 +94,7 @@ class House:
 
     def start(self, *more: str) -> None:
         """Start it and wait for its address."""
-        argv = [sys.executable, "-m", "shoal.server", "--state", str(self.state), "--no-pilot", "--port", "0"]
+        argv = [sys.executable, "-m", "shoal.server", "--state", str(self.state), "--no-pilot"]
         argv += ["--listen", "127.0.0.1:0", "--timing", json.dumps(TIMING), "--durability", "normal"]
         argv += more
         with self.log.open("ab") as log:
@@ -104,7 +105,7 @@ class House:
             time.sleep(0.02)
         told = json.loads((self.state / SERVER_FILE).read_text())
         self.admin, self.enrol = told["token"], told["enrol"]
-        self.plain = int(told["url"].rpartition(":")[2])
+        self.url = str(told["url"])
         self.tls = int(self.call("GET", "/v1/server")["addresses"][0].rpartition(":")[2])
         self.context = ssl.create_default_context(cadata=self.call("GET", "/v1/ca", raw=True))
 
@@ -155,11 +156,12 @@ class House:
             self._kept[key] = connection
 
     def _connect(self, context: ssl.SSLContext | None) -> socket.socket:
+        if context is None:
+            return connect(self.url)
         self._turn = (self._turn + 1) % 200  # strangers are counted by address
-        port = self.plain if context is None else self.tls
-        opened = socket.create_connection(("127.0.0.1", port), 10.0, (f"127.0.1.{self._turn + 1}", 0))
+        opened = socket.create_connection(("127.0.0.1", self.tls), 10.0, (f"127.0.1.{self._turn + 1}", 0))
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return opened if context is None else context.wrap_socket(opened, server_hostname="shoal-server")
+        return context.wrap_socket(opened, server_hostname="shoal-server")
 
     def _exchange(self, connection: socket.socket, sent: Sent, patience: float) -> tuple[Answer, socket.socket | None]:
         connection.settimeout(4 * WITHIN if sent.clean else patience)

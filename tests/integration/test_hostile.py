@@ -16,7 +16,6 @@ import os
 import pty
 import random
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cluster import Cluster, clean_env
+from tests.unix_http import UnixHTTPConnection, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ class Stage:
         (guard / "inner" / "canary").write_text(CANARY)
         self.before = self.listing(guard)
         cluster.start_server("--durability", "normal")  # nothing is killed here, and there is much to write
-        self.port = cluster.ports[-1]
+        self.url = str(cluster.address()["url"])
         with cluster.client() as client:
             scopes = ["submit", "read", "cancel", "admin"]
             self.tokens = [client.new_token("submit", scopes=scopes)["token"] for _ in range(TOKENS)]
@@ -119,7 +119,7 @@ class Stage:
         return found
 
     def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30.0)
+        return UnixHTTPConnection(self.url)
 
     def close(self) -> None:
         """Hang up."""
@@ -360,7 +360,7 @@ def _raw_url(stage: Stage, word: str) -> str:
     for path in (f"/v1/runs/{word}", f"/v1/tasks/{word}/logs", f"/v1/blobs/sha256:{word}", f"/{word}"):
         line = path.encode("utf-8", "surrogatepass")
         head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {stage.tokens[0]}\r\nConnection: close\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", stage.port), 10.0) as link:
+        with connect(stage.url) as link:
             with contextlib.suppress(ConnectionError):
                 link.sendall(b"GET " + line + head.encode())
             found = b""

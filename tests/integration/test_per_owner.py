@@ -11,6 +11,7 @@ import pytest
 
 from shoal.model.limits import MAX_PER_KEY
 from tests.integration.guests import Guests, serving
+from tests.unix_http import connect
 
 pytestmark = pytest.mark.integration
 
@@ -26,7 +27,7 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
 
 def held(guests: Guests, token: str) -> socket.socket:
     """A connection on which a request with this token was answered, kept open."""
-    line = socket.create_connection(("127.0.0.1", guests.port), 30.0)
+    line = connect(guests.url)
     line.sendall(f"GET /v1/whoami HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
     assert line.recv(65_536).startswith(b"HTTP/1.1 200")
     return line

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from shoal.pilot.build import build
 from shoal.wire import codec
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Report, Room, Verdict
+from tests.unix_http import UnixHTTPServer
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +57,7 @@ class Server:
         self.blobs: dict[str, bytes] = {}
         self.asked: list[str] = []  # blobs that were put or got, with the run they were put for
         self.token = TOKEN
-        self.http: ThreadingHTTPServer | None = None
+        self.http: UnixHTTPServer | None = None
 
     def open(self) -> None:
         outer = self
@@ -118,18 +119,16 @@ class Server:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        class Http(ThreadingHTTPServer):
-            daemon_threads = True
+        class Http(UnixHTTPServer):
             block_on_close = False
 
             def handle_error(self, request: object, client_address: object) -> None:
                 pass
 
-        self.http = Http(("127.0.0.1", 0), Handler)
+        self.http = Http(Handler)
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
-        url = f"http://127.0.0.1:{self.http.server_address[1]}"
         part = self.file.with_suffix(".part")
-        part.write_text(json.dumps({"url": url, "token": self.token, "pid": os.getpid()}))
+        part.write_text(json.dumps({"url": self.http.url, "token": self.token, "pid": os.getpid()}))
         part.chmod(0o600)
         part.replace(self.file)
 
@@ -360,7 +359,7 @@ def test_a_command_runs_where_and_as_its_submitter_would(world: World, version: 
     assert not world.log(lease, "err").exists()
     assert world.log(lease).stat().st_mode & 0o777 == 0o600
     out_text = world.end(pilot)
-    assert "joined http://127.0.0.1:" in out_text and "with 2 slots" in out_text
+    assert "joined unix:/" in out_text and "with 2 slots" in out_text
     assert "pilot ended: SIGTERM received" in out_text
     assert world.server.exchanges[-1].leaving and world.server.exchanges[-1].held == []
 

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +38,7 @@ from tests.integration.guests import (
     serving,
     without,
 )
+from tests.unix_http import connect
 
 pytestmark = pytest.mark.integration
 
@@ -553,7 +553,7 @@ def test_a_token_that_is_revoked_while_its_body_is_on_the_way_does_nothing(path:
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token.secret}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", guests.port), 10.0) as link:
+    with connect(guests.url) as link:
         link.sendall(head.encode() + data[:1])
         used = lambda: next(r for r in guests.do("GET", "/v1/tokens")["tokens"] if r["token"] == token.id)["used"]  # noqa: E731
         guests.until(used, "the server has seen the token")

@@ -121,7 +121,7 @@ def test_a_task_that_floods_its_pipe_harms_nobody(cluster: Cluster) -> None:
 
 
 def test_what_was_published_while_the_server_was_away_is_not_lost(cluster: Cluster) -> None:
-    port = cluster.start_server()
+    cluster.start_server()
     cluster.start_pilot(1)
     gate = cluster.folder / "gate"
     wait = f"while ! [ -e {gate} ]; do sleep 0.02; done"
@@ -131,7 +131,7 @@ def test_what_was_published_while_the_server_was_away_is_not_lost(cluster: Clust
     cluster.kill_server()
     gate.touch()
     time.sleep(0.3)
-    cluster.start_server(port=port)
+    cluster.start_server()
     assert cluster.wait_run(run) == {"succeeded": 1}
     tags = cluster.until(lambda: tags_of(cluster) if f"{owner}.away" in tags_of(cluster) else {}, "the tag is there")
     assert (tags[f"{owner}.before"], tags[f"{owner}.away"]) == (1, 1)
@@ -188,7 +188,7 @@ def test_the_listing_finds_what_matching_finds(tmp_path: Path) -> None:
         def found(where: str) -> list[str]:
             done = subprocess.run(
                 [SHOAL, "pilots", "--where", where, "--json"], capture_output=True, text=True, timeout=60, check=True,
-                env={**clean_env(), "SHOAL_SERVER": f"http://127.0.0.1:{guests.port}", "SHOAL_TOKEN": anna.token},
+                env={**clean_env(), "SHOAL_SERVER": guests.url, "SHOAL_TOKEN": anna.token},
             )  # fmt: skip
             return [row["pilot"] for row in json.loads(done.stdout)["pilots"]]
 

@@ -54,7 +54,7 @@ def test_each_call_has_one_task_and_each_caller_its_result(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Link, "connect", lambda self: pool.connect(self))
         patch.setattr(link, "LONGEST_PAUSE", 0.001)
-        with shoal.Executor(server="http://127.0.0.1:1", attach=False) as ex:
+        with shoal.Executor(server="unix:/run/shoal-1", attach=False) as ex:
             for step, n in steps:
                 if step == "submit":
                     futures.append((n, ex.submit(double, n)))

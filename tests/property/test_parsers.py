@@ -19,7 +19,7 @@ from shoal.model.errors import BadInput
 from shoal.model.ids import is_pilot, parse_attempt, parse_run, parse_target, parse_task
 from shoal.model.layout import SUFFIX, environment_name, log_name
 from shoal.server.listen import join, names_of, parse_address
-from shoal.wire import codec, codec_fast
+from shoal.wire import codec, codec_fast, unix_socket
 from shoal.wire.join import Join, parse_join
 from shoal.wire.messages import Exchange, Register
 from shoal.wire.task import parse_spec
@@ -53,7 +53,7 @@ def near(*pieces: str) -> st.SearchStrategy[str]:
 # --- join strings
 _HOST = st.from_regex(r"[a-z][a-z0-9.-]{0,20}|10\.0\.0\.[1-9]|\[fe80::1\]", fullmatch=True)
 _TLS = st.builds(lambda host, port: f"{host}:{port}", _HOST, st.integers(1, 65_535))
-_PLAIN = st.integers(1, 65_535).map(lambda port: f"http://127.0.0.1:{port}")
+_PLAIN = st.text(min_size=1, max_size=30).map(lambda text: unix_socket.to_address(f"/{text}"))
 JOINS = st.builds(Join, st.lists(_TLS, min_size=1, max_size=8).map(tuple), st.just(PRINT), st.just(TOKEN)) | st.builds(
     Join, st.lists(_PLAIN, min_size=1, max_size=8).map(tuple), st.just(""), st.just(TOKEN)
 )
@@ -65,8 +65,8 @@ def test_a_join_string_is_read_back_as_it_was(made: Join) -> None:
     assert TOKEN not in repr(made)
 
 
-@given(near("#", ",", ":", "http://127.0.0.1:", "box", "8443", PRINT, TOKEN, "0", "99999", "[", "]", "\n", "127.0.0.1"))
-@example(f"http://127.0.0.1:²#{''}#{TOKEN}")
+@given(near("#", ",", ":", "unix:/", "%23", "box", "8443", PRINT, TOKEN, "0", "99999", "[", "]", "\n", "127.0.0.1"))
+@example(f"http://127.0.0.1:80#{''}#{TOKEN}")
 @example(f"box:٣#{PRINT}#{TOKEN}")
 @example(f"http://127.........:1##{TOKEN}")
 @example("#" * 100_000)

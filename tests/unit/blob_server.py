@@ -9,7 +9,9 @@ import re
 import socket
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.unix_http import UnixHTTPServer
 
 RANGE = re.compile(r"bytes (?:\*|(\d+)-(\d+))/(\d+)")
 
@@ -34,14 +36,11 @@ class Asked:
     came: int = 0
 
 
-class BlobServer(ThreadingHTTPServer):
+class BlobServer(UnixHTTPServer):
     """`cuts`: after so many bytes of a body, in or out, the connection ends; one for each request that has one."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
         self.blobs: dict[str, bytes] = {}
         self.parts: dict[str, bytes] = {}
         self.cuts: list[int] = []

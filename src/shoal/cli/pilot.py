@@ -27,6 +27,7 @@ from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
 from shoal.report.pilots import choose, parse_columns, parse_where, unknown_notes, value_of
 from shoal.report.source import Json
+from shoal.wire import unix_socket
 from shoal.wire.checks import did_you_mean
 from shoal.wire.join import MAX_ADDRESSES, Join
 
@@ -230,10 +231,8 @@ def _placed(session: Session, site: str | None) -> Iterator[tuple[list[str], tup
 
 def _near(url: str, join: Join) -> Join:
     """The join string with the address that we use before the others."""
-    if url.startswith("http://"):
-        return Join((url,), "", join.token)
-    if url.startswith("unix:"):
-        return join
+    if url.startswith(unix_socket.SCHEME):
+        return Join((unix_socket.to_address(url.removeprefix(unix_socket.SCHEME)),), "", join.token)
     address = url.removeprefix("https://")
     address = address if address.rpartition(":")[2].isdecimal() else f"{address}:443"
     others = [other for other in join.addresses if other != address]

@@ -25,7 +25,6 @@ from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.layout import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, parse_size, show_size
 
-PORT = 8443
 STOP_WITHIN = 15.0
 DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
 _HOST = re.compile(r"|[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -57,9 +56,6 @@ for _command in (backup, restore, check):
 @server.command()
 @click.option("--state", metavar="DIR", help="State directory [default: $XDG_STATE_HOME/shoal/server].")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help=f"Port on 127.0.0.1, for this machine only [default: {PORT}]."
-)
-@click.option(
     "--listen",
     multiple=True,
     metavar="HOST:PORT",
@@ -84,7 +80,6 @@ for _command in (backup, restore, check):
 @json_option
 def start(
     state: str | None,
-    port: int | None,
     listen: tuple[str, ...],
     address: tuple[str, ...],
     blob_quota: str | None,
@@ -95,12 +90,14 @@ def start(
 ) -> int:
     """Start a server of your own on this machine; it stays until it is stopped. With --listen others can use it too.
 
+    Your own account reaches it by a Unix socket in its state directory, everyone else over TLS.
+
     \b
     Examples:
       shoal server start
       shoal server start --listen :8443
       shoal server start --listen 10.0.0.5:8443 --address box.example.org:8443
-      shoal server start --state /data/shoal --port 9000
+      shoal server start --state /data/shoal --listen 127.0.0.1:9000
     """
     for option, words_ in (("--listen", listen), ("--address", address)):
         for word in words_:
@@ -117,8 +114,6 @@ def start(
             hint="use it, or `shoal server stop`",
         )
     words = ["--state", str(place)]
-    # With --listen the server itself finds a port for this machine that the other does not take.
-    words += ["--port", str(port or PORT)] if port is not None or not listen else []
     words += [part for word in listen for part in ("--listen", word)]
     words += [part for word in address for part in ("--address", word)]
     words += ["--blob-quota", str(parse_size(blob_quota, "--blob-quota"))] if blob_quota is not None else []

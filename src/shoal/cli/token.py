@@ -16,6 +16,7 @@ from shoal.model.errors import BadInput
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration, show_duration
 from shoal.report.source import Json
+from shoal.wire import unix_socket
 from shoal.wire.join import Join
 
 
@@ -82,14 +83,19 @@ def check_expires(text: str, kind: str) -> None:
 def join_of(client: Client, answer: Json) -> Join:
     """The string that carries a new token; a server that names no address is reached as we reach it."""
     addresses = tuple(answer.get("addresses") or (client.url.removeprefix("https://"),))
-    plain = addresses[0].startswith("http://")
-    return Join(addresses, "" if plain else str(answer.get("fingerprint") or ""), str(answer["token"]))
+    return Join(
+        addresses,
+        "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or ""),
+        str(answer["token"]),
+    )
 
 
 def tell_if_local(join: Join) -> None:
     """A server that only this machine reaches cannot be joined from elsewhere."""
-    if join.addresses[0].startswith("http://"):
-        say("this server is reached from this machine only; `shoal server start --listen :8443` opens it to others")
+    if unix_socket.is_address(join.addresses[0]):
+        say(
+            "this server is reached by your account on this machine only; `shoal server start --listen :8443` opens it to others"
+        )
 
 
 @token.command("list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shoal.client.futures import CallFuture
@@ -44,9 +44,17 @@ class Attached:
         self._stream.cancel_all()
 
 
-def attach(name: str | None = None, *, server: str | None = None) -> Attached:
-    """The calls of an earlier executor: of the latest one, of the latest with this name, or of this run (`r12`)."""
-    link = Link(server)
+def attach(
+    name: str | None = None,
+    *,
+    server: str | None = None,
+    trust: str | Iterable[type | tuple[str, str] | str] | None = None,
+) -> Attached:
+    """The calls of an earlier executor: of the latest one, of the latest with this name, or of this run (`r12`).
+
+    `trust` is that of `Executor`.
+    """
+    link = Link(server, trust=trust)
     line = Line(link)
     try:
         row = _find(line, name)

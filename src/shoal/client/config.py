@@ -24,11 +24,13 @@ from shoal.wire.checks import did_you_mean
 
 # Key -> what it says. docs/reference prints them from here.
 KEYS: dict[str, str] = {
-    "server": "address of the server, e.g. https://box:8443, http://127.0.0.1:8443 or unix:/path/to/socket; "
-    "`embedded` for none",
+    "server": "address of the server, e.g. https://box:8443 or unix:/path/to/socket; `embedded` for none",
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
     "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
     "fingerprint; without it, the system's certificates and the server's real name",
+    "trust": "results of calls from pilots that are not your own: `own` loads plain data, numpy and pandas values only; "
+    "`group` loads anything, so whoever may start pilots for your group can run code in your program; or the further "
+    "classes that may be loaded, e.g. `mypackage.shapes:Circle, mypackage.shapes:Square`",
     "durability": "of the embedded server, at its next start: `full` (what is acknowledged survives a power cut) or `normal` "
     "(it survives any crash of programs, but a power cut may take the last moments)",
 }
@@ -220,6 +222,11 @@ def read_config(file: Path) -> dict[str, str]:
         if not isinstance(value, str):
             raise _wrong(file, line_number, f"{key} must be a text", f'write {key} = "..."')
     return found
+
+
+def find_trust(env: Mapping[str, str] | None = None) -> str | None:
+    """What the nearest file that says so allows in results from pilots that are not one's own; None: nothing said."""
+    return next((found for file in config_files(env) if (found := read_config(file).get("trust"))), None)
 
 
 def durability(env: Mapping[str, str] | None = None) -> str:

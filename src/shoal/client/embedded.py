@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,12 +43,55 @@ def state_dir(say: Say | None = None) -> Path:
     kind = file_system(usual)
     if kind.removeprefix("fuse.") not in NETWORK_FILE_SYSTEMS:
         return usual
-    other = Path(f"/var/tmp/shoal-{os.getuid()}")
-    if other.is_symlink():  # anybody may write there, so anybody may have laid it
-        raise Refused(f"{other} is a symbolic link", code="bad_state_dir", hint="remove it")
+    other = _local_state(usual)
     if say is not None and not (other / DATABASE).exists():
         say(f"{usual} is on a network file system ({kind}), so Shoal keeps its state in {other}")
     return other
+
+
+def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
+    """A directory for the state on this host's own disk: the one with our name, unless somebody else was there first.
+
+    Anybody may write to `base`, so anybody may have laid the name that we would take. Then it is one that nobody could
+    foresee, and a file in the usual place remembers it, for each host one, because hosts share that place.
+    """
+    expected = base / f"shoal-{os.getuid()}"
+    memo = usual / f"state-on-{os.uname().nodename}"
+    with contextlib.suppress(OSError, ValueError):
+        remembered = Path(memo.read_text(encoding="utf-8").strip())
+        if remembered.parent == base and _is_ours(remembered):
+            return remembered
+    try:
+        expected.mkdir(mode=0o700)
+    except FileExistsError:
+        if _is_ours(expected):
+            return expected
+    except OSError:
+        return expected  # whoever makes it private says what is wrong
+    else:
+        return expected
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f"shoal-{os.getuid()}-", dir=base))
+        usual.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = memo.with_name(f"{memo.name}.{os.getpid()}")
+        part.write_text(f"{made}\n", encoding="utf-8")
+        part.replace(memo)
+    except OSError as error:
+        raise Refused(
+            f"{expected} belongs to somebody else, and no other directory can be kept: {error.strerror}",
+            code="bad_state_dir",
+            hint="set XDG_STATE_HOME to a directory of your own on a local disk",
+        ) from None
+    return made
+
+
+def _is_ours(path: Path) -> bool:
+    """Is it a directory of ours, no link, that nobody else can write to?"""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def file_system(path: Path, mounts: str = "/proc/self/mounts") -> str:
@@ -101,9 +146,24 @@ def running(state: Path) -> Client | None:
     told = read_server_file(state)
     if told is None or not is_alive(told["pid"]):
         return None
+    if told["url"].startswith("http:"):
+        if not _is_server(told["pid"]):
+            return None  # left by one that is gone
+        raise Refused(
+            f"a server of an older Shoal (process {told['pid']}) runs on {echo_path(state)}, reached over plain http only",
+            code="old_server",
+            hint=f"kill {told['pid']}; what its pilots run goes on, and is reported to the next server",
+        )
     client = Client(told["url"], str(told.get("token", "")))
     # Its first moments after binding, or a machine under load: ask twice before calling it dead.
     return client if client.health() or client.health(timeout=5.0) else None
+
+
+def _is_server(pid: int) -> bool:
+    """Is this process a server, and not one that got its number?"""
+    with contextlib.suppress(OSError):
+        return b"shoal.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def is_alive(pid: int) -> bool:

@@ -42,7 +42,9 @@ class Executor(StandardExecutor):
 
     `max_workers` is there for programs that give it: how many calls run at once is decided by the pool and by what
     each call needs. All other options are those of a task; `seed` gives every call random numbers of its own that
-    are the same each time. `attach`: the same script, started again after it was killed, goes on where it was.
+    are the same each time. `attach`: the same script, started again after it was killed, goes on where it was. `trust`:
+    what is loaded of results that pilots of a group made, which are not your own: "own" (plain data, numpy and pandas
+    values), "group" (anything), or the further classes that may be loaded.
     """
 
     def __init__(
@@ -70,13 +72,14 @@ class Executor(StandardExecutor):
         cwd: str | os.PathLike[str] | None = None,
         echo: bool = True,
         attach: bool = True,
+        trust: str | Iterable[type | tuple[str, str] | str] | None = None,
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
-        self._link = Link(server)
+        self._link = Link(server, trust=trust)
         self._fields = fields_of(
             cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority,
             require=require, rank=rank, deadline=deadline,

@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING
 
 from shoal.client.link import Line, Stopped, say
-from shoal.client.outcome import INITIALIZER, MESSAGE, STATE, SUCCEEDED
+from shoal.client.outcome import INITIALIZER, MESSAGE, STATE, SUCCEEDED, rows_of_page
 from shoal.model.errors import ShoalError, Unreachable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Feed:
                 raise
             self._active = 0.0  # a server that ended for want of work is not started for listening's sake
             return
-        rows = [*page["results"], *self._stream.rows_of(page.get("closed") or ())]
+        rows = [*rows_of_page(page, self._line.trust), *self._stream.rows_of(page.get("closed") or ())]
         self.after = max(self.after, int(page["last"]))
         if rows:
             self._active, self._reason = time.monotonic(), ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.client.link import Line
-from shoal.client.outcome import ELEMENT, STATE, SUCCEEDED, Row, closed_row
+from shoal.client.outcome import ELEMENT, STATE, SUCCEEDED, Row, closed_row, rows_of_page
 
 Claim = tuple[int, Row | None]  # an element, and its row if it is finished
 
@@ -71,7 +71,7 @@ def read_run(line: Line, run: str) -> Opened:
             opened.calls.setdefault((table.get("function", ""), call), deque()).append(element)
     while True:
         page = line.ask(lambda client: client.results(run, opened.after))
-        opened.rows.update((row[ELEMENT], row) for row in page["results"])
+        opened.rows.update((row[ELEMENT], row) for row in rows_of_page(page, line.trust))
         for low, high, *how in page.get("closed") or ():
             opened.rows.update((n, closed_row(n, *how)) for n in range(low, high))
         opened.after = max(opened.after, int(page["last"]))

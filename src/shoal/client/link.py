@@ -9,12 +9,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from shoal.client import embedded
 from shoal.client.client import Client
-from shoal.client.config import find_target
+from shoal.client.config import find_target, find_trust
+from shoal.client.trust import Pair, Trust, parse_trust
 from shoal.model.errors import ShoalError
 
 PATIENCE = 600.0  # seconds without an answer until the server counts as gone
@@ -38,9 +39,15 @@ class Stopped(Exception):
 class Link:
     """The server that the option, the environment or a file names; else the embedded one, started if need be."""
 
-    def __init__(self, server: str | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        server: str | None = None,
+        patience: float = PATIENCE,
+        trust: str | Iterable[type | Pair | str] | None = None,
+    ) -> None:
         self.target = find_target(server)
         self.patience = patience
+        self.trust = parse_trust(trust if trust is not None else find_trust())
 
     @property
     def is_far(self) -> bool:
@@ -61,6 +68,11 @@ class Line:
         self._link = link
         self._client: Client | None = None
         self._stop = threading.Event()
+
+    @property
+    def trust(self) -> Trust:
+        """What may be loaded of results that others' pilots made."""
+        return self._link.trust
 
     @property
     def client(self) -> Client:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal.client.trust import Pair, Trust
 from shoal.model.errors import ShoalError
 from shoal.wire.payload import load, of_text
 
-Row = list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout and of stderr
+# element, state, result, cause, message, attempt, last line, bytes of stdout and of stderr, and how the result is loaded:
+# None: by pickle, for it comes from a pilot of one's own; else only plain values and these further names
+Row = list[Any]
 Closed = Sequence[Any]  # low, high, state, cause, message: elements low .. high - 1 ended without rows of their own
-ELEMENT, STATE, RESULT, CAUSE, MESSAGE, ATTEMPT, LINE, OUT, ERR = range(9)
+ELEMENT, STATE, RESULT, CAUSE, MESSAGE, ATTEMPT, LINE, OUT, ERR, NAMES = range(10)
+COLUMNS = ERR + 1  # of a row as the server sends it
 SUCCEEDED, CANCELLED = "succeeded", "cancelled"
 INITIALIZER = "initializer failed:"
 DIGEST = "sha256:"
@@ -49,11 +53,29 @@ def _made_again(message: str, task: str, cause: str, state: str) -> TaskFailed:
 
 def closed_row(element: int, state: str, cause: str | None, message: str | None) -> Row:
     """The row of an element that has none."""
-    return [element, state, "", cause or "", message or "", 0, "", 0, 0]
+    return [element, state, "", cause or "", message or "", 0, "", 0, 0, frozenset()]
 
 
-def unpack(result: Any) -> Any:
+def rows_of_page(page: Mapping[str, Any], trust: Trust) -> list[Row]:
+    """The rows of a page of results, each with how its result is to be loaded.
+
+    The server says which of them were made on a pilot that is not the reader's own; one that does not say is of an older
+    kind, and then all may be.
+    """
+    rows: list[Row] = page["results"]
+    foreign = page.get("foreign")
+    if trust.is_all or foreign == []:
+        return [[*row[:COLUMNS], None] for row in rows]
+    others = set(foreign) if foreign is not None else {row[ELEMENT] for row in rows}
+    return [[*row[:COLUMNS], trust.names if row[ELEMENT] in others else None] for row in rows]
+
+
+def unpack(result: Any, names: frozenset[Pair] | None) -> Any:
     """The object behind a result: a text, or the bytes of its blob."""
+    if names is not None:
+        from shoal.client.restricted_pickle import load_restricted  # where nobody else's pilots are it is never loaded
+
+        return load_restricted(of_text(result) if isinstance(result, str) else result, names)
     if isinstance(result, str):
         return pickle.loads(of_text(result))
     return load(result)  # a bytearray, so that arrays, which point into it, can be written to as one expects
@@ -66,10 +88,10 @@ def outcome_of(run: str, row: Row) -> tuple[bool, Any]:
         return False, result
     try:
         if row[STATE] == SUCCEEDED:
-            return True, unpack(result) if result else row[LINE]
+            return True, unpack(result, row[NAMES]) if result else row[LINE]
         if result:
-            error, text = unpack(result)
-            if isinstance(error, BaseException):
+            error, text = unpack(result, row[NAMES])
+            if isinstance(error, BaseException) and isinstance(text, str):
                 if text:
                     error.__cause__ = RemoteTraceback(text)
                 return False, error

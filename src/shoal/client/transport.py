@@ -1,10 +1,14 @@
-"""One kept connection to a server: plain on this machine, TLS elsewhere; what may be repeated and when. No call is known here."""
+"""One kept connection to a server: a Unix socket whose other end is known, or TLS; what may be repeated and when.
+
+No call is known here. Nothing is sent before the server has proven itself: the kernel says under which account it runs,
+or TLS that it has the right key.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import re
+import os
 import select
 import socket
 import time
@@ -14,19 +18,19 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
+from shoal.wire import unix_socket
 from shoal.wire.http1 import READ, Heard, Reading, host_of, request
 from shoal.wire.join import SERVER_NAME
 
 if TYPE_CHECKING:
     import ssl
 
-_LOOPBACK = re.compile(r"localhost|::1|127(?:\.[0-9]{1,3}){3}")
 HTTPS_PORT = 443
 MAX_ANSWER = 1 << 31
 TOO_MUCH = 429
 MAX_WAITS = 5  # for a server that says it is too much
 LONGEST_WAIT = 30.0  # seconds, each
-_URL_HINT = "write https://HOST:PORT, http://127.0.0.1:PORT or unix:/path/to/socket"
+_URL_HINT = "write https://HOST:PORT or unix:/path/to/socket"
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,12 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+class ForeignServer(OSError):
+    """The socket of our server is served by another account."""
+
+
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+    """HTTP over a Unix socket, to a server of our own account or of root."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -48,7 +56,18 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
+            self.sock.connect(self._path)
+        else:
+            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
+            try:
+                self.sock.connect(unix_socket.direct_path(self._path, folder))
+            finally:
+                os.close(folder)
+        size = unix_socket.CREDENTIALS.size
+        uid = unix_socket.peer_uid(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        if not unix_socket.is_trusted(uid, os.geteuid()):
+            raise ForeignServer(unix_socket.foreign_words(self._path, uid))
 
 
 class Transport:
@@ -168,8 +187,6 @@ class Transport:
             return _UnixConnection(self.url.removeprefix("unix:"), timeout)
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port or 80, timeout=timeout)
         from shoal.client import tls
 
         port = parts.port or HTTPS_PORT
@@ -180,6 +197,10 @@ class Transport:
         return tls.TlsConnection(host, port, timeout, self._context, tls.name_of(self.ca, host))
 
     def _lost(self, error: Exception) -> ShoalError:
+        if isinstance(error, ForeignServer):
+            return Unreachable(
+                str(error), code="foreign_server", hint="is your own server running? see `shoal server status`"
+            )
         if self.url.startswith("https:"):
             import ssl
 
@@ -215,9 +236,9 @@ def wait_of(retry_after: str) -> float:
 
 
 def check_url(url: str) -> str:
-    """The address of a server, if it is one we may talk to: plain HTTP carries the token, so loopback only."""
-    if url.startswith("unix:"):
-        if not url.removeprefix("unix:").startswith("/"):
+    """The address of a server, if it is one we may talk to: who listens there has to prove that it is the server."""
+    if url.startswith(unix_socket.SCHEME):
+        if not url.removeprefix(unix_socket.SCHEME).startswith("/"):
             raise _no_address(url)
         return url
     try:
@@ -225,13 +246,14 @@ def check_url(url: str) -> str:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise _no_address(url) from None
-    plain = parts.scheme == "http" and port is not None
-    if not (plain or parts.scheme == "https") or not host or parts.path not in ("", "/") or "@" in parts.netloc:
+    if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/") or "@" in parts.netloc:
         raise _no_address(url)
-    if plain and not _LOOPBACK.fullmatch(host):
+    if parts.scheme == "http":
         raise BadInput(
-            f"plain http to {echo(host)} would show your token to the network", code="bad_server", field="server",
-            hint=f"write https://{echo(host)}:{port}; plain http only to this machine: http://127.0.0.1:PORT",
+            f"plain http to {echo(host)} would show your token to whoever listens there", code="bad_server",
+            field="server",
+            hint=f"write https://{echo(host)}:{port or HTTPS_PORT}; on this machine unix:/path/to/socket, "
+            "see `shoal server status`",
         )  # fmt: skip
     return url.rstrip("/")
 

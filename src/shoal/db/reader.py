@@ -220,16 +220,17 @@ class Reader:
                     data = {"attempts": [mine], "chunk": [name, count]}
                     yield {**event, "run": run, "task": element, "attempt": first.number, "data": data}
 
-    def results(self, run: int, after: int, limit: int) -> tuple[list[list[Any]], list[list[Any]], int]:
-        """Finals of a run after a place in the journal, as the results call tells them; all those without rows; and how
-        far in the journal that is."""
+    def results(self, run: int, after: int, limit: int) -> tuple[list[list[Any]], list[list[Any]], int, list[str]]:
+        """Finals of a run after a place in the journal, as the results call tells them; all those without rows; how far
+        in the journal that is; and for each final whose the pilot was (empty: a group's, or none)."""
         last = self.last_seq()  # first, so that nothing committed meanwhile is stepped over
         found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
         if after < self.oldest_seq() - 1:
             raise Gone(after, self.oldest_seq())
-        rows = [[*row[1:], 0, 0] for row in found]
+        rows = [[*row[1:-1], 0, 0] for row in found]
+        holders = [row[-1] for row in found]
         closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]
-        return rows, closed, found[-1][0] if len(found) == limit else max(after, last)
+        return rows, closed, found[-1][0] if len(found) == limit else max(after, last), holders
 
     def oldest_seq(self) -> int:
         """The smallest number that can still be asked for."""

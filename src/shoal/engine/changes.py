@@ -312,6 +312,7 @@ class Final(NamedTuple):
     run: int
     seq: int  # of its event
     told: list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout, of stderr
+    holder: str = ""  # whose the pilot is that ran it, as the server knows it; empty: a group's, or none ran it
 
 
 class Closed(NamedTuple):

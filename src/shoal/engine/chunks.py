@@ -134,7 +134,7 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     )  # fmt: skip
     state.change(told)
     if run.open:
-        _tell(state, told)
+        _tell(state, told, pilot.owner)
     state.next_seq += count
     state.remember_all(run, low, high, winner, pilot.name)
     total = sum(batch.duration[at : at + count])
@@ -146,13 +146,13 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.learn(array, pilot, total / count, count)
 
 
-def _tell(state: State, told: Successes) -> None:
+def _tell(state: State, told: Successes, holder: str) -> None:
     """Those who follow the run hear of each."""
     said, run, count = told.columns, told.run, told.high - told.low
     out = said.out[told.at : told.at + count] or repeat(0, count)
     err = said.err[told.at : told.at + count] or repeat(0, count)
     state.out.finals += [
-        Final(run, seq, [element, "succeeded", result, "", "", told.number, line, wrote, failed])
+        Final(run, seq, [element, "succeeded", result, "", "", told.number, line, wrote, failed], holder)
         for seq, (element, _, _, _, _, line, result), wrote, failed in zip(
             range(told.seq, told.seq + count), told.values(), out, err, strict=True
         )

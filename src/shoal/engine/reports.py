@@ -285,7 +285,7 @@ def _close(
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
         }  # fmt: skip
-    state.tell_final(task, report)
+    state.tell_final(task, report, pilot.owner)
     state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
     after_final(state, task.array, to)
 

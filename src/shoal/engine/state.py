@@ -156,14 +156,14 @@ class State:
         )  # fmt: skip
         self.change(row)
 
-    def tell_final(self, task: Task, report: Report | None = None) -> None:
+    def tell_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
         """Have those who follow an open run told; just before the task's last event."""
         if task.array.run.open:
             result, line, out, err = (
                 (report.result, report.last_line, report.out, report.err) if report else ("", "", 0, 0)
             )
             told = [task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err]
-            self.out.finals.append(Final(task.array.run.number, self.next_seq, told))
+            self.out.finals.append(Final(task.array.run.number, self.next_seq, told, holder))
 
     def write_pilot(self, pilot: Pilot) -> None:
         """Have a pilot's row written."""

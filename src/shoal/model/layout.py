@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DATABASE = "shoal.db"
 SERVER_FILE = "server.json"  # {"url", "token", "pid"}, mode 0600
+SOCKET_FILE = "sock"  # where the server of this directory is reached, by its own account only
 SERVER_LOG = "server.log"
 TOKEN_FILE = "token"  # the administrator's; unlike server.json it stays when the server ends
 ENROL_FILE = "enrol"  # lets pilots of this account in

@@ -105,6 +105,7 @@ MODULES: tuple[str, ...] = (
     "shoal.wire.join",
     "shoal.wire.messages",
     "shoal.wire.payload",
+    "shoal.wire.unix_socket",
 )
 _SOURCE = Path(__file__).resolve().parents[2]
 _FIRST_LINE = b"#!/usr/bin/env python3\n"

@@ -40,7 +40,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """The command line, checked; exits with 2 and a line of help if it is wrong."""
     parser = argparse.ArgumentParser(prog="pilot.pyz", description="Take tasks from a Shoal server and run them here.")
     parser.add_argument("--server-file", metavar="F", help="the server's server.json, with address and token")
-    parser.add_argument("--server", metavar="URL", help="http://127.0.0.1:PORT or unix:/PATH")
+    parser.add_argument("--server", metavar="URL", help="unix:/PATH, on this machine")
     parser.add_argument("--token-file", metavar="F", help="a file that holds the token (with --server)")
     parser.add_argument("--join-file", metavar="F", help="a file that holds the join string")
     parser.add_argument("--join-fd", type=int, metavar="N", help="an open file that holds the join string")
@@ -268,8 +268,20 @@ def choose_work_dir(base: Optional[str]) -> str:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         found = os.lstat(folder)
+    except FileExistsError:
+        return _folder_beside(folder, name)
     except OSError:
         return os.path.join(folder, name)  # the environment check says what is wrong with it
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise NotOurs(f"{folder} belongs to someone else or is open to others: remove it, or give --work-dir")
+        return _folder_beside(folder, name)
     return os.path.join(folder, name)
+
+
+def _folder_beside(folder: str, name: str) -> str:
+    """Where the usual folder is not ours, or open to others, one with a name that nobody could foresee takes its place."""
+    other = f"{folder}-{secrets.token_hex(6)}"
+    try:
+        os.mkdir(other, 0o700)
+    except OSError as error:
+        raise NotOurs(f"{folder} is not ours alone and {other} cannot be made: {error.strerror}") from None
+    return os.path.join(other, name)

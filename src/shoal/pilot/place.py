@@ -6,7 +6,6 @@ Files are looked up anew for each connection: the server may come back elsewhere
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import os
 import socket
@@ -16,9 +15,14 @@ from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
 from shoal.pilot.tls import Trust, WrongServer
+from shoal.wire import unix_socket
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
 _MAX_FILE = 1 << 16
+
+
+class ForeignServer(OSError):
+    """The socket of our server is served by another account: no token is shown there, and no lease taken."""
 
 
 class NoPlace(Exception):
@@ -107,8 +111,6 @@ class Place:
             return Connected(_UnixConnection(url[len("unix:") :], timeout), url, "", {}, 0)
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
-        if parts.scheme == "http":
-            return Connected(http.client.HTTPConnection(host, port, timeout=timeout), url, parts.path, {}, 0)
         if not fingerprint:
             raise NoPlace(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
         generation = self.trust.generation if certified else 0
@@ -117,6 +119,8 @@ class Place:
 
 
 class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, to a server of our own account or of root."""
+
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
@@ -124,11 +128,22 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
+            self.sock.connect(self._path)
+        else:
+            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
+            try:
+                self.sock.connect(unix_socket.direct_path(self._path, folder))
+            finally:
+                os.close(folder)
+        size = unix_socket.CREDENTIALS.size
+        uid = unix_socket.peer_uid(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        if not unix_socket.is_trusted(uid, os.geteuid()):
+            raise ForeignServer(unix_socket.foreign_words(self._path, uid))
 
 
 def check_url(url: str) -> str:
-    """The address itself if a pilot may speak to it: encrypted, or on this machine [contract 9]."""
+    """The address itself if a pilot may speak to it: one where the server proves itself first [contract 9]."""
     if url.startswith("unix:/"):
         return url
     try:
@@ -136,17 +151,9 @@ def check_url(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None
-    plain = url.startswith("http://") and _is_this_machine(host)
-    if host and port and (plain or url.startswith("https://")):
+    if host and port and url.startswith("https://"):
         return url.rstrip("/")
-    raise NoPlace(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name, which may lead anywhere
+    raise NoPlace(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT or unix:/PATH")
 
 
 def read_join(fd: Optional[int], path: str) -> Join:

@@ -27,7 +27,7 @@ from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BULK_BODY, MAX_IN_FLIGHT
 from shoal.pilot.moves import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
 from shoal.pilot.network import Network
-from shoal.pilot.place import Connected, NoPlace, Place
+from shoal.pilot.place import Connected, ForeignServer, NoPlace, Place
 from shoal.pilot.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
 from shoal.wire.http1 import READ, Heard, Reading, host_of, request
@@ -246,6 +246,8 @@ class Uplink:
             return [Leave(str(error), now=True, mute=True)]
         except (OSError, http.client.HTTPException, NoPlace) as error:
             log.info("no answer seq=%d place=%s error=%s", job.seq, self._place, explain(error))
+            if isinstance(error, ForeignServer):
+                self._say_once(f"{error}: waiting for the server that this pilot belongs to")
             return [Disowned(job.seq) if self._needs_certificate(error) else NoAnswer(job.seq)]
         self.url, self._broken = line.url, 0
         if self._network is not None and (job.message.reports or job.message.batches):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import resource
+import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
@@ -22,6 +24,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
+from shoal.wire import unix_socket
 
 SPARE_FILES = 256  # descriptors that are no connections: database, logs, environments, the pilot of this machine
 HANDSHAKE_SECONDS = 10.0
@@ -275,7 +278,10 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
         self.address = address_of(transport)
-        if not self._door._admit(self):
+        if is_foreign(transport):
+            self._door._refused += 1
+            transport.abort()
+        elif not self._door._admit(self):
             transport.abort()
         elif self._context is None:
             self._begin(transport)
@@ -356,6 +362,15 @@ def address_of(transport: asyncio.BaseTransport) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((address, 64), strict=False))
+
+
+def is_foreign(transport: asyncio.BaseTransport) -> bool:
+    """Is it a process of another account at the other end of our Unix socket? Connections elsewhere have other proofs."""
+    opened = transport.get_extra_info("socket")
+    if opened is None or opened.family != socket.AF_UNIX:
+        return False
+    found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, unix_socket.CREDENTIALS.size)
+    return not unix_socket.is_trusted(unix_socket.peer_uid(found), os.geteuid())
 
 
 def peer_name(transport: asyncio.BaseTransport | None) -> str:

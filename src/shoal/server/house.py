@@ -43,7 +43,7 @@ class House:
     bodies: Bodies = field(default_factory=Bodies)
     lockouts: Lockouts = field(default_factory=Lockouts)
     authority: Authority | None = None  # None: this server is not reached from other hosts
-    addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or http://127.0.0.1:port
+    addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names that are ours
     pilot_sha256: str = ""
     pilot_built: asyncio.Event = field(default_factory=asyncio.Event)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
 import ssl
+import stat
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +18,9 @@ from aiohttp.web_server import Server
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.server.door import Door
 from shoal.server.malformed import handlers
+from shoal.wire import unix_socket
 from shoal.wire.join import MAX_ADDRESSES
 
-PORT = 8443
 BACKLOG = 1024
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})")
 
@@ -72,28 +74,55 @@ def names_of(addresses: Iterable[str]) -> frozenset[str]:
     return frozenset(hosts | {socket.gethostname().lower()})
 
 
-async def bind(
-    door: Door, server: Server, host: str, ports: list[int], context: ssl.SSLContext | None
-) -> tuple[asyncio.Server, int]:
-    """Listen on the first of the ports that is free; returns it. Port 0: any."""
+async def bind(door: Door, server: Server, host: str, port: int, context: ssl.SSLContext) -> tuple[asyncio.Server, int]:
+    """Listen over TLS; returns the port. Port 0: any."""
     loop = asyncio.get_running_loop()
-    for port in ports:
-        try:
-            listener = await loop.create_server(
-                door.protocol_factory(handlers(server), context),
-                host or None,
-                port,
-                backlog=BACKLOG,
-                reuse_address=True,
-            )
-        except (OSError, OverflowError) as error:
-            if port != ports[-1]:
-                continue
-            words = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
-            raise Refused(
-                f"{join(host, port)} cannot be listened on: {words}",
-                code="port_taken",
-                hint="choose another address or port",
-            ) from None
-        return listener, int(listener.sockets[0].getsockname()[1])
-    raise Refused("no port", code="port_taken")
+    try:
+        listener = await loop.create_server(
+            door.protocol_factory(handlers(server), context), host or None, port, backlog=BACKLOG, reuse_address=True
+        )
+    except (OSError, OverflowError) as error:
+        words = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
+        raise Refused(
+            f"{join(host, port)} cannot be listened on: {words}",
+            code="port_taken",
+            hint="choose another address or port",
+        ) from None
+    return listener, int(listener.sockets[0].getsockname()[1])
+
+
+async def bind_local(door: Door, server: Server, path: Path) -> asyncio.Server:
+    """Listen on a Unix socket, which only this account can reach: in a directory of its own, and the kernel says who
+    calls. Who holds the lock of the database may replace a socket that an earlier server left."""
+    _check_private(path.parent)
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:  # by its directory, so that a path of any length will do
+            opened.bind(unix_socket.direct_path(str(path), folder))
+        finally:
+            os.close(folder)
+        path.chmod(0o600)
+        return await asyncio.get_running_loop().create_unix_server(
+            door.protocol_factory(handlers(server)), sock=opened, backlog=BACKLOG
+        )
+    except OSError as error:
+        opened.close()
+        raise Refused(
+            f"no socket can be made at {path}: {error.strerror}",
+            code="bad_state_dir",
+            hint="choose a directory on a local disk with --state",
+        ) from None
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a directory in which somebody else could lay another socket in the place of ours."""
+    found = folder.stat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise Refused(
+            f"the state directory {folder} belongs to another account or can be written to by others",
+            code="bad_state_dir",
+            hint=f"chmod 700 {folder}, or choose another with --state",
+        )

@@ -30,7 +30,7 @@ from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import Refused, ShoalError
 from shoal.model.ids import start_count
-from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE
+from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, SOCKET_FILE
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
@@ -41,7 +41,7 @@ from shoal.server.gate import Gate
 from shoal.server.hooks import Hooks
 from shoal.server.house import House
 from shoal.server.http import make_app
-from shoal.server.listen import PORT, bind, names_of, parse_address, reached_by
+from shoal.server.listen import bind, bind_local, names_of, parse_address, reached_by
 from shoal.server.local import LocalPilot, Manners
 from shoal.server.local_tokens import local_tokens, write_private
 from shoal.server.metrics import Metrics
@@ -50,6 +50,7 @@ from shoal.server.reserve import Reserve
 from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.server.uploads import Uploads
+from shoal.wire import unix_socket
 
 log = logging.getLogger(__name__)
 TICK = 0.2
@@ -68,10 +69,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--state", required=True, help="directory of the database, logs and address file")
     parser.add_argument("--embedded", action="store_true", help="one user's server: own pilot, ends when idle")
     parser.add_argument(
-        "--port", type=int, help=f"port on 127.0.0.1 (default: {PORT}; embedded, or with --listen: any free one)"
-    )
-    parser.add_argument(
-        "--listen", action="append", default=[], metavar="HOST:PORT", help="also over TLS, for other hosts"
+        "--listen", action="append", default=[], metavar="HOST:PORT", help="over TLS, for other accounts and hosts"
     )
     parser.add_argument(
         "--address", action="append", default=[], metavar="HOST:PORT", help="how others reach it, for join strings"
@@ -177,20 +175,18 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     listeners: list[asyncio.Server] = []
     try:
         assert runner.server is not None
-        port = await _open_doors(house, runner.server, chosen, listens, extra, listeners)
+        await _open_doors(house, runner.server, chosen, listens, extra, listeners)
         owner = service.engine.state.keeper = getpass.getuser()
-        _tell_address(house, port, owner)
-        log.info(
-            "listening port=%d addresses=%s incarnation=%d",
-            port,
-            house.addresses,
-            start_count(service.engine.state.incarnation),
-        )
-        await _live(house, chosen, ended, Manners(umask, before), lambda: _tell_address(house, port, owner))
+        _tell_address(house, owner)
+        life = start_count(service.engine.state.incarnation)
+        log.info("listening addresses=%s incarnation=%d", house.addresses, life)
+        await _live(house, chosen, ended, Manners(umask, before), lambda: _tell_address(house, owner))
     finally:
         _forget_address(state_dir)
         for listener in listeners:
             listener.close()
+        if listeners:  # only then the socket there is ours
+            (state_dir / SOCKET_FILE).unlink(missing_ok=True)
         service.hang_up()
         await runner.cleanup()
         door.close()
@@ -249,17 +245,12 @@ async def _open_doors(
     listens: list[tuple[str, int]],
     extra: list[tuple[str, int]],
     listeners: list[asyncio.Server],
-) -> int:
-    """Listen on this machine without TLS, and on what was asked for with it; returns the local port."""
+) -> None:
+    """Listen on the Unix socket for this account, and over TLS on what was asked for."""
     state_dir, door = house.service.state_dir, house.door
-    memo = state_dir / "port"
-    last = int(memo.read_text()) if memo.exists() and memo.read_text().strip().isdigit() else 0
-    free = chosen.embedded or bool(listens)
-    ports = [chosen.port] if chosen.port is not None else [last, 0] if free else [PORT]
-    listener, port = await bind(door, server, "127.0.0.1", ports, None)
-    listeners.append(listener)
-    memo.write_text(str(port))
-    house.addresses = [f"http://127.0.0.1:{port}"]
+    path = state_dir / SOCKET_FILE
+    listeners.append(await bind_local(door, server, path))
+    house.addresses = [unix_socket.to_address(str(path))]
     if listens:
         from shoal.server.tls import Authority  # a library that a server on one machine need not load
 
@@ -271,11 +262,10 @@ async def _open_doors(
         context = house.authority.context()
         bound = []
         for host, wanted in listens:
-            listener, got = await bind(door, server, host, [wanted], context)
+            listener, got = await bind(door, server, host, wanted, context)
             listeners.append(listener)
             bound.append((host, got))
         house.addresses = reached_by(bound, extra)
-    return port
 
 
 async def _live(
@@ -373,11 +363,16 @@ def _timing(text: str) -> Timing:
 
 
 # --- the address file
-def _tell_address(house: House, port: int, owner: str) -> None:
+def _tell_address(house: House, owner: str) -> None:
     """Where commands and pilots of this account find the server, with tokens that are good for a while."""
     state_dir = house.service.state_dir
     found = local_tokens(house.access, state_dir, owner, house.service.clock())
-    told = {"url": f"http://127.0.0.1:{port}", "token": found[SUBMIT], "enrol": found[ENROL], "pid": os.getpid()}
+    told = {
+        "url": f"{unix_socket.SCHEME}{state_dir / SOCKET_FILE}",
+        "token": found[SUBMIT],
+        "enrol": found[ENROL],
+        "pid": os.getpid(),
+    }
     text = json.dumps(told)
     path = state_dir / SERVER_FILE
     if not path.exists() or path.read_text() != text:

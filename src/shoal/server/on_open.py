@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import methodcaller
 
 from aiohttp import web
 
@@ -14,7 +15,7 @@ from shoal.model.limits import MAX_WAIT
 from shoal.server.call import Call, answer
 from shoal.server.expressions import check_expressions
 from shoal.server.house import House
-from shoal.server.results import told
+from shoal.server.results import foreign_elements, told
 from shoal.server.submit import blobs_of, check_space
 from shoal.wire.requests import Nothing
 from shoal.wire.submission import parse_addition
@@ -82,15 +83,18 @@ class OpenRuns:
             if entries is None:
                 if run is not None:
                     service.results.follow(number, service.engine.state.next_seq - 1)
-                rows, closed, last = await service.look(lambda r, a=after: r.results(number, a, limit), patient)  # type: ignore[misc]  # bound now
+                read = methodcaller("results", number, after, limit)
+                rows, closed, last, holders = await service.look(read, patient)
             else:
-                rows, closed = told(entries)
+                rows, closed, holders = told(entries)
                 last = entries[-1].seq if entries else after
             run = service.engine.state.runs.get(number)
             finished = run is None or run.finished is not None
             left = end - service.clock()
             if rows or closed or left <= 0 or (finished and last == after):
-                return answer({"results": rows, "closed": closed, "last": last, "finished": finished})
+                foreign = foreign_elements(rows, holders, call.caller.owner)
+                found = {"results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign}
+                return answer(found)
             after = last
             call.rest()
             patient = True

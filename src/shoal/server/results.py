@@ -81,10 +81,22 @@ class Results:
         return recent.take(after, limit) if recent is not None else None
 
 
-def told(entries: Iterable[Final | Closed]) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Entries as the results call gives them: one by one, and ranges."""
+def told(entries: Iterable[Final | Closed]) -> tuple[list[list[Any]], list[list[Any]], list[str]]:
+    """Entries as the results call gives them: one by one, and ranges; and for each of the first whose its pilot is."""
     results: list[list[Any]] = []
     closed: list[list[Any]] = []
+    holders: list[str] = []
     for entry in entries:
-        (closed if isinstance(entry, Closed) else results).append(entry.told)
-    return results, closed
+        if isinstance(entry, Closed):
+            closed.append(entry.told)
+        else:
+            results.append(entry.told)
+            holders.append(entry.holder)
+    return results, closed, holders
+
+
+def foreign_elements(rows: list[list[Any]], holders: list[str], reader: str) -> list[int]:
+    """The elements that ran on a pilot which is not the reader's own, as far as something was returned."""
+    if holders.count(reader) == len(holders):
+        return []
+    return [row[0] for row, holder in zip(rows, holders, strict=True) if holder != reader and row[2]]

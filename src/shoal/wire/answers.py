@@ -68,12 +68,14 @@ class ClosedRun:
 @dataclass(frozen=True)
 class ResultsPage:
     """Tasks that became final: element, state, result, cause, message, attempt, last line, bytes of stdout and of
-    stderr; and ranges of those that never ran: low, high (not in it), state, cause, message."""
+    stderr; and ranges of those that never ran: low, high (not in it), state, cause, message. `foreign`: elements of the
+    page whose result was made on a pilot that is not the reader's own."""
 
     results: list[list[Any]]
     closed: list[list[Any]]
     last: int
     finished: bool
+    foreign: list[int]
 
 
 @dataclass(frozen=True)

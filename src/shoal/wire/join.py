@@ -1,7 +1,7 @@
 """The join string: where the server is, how to know it, and the token that lets in [contract 9].
 
 `ADDRESS[,ADDRESS...]#FINGERPRINT#TOKEN`. An address is `host:port` (TLS, the fingerprint is the SHA-256 of the
-server's own CA certificate) or `http://127.0.0.1:port` (this machine, no fingerprint).
+server's own CA certificate) or `unix:/path` (this machine and account, no fingerprint; special characters as `%23`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import kind_of
 from shoal.model.errors import BadInput
+from shoal.wire import unix_socket
 
 SERVER_NAME = "shoal-server"  # what every server's certificate is for, wherever it stands
 MAX_ADDRESSES = 8
 _TLS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
-_PLAIN = re.compile(r"http://127\.[0-9.]{5,11}:[0-9]{1,5}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -38,7 +38,7 @@ class Join:
     @property
     def urls(self) -> tuple[str, ...]:
         """The addresses as URLs."""
-        return tuple(a if a.startswith("http://") else f"https://{a}" for a in self.addresses)
+        return tuple(unix_socket.to_url(a) if unix_socket.is_address(a) else f"https://{a}" for a in self.addresses)
 
 
 def parse_join(text: str) -> Join:
@@ -49,12 +49,12 @@ def parse_join(text: str) -> Join:
     addresses = tuple(parts[0].split(","))
     if not 1 <= len(addresses) <= MAX_ADDRESSES:
         raise _bad(f"it names {len(addresses)} addresses, 1 to {MAX_ADDRESSES} can be")
-    plain = all(_PLAIN.fullmatch(address) for address in addresses)
-    if not plain and not all(_TLS.fullmatch(address) for address in addresses):
-        raise _bad("an address is neither host:port nor http://127.0.0.1:port")
-    if not all(0 < int(address.rpartition(":")[2]) < 65536 for address in addresses):
+    local = all(unix_socket.is_address(address) for address in addresses)
+    if not local and not all(_TLS.fullmatch(address) for address in addresses):
+        raise _bad("an address is neither host:port nor unix:/path")
+    if not local and not all(0 < int(address.rpartition(":")[2]) < 65536 for address in addresses):
         raise _bad("a port is not between 1 and 65535")
-    if (parts[1] and plain) or (not plain and not _FINGERPRINT.fullmatch(parts[1])):
+    if (parts[1] and local) or (not local and not _FINGERPRINT.fullmatch(parts[1])):
         raise _bad("its fingerprint is not 64 hexadecimal digits")
     if kind_of(parts[2]) is None:
         raise _bad("its token is cut or mistyped")
@@ -70,14 +70,23 @@ def _bad(why: str) -> BadInput:
 # What a host runs before it has anything of ours. The join string comes by standard input and goes on by an open
 # file, so no process list ever shows it; the code itself is executed only after its digest was compared. Believed is
 # the very certificate (DER) that was compared: text might hold a second one. Without PATH Python may not know itself.
+# On this machine the kernel says whose the server is (SO_PEERCRED) before the token is shown.
 _BOOTSTRAP = """\
-import sys,os,ssl,socket,hashlib,http.client as c
+import sys,os,ssl,socket,hashlib,struct,http.client as c
+from urllib.parse import unquote
 a,f,t=sys.stdin.readline().strip().split("#")
 def end(m):
  print("shoal: "+m,file=sys.stderr);sys.exit(4)
+def near(w):
+ s=socket.socket(socket.AF_UNIX);s.settimeout(20);d=os.open(os.path.dirname(w),os.O_PATH)
+ s.connect("/proc/self/fd/%d/%s"%(d,os.path.basename(w)));os.close(d)
+ u=struct.unpack("iII",s.getsockopt(socket.SOL_SOCKET,socket.SO_PEERCRED,12))[1]
+ if u not in (os.geteuid(),0):end(w+" is served by another account (uid %d), so nothing was sent to it"%u)
+ return s
 def get(x,p,k):
- h,_,q=x.split("//")[-1].rpartition(":");h=h.strip("[]");s=socket.create_connection((h,int(q)),20)
- n=c.HTTPConnection(h,int(q));n.sock=k.wrap_socket(s,server_hostname="shoal-server") if k else s
+ h,_,q=x.rpartition(":");h=h.strip("[]")
+ s=socket.create_connection((h,int(q)),20) if f else near(unquote(x[5:]))
+ n=c.HTTPConnection("localhost");n.sock=k.wrap_socket(s,server_hostname="shoal-server") if k else s
  g={"Host":"shoal-server"} if k else {}
  if p!="/v1/ca":g["Authorization"]="Bearer "+t
  n.request("GET",p,headers=g)

@@ -17,7 +17,7 @@ class FakeClient(Client):
     """Gives pages of events in order; the run's row is what the last page left."""
 
     def __init__(self, source: FakeSource, steps: Iterable[Step] = (), facts: Json | None = None) -> None:
-        super().__init__("http://127.0.0.1:9")
+        super().__init__("unix:/run/shoal-9")
         self.source, self.steps = source, list(steps)
         self.facts = {"pilots": 1, "slots": 4, "live": 0, "open_runs": 1} if facts is None else facts
         self.submitted: list[Json] = []

@@ -195,7 +195,7 @@ def test_pilots_are_listed(source: FakeSource, capsys: pytest.CaptureFixture[str
     assert "p3f9c" in out
     source.all_pilots = [{**PILOT, "state": "gone"}]
     assert "the embedded server starts one" in run(capsys, "pilots")[1]
-    own = run(capsys, "pilots", "--server", "http://127.0.0.1:9")[1]
+    own = run(capsys, "pilots", "--server", "unix:/run/shoal-9")[1]
     assert own == "no pilots, so nothing runs: start one with `shoal pilot start`\n"
     assert "gone" in run(capsys, "pilots", "--all")[1]
 

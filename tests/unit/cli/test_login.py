@@ -82,8 +82,8 @@ def test_another_server_is_not_replaced_without_force(
 def test_a_login_that_something_nearer_hides_is_told(
     typed: Typed, box: FakeServer, string: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHOAL_SERVER", "http://127.0.0.1:9")
-    assert "$SHOAL_SERVER names http://127.0.0.1:9, which goes before this login" in typed("login", string)[2]
+    monkeypatch.setenv("SHOAL_SERVER", "unix:/run/shoal-9")
+    assert "$SHOAL_SERVER names unix:/run/shoal-9, which goes before this login" in typed("login", string)[2]
 
 
 def test_a_wrong_fingerprint_is_refused_and_nothing_is_kept(typed: Typed, box: FakeServer, tmp_path: Path) -> None:

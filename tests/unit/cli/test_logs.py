@@ -18,7 +18,7 @@ class Script(Client):
     """A client whose answers are given: parts of the log, and states of the task as (state, attempt)."""
 
     def __init__(self, parts: list[LogPart | Exception], states: list[tuple[str, int]]) -> None:
-        super().__init__("http://127.0.0.1:9")
+        super().__init__("unix:/run/shoal-9")
         self.parts, self.states, self.asked = parts, states, list[tuple[int | None, int]]()
 
     def logs(

@@ -16,7 +16,7 @@ from tests.unit.report.test_pilots import row
 def source(monkeypatch: pytest.MonkeyPatch) -> FakeSource:
     rows = [row(), row("p2", cores=16, site="west", tags={"arch": "arm"}), row("p3", state="gone", cores=32)]
     found = FakeSource(run_info([{"command": ["x"]}]), pilots=rows)
-    monkeypatch.setenv("SHOAL_SERVER", "http://127.0.0.1:9")
+    monkeypatch.setenv("SHOAL_SERVER", "unix:/run/shoal-9")
     monkeypatch.setattr(Session, "source", lambda self: found)
     return found
 

@@ -51,7 +51,7 @@ END = {"seq": 99, "kind": "run_finished", "run": 1, "data": {}}
 
 def watch(client: FakeClient, clock: Clock | None = None, **more: Any) -> tuple[Watch, Screen]:
     screen, clock = Screen(), clock or Clock()
-    session = Session("http://127.0.0.1:9")
+    session = Session("unix:/run/shoal-9")
     return Watch(session, client, "r1", screen, clock=clock, sleep=clock.sleep, **more), screen
 
 
@@ -208,7 +208,7 @@ def test_what_can_never_run_here_is_not_waited_for(
 def wait(client: FakeClient, monkeypatch: pytest.MonkeyPatch, **more: Any) -> int:
     screen = Screen()
     monkeypatch.setattr(progress, "choose_display", lambda quiet: screen)
-    return wait_for(Session("http://127.0.0.1:9"), client, "r1", **more)
+    return wait_for(Session("unix:/run/shoal-9"), client, "r1", **more)
 
 
 def test_the_summary_and_the_status_of_a_good_run(

@@ -131,7 +131,7 @@ class Pool:
 class FakeClient:
     """One connection to the pool."""
 
-    url = "http://127.0.0.1:1"
+    url = "unix:/run/shoal-1"
 
     def __init__(self, pool: Pool) -> None:
         self._pool, self._cut = pool, False

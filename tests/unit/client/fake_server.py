@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
+import socket
 import ssl
+import tempfile
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,12 +100,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class FakeServer(ThreadingHTTPServer):
-    """Answers by path; a list of answers is used up to its last one."""
+    """Answers by path; a list of answers is used up to its last one. Without TLS it listens on a Unix socket."""
 
     daemon_threads = True
 
     def __init__(self, context: ssl.SSLContext | None = None, ca: str = "") -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self._folder = tempfile.mkdtemp(prefix="shoal-")
+        if context is None:
+            self.address_family = socket.AF_UNIX
+        place = f"{self._folder}/sock" if context is None else ("127.0.0.1", 0)
+        super().__init__(place, _Handler)  # type: ignore[arg-type]  # the stubs know only hosts and ports
         self.requests: list[Request] = []
         self.answers: dict[str, Answer | list[Answer]] = {}
         if ca:
@@ -110,7 +117,7 @@ class FakeServer(ThreadingHTTPServer):
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.address = f"127.0.0.1:{self.server_address[1]}"
-        self.url = f"{'http' if context is None else 'https'}://{self.address}"
+        self.url = f"unix:{self._folder}/sock" if context is None else f"https://{self.address}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     def __enter__(self) -> FakeServer:
@@ -121,6 +128,12 @@ class FakeServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
         self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def server_bind(self) -> None:
+        """Without asking the network for the name of a path."""
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
 
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         """What is next for this path; an empty object if nothing was said."""

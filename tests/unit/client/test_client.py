@@ -21,7 +21,7 @@ from shoal.model.errors import (
 )
 from tests.unit.client.fake_server import FakeServer, Request
 
-URL = "http://127.0.0.1:1"
+URL = "unix:/run/shoal-1"
 
 
 def query(request: Request) -> dict[str, str]:

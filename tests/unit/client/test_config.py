@@ -10,7 +10,7 @@ import pytest
 from shoal.client.config import Target, find_target, read_config, read_token, state_home
 from shoal.model.errors import BadInput, Refused
 
-A, B, C = "http://127.0.0.1:1001", "http://127.0.0.1:1002", "http://127.0.0.1:1003"
+A, B, C = "unix:/run/shoal-1001", "unix:/run/shoal-1002", "unix:/run/shoal-1003"
 
 
 @pytest.fixture

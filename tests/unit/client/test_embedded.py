@@ -75,7 +75,7 @@ def test_a_dead_or_reused_pid_is_not_a_running_server(tmp_path: Path, monkeypatc
     assert not embedded.is_alive(child.pid)
     assert not embedded.is_alive(0)
     assert embedded.is_alive(os.getpid())
-    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:9", "token": "t", "pid": os.getpid()}))
+    (tmp_path / "server.json").write_text(json.dumps({"url": "unix:/run/shoal-9", "token": "t", "pid": os.getpid()}))
     monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: False)
     assert embedded.running(tmp_path) is None  # somebody else has the number now
 
@@ -119,10 +119,10 @@ def fake_spawn(monkeypatch: pytest.MonkeyPatch, code: int | None, log: str = "",
 
 
 def test_a_server_that_answers_is_used_and_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spawned = fake_spawn(monkeypatch, None, url="http://127.0.0.1:9")
+    spawned = fake_spawn(monkeypatch, None, url="unix:/run/shoal-9")
     monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: True)
-    assert embedded.connect(state=tmp_path).url == "http://127.0.0.1:9"
-    assert embedded.connect(state=tmp_path).url == "http://127.0.0.1:9"
+    assert embedded.connect(state=tmp_path).url == "unix:/run/shoal-9"
+    assert embedded.connect(state=tmp_path).url == "unix:/run/shoal-9"
     assert len(spawned) == 1
 
 

@@ -32,7 +32,7 @@ def test_the_environment_goes_without_our_secrets_and_what_is_not_text(monkeypat
 
 
 def test_only_a_server_on_this_machine_gets_the_environment_itself(folder: Path) -> None:
-    for url in ("http://127.0.0.1:1", "unix:/run/shoal"):
+    for url in ("unix:/run/shoal-1", "unix:/run/shoal"):
         assert environment_field(url) == {"environment": environment()}
     assert not folder.exists()
     told = environment_field("https://box:8443")

@@ -23,7 +23,7 @@ from shoal.client.outcome import RemoteTraceback, TaskFailed
 from shoal.model.errors import BadInput, Refused, Unreachable
 from tests.unit.client.fake_pool import Pool, lose
 
-SERVER = "http://127.0.0.1:1"
+SERVER = "unix:/run/shoal-1"
 SOON = 20.0
 
 

@@ -13,7 +13,7 @@ from shoal.client import executor as module
 from shoal.client.link import Link
 from tests.unit.client.fake_pool import Pool
 
-OPTIONS: dict[str, Any] = {"server": "http://127.0.0.1:1", "attach": False}
+OPTIONS: dict[str, Any] = {"server": "unix:/run/shoal-1", "attach": False}
 SOON = 20.0
 
 

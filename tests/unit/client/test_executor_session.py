@@ -17,7 +17,7 @@ from shoal.client.link import Link
 from shoal.model.errors import NotFound
 from tests.unit.client.fake_pool import Pool
 
-SERVER = "http://127.0.0.1:1"
+SERVER = "unix:/run/shoal-1"
 SOON = 20.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +35,7 @@ def test_a_question_is_repeated_while_the_server_is_away(
             raise failures.pop()
         return "here"
 
-    assert line_to("http://127.0.0.1:1").ask(ask) == "here"
+    assert line_to("unix:/run/shoal-1").ask(ask) == "here"
     assert capsys.readouterr().err.splitlines() == [
         "shoal: away; waiting for it, up to 5 s",
         "shoal: the server answers again",
@@ -49,7 +50,7 @@ def test_what_the_server_refuses_is_not_asked_again() -> None:
         raise NotFound("no such run")
 
     with pytest.raises(NotFound):
-        line_to("http://127.0.0.1:1").ask(ask)
+        line_to("unix:/run/shoal-1").ask(ask)
     assert asked == [1]
 
 
@@ -59,7 +60,7 @@ def test_patience_ends() -> None:
 
     for patience in (0.0, 0.05):
         with pytest.raises(Unreachable):
-            line_to("http://127.0.0.1:1").ask(ask, patience)
+            line_to("unix:/run/shoal-1").ask(ask, patience)
 
 
 def begin(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -78,9 +79,15 @@ def begin(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]
 
 def test_a_line_that_waits_for_an_answer_can_be_cut() -> None:
     """Also on a kept connection, where a lost request would be repeated."""
-    with FakeServer() as server, socket.create_server(("127.0.0.1", 0)) as mute:
+    with (
+        FakeServer() as server,
+        socket.socket(socket.AF_UNIX) as mute,
+        tempfile.TemporaryDirectory(prefix="shoal-") as folder,
+    ):
+        mute.bind(f"{folder}/sock")
+        mute.listen()
         mute.settimeout(SOON)
-        line = line_to(f"http://127.0.0.1:{mute.getsockname()[1]}")
+        line = line_to(f"unix:{folder}/sock")
         thread, raised = begin(lambda: line.ask(lambda client: client.whoami()))
         with mute.accept()[0] as connection:
             assert connection.recv(10)
@@ -104,7 +111,7 @@ def test_a_line_that_waits_for_a_lost_server_can_be_cut() -> None:
         asked.set()
         raise Unreachable("away")
 
-    line = line_to("http://127.0.0.1:1")
+    line = line_to("unix:/run/shoal-1")
     thread, raised = begin(lambda: line.ask(ask))
     assert asked.wait(SOON)
     line.cut()

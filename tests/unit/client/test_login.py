@@ -80,7 +80,7 @@ def test_what_is_written_is_what_commands_use(folder: Path, authority: Authority
 
 def test_a_server_on_this_machine_needs_no_certificate(folder: Path, authority: Authority) -> None:
     write_login("https://box:8443", TOKEN, authority.pem)
-    write_login("http://127.0.0.1:8443", OTHER, "")
+    write_login("unix:/run/shoal-8443", OTHER, "")
     assert sorted(path.name for path in folder.iterdir()) == ["config.toml", "token"]
     assert find_target().token == OTHER
 

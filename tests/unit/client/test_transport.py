@@ -14,14 +14,14 @@ from shoal.client.transport import Transport, check_url, wait_of
 from shoal.model.errors import BadInput, Refused, Unreachable
 from tests.unit.client.fake_server import Authority, FakeServer
 
-URL = "http://127.0.0.1:1"
+URL = "unix:/run/shoal-1"
 DAY = datetime.timedelta(days=1)
 BUSY = (429, b"", {"Retry-After": "7"})
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://127.0.0.1:80", "http://localhost:8443/", "http://[::1]:9", "unix:/run/x.sock", "https://box:8443",
+    ["unix:/run/x.sock", "unix:/with space/x", "https://box:8443", "https://127.0.0.1:8443",
      "https://box.example.org", "https://[fe80::1]:8443/"],
 )  # fmt: skip
 def test_addresses_that_keep_the_token_safe_are_taken(url: str) -> None:
@@ -31,7 +31,8 @@ def test_addresses_that_keep_the_token_safe_are_taken(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "box", "127.0.0.1:80", "http://", "http://127.0.0.1", "http://127.0.0.1:99999", "http://127.0.0.1:x", "ftp://h:1",
-     "http://127.0.0.1:80/path", "unix:relative", "http://box:8443", "http://[::1", "http://127.evil.org:80", "https://",
+     "http://127.0.0.1:80/path", "http://127.0.0.1:80", "http://localhost:8443/", "http://[::1]:9",
+     "unix:relative", "http://box:8443", "http://[::1", "http://127.evil.org:80", "https://",
      "https://me:secret@box:1", "https://box:x", "https://box/path"],
 )  # fmt: skip
 def test_other_addresses_are_refused_with_the_form_to_write(url: str) -> None:
@@ -200,9 +201,9 @@ def test_waiting_is_bounded(text: str, seconds: float) -> None:
 def test_nobody_listening_is_unreachable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        for scheme in ("http", "https"):
+        for url in ("unix:/run/shoal-none", f"https://127.0.0.1:{taken.getsockname()[1]}"):
             with pytest.raises(Unreachable, match="no answer"):
-                Client(f"{scheme}://127.0.0.1:{taken.getsockname()[1]}").whoami()
+                Client(url).whoami()
 
 
 def test_ctrl_c_in_the_middle_of_an_answer_leaves_a_usable_client(monkeypatch: pytest.MonkeyPatch) -> None:

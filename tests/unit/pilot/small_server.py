@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from shoal.wire.join import SERVER_NAME
+from tests.unix_http import UnixHTTPServer
 
 DAY = datetime.timedelta(days=1)
 
@@ -117,11 +118,14 @@ class SmallServer:
     ) -> None:
         self.requests: list[Request] = []
         self.changed = threading.Condition()
-        self.http = _Http(("127.0.0.1", 0), _handler(self, answer))
-        self.port: int = self.http.server_address[1]
-        self.url = f"{'https' if authority else 'http'}://127.0.0.1:{self.port}"
+        handler = _handler(self, answer)
+        self.http: TlsHttp | _LocalHttp = (
+            _LocalHttp(handler) if authority is None else TlsHttp(("127.0.0.1", 0), handler)
+        )
+        self.port = int(self.http.server_address[1]) if isinstance(self.http, TlsHttp) else 0
+        self.url = f"https://127.0.0.1:{self.port}" if isinstance(self.http, TlsHttp) else self.http.url
         if authority is not None:
-            assert folder is not None
+            assert folder is not None and isinstance(self.http, TlsHttp)
             file = folder / f"chain-{self.port}.pem"
             file.write_text("\n".join(chain or authority.make()))
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -145,7 +149,7 @@ class SmallServer:
         self.http.server_close()
 
 
-class _Http(ThreadingHTTPServer):
+class TlsHttp(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     context: ssl.SSLContext | None = None
@@ -159,6 +163,13 @@ class _Http(ThreadingHTTPServer):
         finally:
             if self.context is not None:
                 request.close()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
+class _LocalHttp(UnixHTTPServer):
+    block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass

@@ -51,7 +51,7 @@ class Script:
         self.work.mkdir()
         (root / "env.json").write_text(json.dumps({"PATH": "/bin"}))
         self.env_file = str(root / "env.json")
-        self.beat, self.url = 10.0, "http://127.0.0.1:1"
+        self.beat, self.url = 10.0, "unix:/run/shoal-1"
         self.sent: list[Exchange] = []
         self.replies: list[Reply] = []
         self.orders: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ def script(tmp_path: Path) -> Iterator[Script]:
 def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:
     lease = script.lease(1, env={"A": "b"}, time=9.0, rerun="exclusive")
     assert script.run(Reply(0, 1, [lease])) == 0
-    assert script.lines == ["pilot p0001 joined http://127.0.0.1:1 with 2 slots"]
+    assert script.lines == ["pilot p0001 joined unix:/run/shoal-1 with 2 slots"]
     assert [order["do"] for order in script.orders if order["do"] != "contact"] == ["start", "quit"]
     (start,) = script.done("start")
     assert (start["argv"], start["cwd"], start["time"], start["exclusive"]) == (["x"], str(script.home), 9.0, True)

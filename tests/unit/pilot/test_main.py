@@ -36,18 +36,21 @@ def test_the_default_work_directory_is_ours_alone(tmp_path: Path, monkeypatch: p
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_folder_is_someone_elses_another_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     folder = tmp_path / f"shoal-{os.getuid()}"
     (tmp_path / "else").mkdir()
     folder.symlink_to(tmp_path / "else")
-    with pytest.raises(main.NotOurs, match="--work-dir"):
-        main.choose_work_dir(None)
+    linked = Path(main.choose_work_dir(None)).parent
     folder.unlink()
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    with pytest.raises(main.NotOurs):
-        main.choose_work_dir(None)
+    opened = Path(main.choose_work_dir(None)).parent
+    folder.rmdir()
+    folder.touch()
+    for beside in (linked, opened, Path(main.choose_work_dir(None)).parent):
+        assert beside.name.startswith(f"{folder.name}-") and beside.stat().st_mode & 0o777 == 0o700
+    assert not list((tmp_path / "else").iterdir())
 
 
 def test_a_given_work_directory_keeps_its_other_content(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shoal.pilot import memory, tls
 from shoal.pilot.place import NoPlace, Place, check_url, read_join
 from shoal.pilot.tls import WrongServer
 from shoal.wire.join import SERVER_NAME, Join
-from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, padded_authority
+from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
 
 TOKEN = credentials.make(credentials.ENROL, "e" * 43)
 Start = Callable[..., SmallServer]
@@ -64,9 +64,7 @@ def ask(where: Place, certified: bool = False) -> int:
 
 
 # --- where
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:9", "unix:/run/x.sock", "https://box:8443"]
-)
+@pytest.mark.parametrize("url", ["unix:/run/x.sock", "https://127.0.0.1:8443", "https://box:8443"])
 def test_a_pilot_speaks_to_this_machine_or_encrypted(url: str) -> None:
     assert check_url(url) == url
 
@@ -74,7 +72,8 @@ def test_a_pilot_speaks_to_this_machine_or_encrypted(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://10.0.0.1:80", "http://127.0.0.1", "ftp://127.0.0.1:1", "http://127.0.0.1:x", "", "unix:x",
+        "http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:9", "http://10.0.0.1:80",
+        "http://127.0.0.1", "ftp://127.0.0.1:1", "http://127.0.0.1:x", "", "unix:x",
         "http://127.evil.example:80", "https://box", "https://:1",
     ],
 )  # fmt: skip
@@ -88,11 +87,11 @@ def test_the_server_file_is_read_anew_each_time(tmp_path: Path) -> None:
     where = Place(server_file=str(file))
     with pytest.raises(NoPlace, match=r"server\.json"):
         where.read()
-    file.write_text('{"url": "http://127.0.0.1:1", "token": "t", "pid": 3}')
-    assert (where.read().urls, where.read().token) == (("http://127.0.0.1:1",), "t")
-    file.write_text('{"url": "http://127.0.0.1:2/", "token": "t", "enrol": "e"}')
-    assert (where.read().urls, where.read().token) == (("http://127.0.0.1:2",), "e")
-    for bad in ("", "[]", '{"url": 3}', '{"url": "http://127.0.0.1:1"}'):
+    file.write_text('{"url": "unix:/run/shoal-1", "token": "t", "pid": 3}')
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-1",), "t")
+    file.write_text('{"url": "unix:/run/shoal-2", "token": "t", "enrol": "e"}')
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-2",), "e")
+    for bad in ("", "[]", '{"url": 3}', '{"url": "unix:/run/shoal-1"}'):
         file.write_text(bad)
         with pytest.raises(NoPlace):
             where.read()
@@ -116,10 +115,10 @@ def test_a_join_string_is_read_once_from_an_open_file_which_is_closed() -> None:
 
 
 def test_a_join_string_may_be_in_a_file(tmp_path: Path) -> None:
-    join = Join(("http://127.0.0.1:8000",), "", TOKEN)
+    join = Join(("unix:/run/shoal-8000",), "", TOKEN)
     (tmp_path / "join").write_text(str(join))
     where = Place(join=read_join(None, str(tmp_path / "join")))
-    assert (where.read().urls, where.read().token) == (("http://127.0.0.1:8000",), TOKEN)
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-8000",), TOKEN)
     assert TOKEN not in f"{where} {where!r} {where.read()!r}"
     (tmp_path / "join").write_text(str(join)[:-1])
     with pytest.raises(BadInput) as caught:
@@ -193,6 +192,7 @@ def test_a_certificate_out_of_its_time_makes_us_doubt_the_clock(
 
 def test_an_older_tls_is_refused(start: Start, authority: Authority) -> None:
     server = start()
+    assert isinstance(server.http, TlsHttp)
     context = server.http.context
     assert context is not None
     context.maximum_version = ssl.TLSVersion.TLSv1_2

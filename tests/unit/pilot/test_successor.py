@@ -188,7 +188,7 @@ def test_a_pilot_that_does_not_run_from_a_zip_has_no_digest() -> None:
 
 
 def test_the_next_pilot_gets_our_options() -> None:
-    words = ["--server", "http://127.0.0.1:1", "--token-file", "t", "--cores", "3", "--idle-end", "2.5"]
+    words = ["--server", "unix:/run/shoal-1", "--token-file", "t", "--cores", "3", "--idle-end", "2.5"]
     words += ["--tag", "a=1", "--tag", "b=x y", "--verbose"]
     assert successor.words_again(main.parse(words)) == words
     assert successor.words_again(main.parse(["--join-fd", "3", "--work-dir", "w"])) == ["--work-dir", "w"]

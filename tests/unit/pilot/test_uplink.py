@@ -96,8 +96,8 @@ class Pipe:
         self.events: list[Event] = []
         self.said: list[str] = []
         self.arrived = threading.Condition()
-        address = f"127.0.0.1:{self.server.port}"
-        join = Join((address if authority else f"http://{address}",), authority.fingerprint if authority else "", token)
+        address = f"127.0.0.1:{self.server.port}" if authority else self.server.url
+        join = Join((address,), authority.fingerprint if authority else "", token)
         self.place = Place(join=join)
         self.network = Network(Random(1))
         self.uplink = Uplink(self.place, self._take, self.said.append, self.network)

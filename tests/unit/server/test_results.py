@@ -6,7 +6,7 @@ import pytest
 
 from shoal.engine.changes import Closed, Final
 from shoal.server import results
-from shoal.server.results import Results, told
+from shoal.server.results import Results, foreign_elements, told
 
 
 def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
@@ -60,4 +60,10 @@ def test_runs_that_left_memory_take_theirs_with_them() -> None:
 
 def test_ranges_are_told_apart_from_single_ones() -> None:
     closed = Closed(1, 5, [3, 9, "cancelled", "cancelled", "why"])
-    assert told([final(4), closed]) == ([final(4).told], [closed.told])
+    assert told([final(4), closed]) == ([final(4).told], [closed.told], [""])
+
+
+def test_elements_of_others_pilots_are_named_where_something_was_returned() -> None:
+    rows = [[1, "succeeded", "x"], [2, "succeeded", "y"], [3, "failed", ""], [4, "succeeded", "z"]]
+    assert foreign_elements(rows, ["anna", "", "", "mike"], "anna") == [2, 4]
+    assert foreign_elements(rows, ["anna"] * 4, "anna") == [] == foreign_elements([], [], "anna")

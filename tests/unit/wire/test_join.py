@@ -36,7 +36,7 @@ TIMES = Registered(
     [
         Join(("box.example:8443",), FINGERPRINT, TOKEN),
         Join(("10.0.0.1:1", "[fe80::1]:65535", "box:2"), FINGERPRINT, TOKEN),
-        Join(("http://127.0.0.1:8000",), "", TOKEN),
+        Join(("unix:/run/shoal-8000",), "", TOKEN),
     ],
 )
 def test_a_join_string_is_read_as_it_was_written(join: Join) -> None:
@@ -46,7 +46,7 @@ def test_a_join_string_is_read_as_it_was_written(join: Join) -> None:
 
 def test_addresses_become_urls() -> None:
     assert Join(("box:1", "[::1]:2"), FINGERPRINT, TOKEN).urls == ("https://box:1", "https://[::1]:2")
-    assert Join(("http://127.0.0.1:1",), "", TOKEN).urls == ("http://127.0.0.1:1",)
+    assert Join(("unix:/run/shoal-1",), "", TOKEN).urls == ("unix:/run/shoal-1",)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_addresses_become_urls() -> None:
         (f"{','.join(['b:1'] * 9)}#{FINGERPRINT}#{TOKEN}", "9 addresses"),
         (f"box#{FINGERPRINT}#{TOKEN}", "neither host:port"),
         (f"http://box:1#{FINGERPRINT}#{TOKEN}", "neither host:port"),
-        (f"box:1,http://127.0.0.1:1#{FINGERPRINT}#{TOKEN}", "neither host:port"),
+        (f"box:1,unix:/run/shoal-1#{FINGERPRINT}#{TOKEN}", "neither host:port"),
         (f"box:0#{FINGERPRINT}#{TOKEN}", "port"),
         (f"box:65536#{FINGERPRINT}#{TOKEN}", "port"),
         (f"box:1##{TOKEN}", "fingerprint"),
         (f"box:1#{FINGERPRINT.upper()}#{TOKEN}", "fingerprint"),
-        (f"http://127.0.0.1:1#{FINGERPRINT}#{TOKEN}", "fingerprint"),
+        (f"unix:/run/shoal-1#{FINGERPRINT}#{TOKEN}", "fingerprint"),
         (f"box:1#{FINGERPRINT}#{TOKEN[:-1]}", "token"),
         (f"box:1#{FINGERPRINT}#secret-of-somebody", "token"),
     ],

@@ -90,9 +90,10 @@ DELETE FROM chunks WHERE run = ? AND low = ? AND number = ? AND incarnation = ?;
 SELECT * FROM chunks ORDER BY run, low;
 
 -- name: list_results
--- Finals of a run in the order of the journal, with what functions returned.
-SELECT e.seq AS seq, t.element, t.state, t.result, t.cause, t.message, t.attempt, t.last_line
-FROM events AS e JOIN tasks AS t ON t.run = e.run AND t.element = e.task
+-- Finals of a run in the order of the journal, with what functions returned and whose the pilot was that ran them.
+SELECT e.seq AS seq, t.element, t.state, t.result, t.cause, t.message, t.attempt, t.last_line,
+    coalesce(p.owner, '') AS holder
+FROM events AS e JOIN tasks AS t ON t.run = e.run AND t.element = e.task LEFT JOIN pilots AS p ON p.pilot = t.pilot
 WHERE e.run = :run AND e.seq > :after AND e.kind = 'task_finished'
     AND t.state IN ('succeeded', 'failed', 'cancelled', 'lost')
 ORDER BY e.seq LIMIT :limit;

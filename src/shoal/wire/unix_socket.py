@@ -1,0 +1,54 @@
+"""Servers on this machine: the Unix socket that they are reached by, and who may be at its other end [contract 9].
+
+A port of 127.0.0.1 proves nothing: once its server is gone, any account of the machine may listen there. The kernel
+tells for each Unix socket under which account the process at the other end runs, and both sides ask it before a byte
+is sent.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from urllib.parse import quote, unquote
+
+SCHEME = "unix:"
+LONGEST_PATH = 107  # bytes of a path that the kernel takes as the name of a socket, besides the final zero
+ROOT = 0
+CREDENTIALS = struct.Struct("iII")  # struct ucred, as SO_PEERCRED gives it: pid, uid, gid
+_JOINED = re.compile(r"unix:/[A-Za-z0-9._~/%@+=:-]{1,4096}")
+
+
+def peer_uid(credentials: bytes) -> int:
+    """The account in what SO_PEERCRED gave."""
+    uid: int = CREDENTIALS.unpack(credentials)[1]
+    return uid
+
+
+def is_trusted(uid: int, own: int) -> bool:
+    """May the process at the other end be spoken to? It is our own account's, or root's, who reads our files anyway."""
+    return uid in (own, ROOT)
+
+
+def foreign_words(path: str, uid: int) -> str:
+    """What to tell a person whose server's socket is served by somebody else."""
+    return f"{path} is served by another account (uid {uid}), so nothing was sent to it"
+
+
+def to_address(path: str) -> str:
+    """The socket as an address in a join string, in which `#` and `,` have a meaning of their own."""
+    return SCHEME + quote(path, safe="/~@+=:")
+
+
+def is_address(text: str) -> bool:
+    """Is it the address of a socket in a join string?"""
+    return _JOINED.fullmatch(text) is not None
+
+
+def to_url(address: str) -> str:
+    """The URL of a socket's address in a join string."""
+    return SCHEME + unquote(address[len(SCHEME) :])
+
+
+def direct_path(path: str, folder: int) -> str:
+    """A name for the socket that the kernel takes however long its path is; `folder` is its directory, opened."""
+    return f"/proc/self/fd/{folder}/{path.rpartition('/')[2]}"
