@@ -180,12 +180,6 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "",
         "a lie was recorded|success of nobody",
     ),
-    "a proof is good for whoever shows it": (
-        proofs.make_proof,
-        'f"{pilot} {first} {count}"',
-        'f"{first} {count}"',
-        "a lie was recorded|success of nobody",
-    ),
     "what settled a task is told to whoever asks": (
         reports.is_told_again,
         "any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)",
@@ -207,7 +201,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "what something between says is taken for the server's word": (
         Agent._on_rejected,
         "if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):",
-        "event = replace(event, is_sure=True)\n    if False:",
+        "event = Rejected(event.seq, event.why)\n    if False:",
         "a refusal cost the last line",
     ),
     "a server that crashed hands out its numbers again": (
@@ -305,7 +299,6 @@ PLANS: dict[str, Plan] = {
     "nonce not compared: a run of another history is taken for this one": ROLLED_BACK,
     "a lease that was seen is dropped silently": ROLLED_BACK,
     "a late report is adopted from anyone": replace(CALM_PLAN, liars=2),
-    "a proof is good for whoever shows it": replace(CALM_PLAN, liars=2),
     "what settled a task is told to whoever asks": replace(CALM_PLAN, liars=2),
     "a verdict tells of another owner's run": replace(CALM_PLAN, liars=2),
     "a refused report is forgotten": replace(CALM_PLAN, refusals=0.4),
