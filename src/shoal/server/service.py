@@ -167,7 +167,9 @@ class Service:
         snapshot = await self.writer.ask(lambda db: db.snapshot())
         await self.writer.settled()  # what waited for these commits has been answered
         engine = self.engine
-        state = await asyncio.to_thread(restore, snapshot, self.timing, engine.state.rng, self.clock(), str(self.state_dir))
+        state = await asyncio.to_thread(
+            restore, snapshot, self.timing, engine.state.rng, self.clock(), str(self.state_dir)
+        )
         outcome = engine.rebuild(state, self.clock(), why)
         self._rebuild = None
         self.on_rebuilt()
