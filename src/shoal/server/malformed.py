@@ -13,6 +13,7 @@ from aiohttp.web_server import Server
 
 from shoal.model.credentials import redact
 from shoal.model.errors import echo
+from shoal.model.limits import MAX_NAME
 from shoal.server.call import answer
 
 
@@ -61,6 +62,8 @@ async def _check_headers(
     would repeat them in its answer, and fail to write what is no text."""
     if any(not text.isascii() and _is_broken(text) for pair in request.headers.items() for text in pair):
         return refused(400, "not HTTP: a header that is not UTF-8")
+    if len(request.headers.get("Content-Type", "")) > MAX_NAME:  # reading 7,000 semicolons takes half a second
+        return refused(400, "not HTTP: too long a Content-Type")
     expect = request.headers.get("Expect")
     if expect is not None and expect.lower() != "100-continue":
         return refused(417, "nothing but Expect: 100-continue is understood")
