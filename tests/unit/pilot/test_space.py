@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot import outcome, space, tree
-from shoal.wire.messages import Lease, Room
+from shoal.pilot import calls, outcome, space, tree
+from shoal.wire.messages import Batch, Lease, Report, Room
 
 LEASE = Lease("r1.1#1@1", Room(1), "safe", ["x"])
 NEWS: dict[str, Any] = {"exit_code": 0, "signal": None, "why": "", "cut": [], "duration": 1.0, "cpu": 0.1, "max_rss": 1}
@@ -99,3 +99,15 @@ def test_files_in_memory_are_counted_once_and_not_with_what_is_mapped() -> None:
         assert after - before < 4 << 20 and full - after > 6 << 20
     finally:
         os.close(file)
+
+
+def test_calls_that_ended_on_a_full_disk_are_given_back_but_not_what_was_stopped() -> None:
+    batch = Batch("r1.1#1@1", 2, [1.0, 2.0], [0.1, 0.1], result=["a", "b"])
+    stopped = Report("r1.3#1@1", "failed", "cancelled", "stopped")
+    given = list(calls._give_back(batch, (stopped, Report("r1.4#1@1", "failed", "task_error")), "no space left"))
+    assert [(report.attempt, report.outcome, report.cause) for report in given] == [
+        ("r1.1#1@1", "returned", "host_unfit"),
+        ("r1.2#1@1", "returned", "host_unfit"),
+        ("r1.3#1@1", "failed", "cancelled"),
+        ("r1.4#1@1", "returned", "host_unfit"),
+    ]
