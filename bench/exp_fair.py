@@ -20,7 +20,7 @@ TRIES = 24
 ASKED = 1.5  # seconds
 
 
-def first_start(client: Client, cwd: str, extra: dict[str, str], priority: float) -> float:
+def first_start(client: Client, cwd: str, extra: dict[str, object], priority: float) -> float:
     """Seconds from the submission of an urgent task to its start."""
     task = {"command": ["date", "+%s.%N"], "priority": priority}
     came = time.time()
