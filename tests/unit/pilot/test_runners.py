@@ -119,8 +119,9 @@ def test_an_attempt_is_found_in_its_piece() -> None:
     first = piece.first
     assert piece.place(first) == 0
     assert piece.place(first._replace(element=8)) == 3
-    for other in ({"element": 9}, {"element": 4}, {"run": 2}, {"number": 2}, {"incarnation": 1}):
-        assert piece.place(first._replace(**other)) is None
+    others = [first._replace(element=9), first._replace(element=4), first._replace(run=2), first._replace(number=2)]
+    for other in (*others, first._replace(incarnation=1), first._replace(nonce="5" * 16)):
+        assert piece.place(other) is None
 
 
 def test_what_makes_runners_differ() -> None:
