@@ -654,6 +654,7 @@ LIMITS = {
     "MAX_UPLOADS": "uploads under way at once, of all owners",
     "MAX_LEASES": "tasks in one reply",
     "MAX_HELD": "attempts a pilot holds",
+    "MAX_PROOFS": "proofs of leases in one exchange",
     "MAX_REPORTS": "reports in one exchange; the rest ride on the next one",
     "MAX_IN_FLIGHT": "exchanges of a pilot under way at once",
     "KEPT_REPLIES": "replies to a pilot kept in case one was lost",
