@@ -677,6 +677,7 @@ LIMITS = {
     "RESERVE_SHARE": "on a smaller disk: one part in so many",
     "MAX_LEASES": "tasks in one reply",
     "MAX_HELD": "attempts a pilot holds",
+    "MAX_PROOFS": "proofs of leases in one exchange",
     "MAX_REPORTS": "reports in one exchange; the rest ride on the next one",
     "MAX_ELEMENT": "the number of an element in a report",
     "MAX_SIGNAL": "the number of a signal in a report",

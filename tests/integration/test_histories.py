@@ -42,6 +42,9 @@ def test_a_new_run_of_a_deleted_database_never_gets_the_old_runs_result(cluster:
     row = cluster.row(1)
     assert (row["state"], row["last_line"]) == ("succeeded", "NEW"), cluster.story()
     assert pilot.is_alive and len(pilot.names) == 2, "the same process, taken in anew"
+    with cluster.client() as client:
+        assert client.logs("r1.1").data == b"NEW\n"
+    assert (cluster.state / "logs" / "r1.lost-1").is_dir(), "what the old one wrote is kept, under another name"
 
 
 def test_a_rolled_back_database_leaves_nothing_leased_beside_an_idle_pilot(cluster: Cluster) -> None:

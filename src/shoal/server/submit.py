@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from shoal.engine.commands import Submit
 from shoal.engine.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
-from shoal.model.layout import environment_name
+from shoal.model.layout import LOGS, environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.spec import Spec, Submission
 from shoal.server.expressions import check_expressions, check_fits, rank_warnings, tag_warnings
@@ -74,6 +75,7 @@ async def submit(
     if not submission.key or (owner, submission.key) not in service.engine.state.keys:
         try:
             _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
+            _set_aside_logs(service.state_dir / LOGS, run_text(service.engine.state.next_run))
         except OSError as error:
             hint = "free some space: accepted work goes on meanwhile"
             raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
@@ -154,6 +156,14 @@ def _resume(value: Any) -> dict[str, Any] | None:
     if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
         raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
     return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
+
+
+def _set_aside_logs(folder: Path, run: str) -> None:
+    """Logs under the number of a run that is only now submitted are another history's: they must not be taken for its
+    own, and are not ours to delete."""
+    if (folder / run).is_dir():
+        number = next(n for n in count(1) if not (folder / f"{run}.lost-{n}").exists())
+        (folder / run).rename(folder / f"{run}.lost-{number}")
 
 
 def _keep(path: Path, environment: dict[str, str] | None) -> None:
