@@ -49,6 +49,8 @@ class Plan:
     def draw(rng: Random) -> Plan:
         """Some worlds are calm in one way and bad in another: mixed badness finds more than even badness."""
 
+        poison = Random(str(rng.getstate()))  # of its own: what else happens in a world does not depend on it
+
         def some(most: int) -> int:
             return rng.randint(0, most) if rng.random() < 0.7 else 0
 
@@ -64,7 +66,7 @@ class Plan:
             cancels=some(3),
             retries=some(4),
             failing=rng.choice([0.0, 0.1, 0.3]),
-            poisons=some(6),
+            poisons=poison.randint(0, 6) if poison.random() < 0.7 else 0,
         )
 
 

@@ -37,6 +37,7 @@ class World:
     def __init__(self, seed: int, plan: Plan | None = None, steps: int = STEPS) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
+        self._poisons = Random(f"{seed}/poisons")
         self.plan = plan if plan is not None else Plan.draw(self.rng)
         self.timing = Timing()
         self.clock = Clock()
@@ -209,11 +210,12 @@ class World:
             (plan.crashes, self._crash),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
-            (plan.poisons, self._poison),
         ]
         for count, deed in deeds:
             for _ in range(count):
                 self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
+        for _ in range(plan.poisons):
+            self.clock.after(self._poisons.uniform(0.5, CALM * self._poisons.choice([0.02, 0.1, 0.9])), self._poison)
 
     def _pick(self) -> Host | None:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
@@ -294,8 +296,8 @@ class World:
     def _poison(self) -> None:
         """The next command that is long enough ends half-way, at any line of the engine's rules: mostly one that brings
         reports, for those change most."""
-        self.hub.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
-        self.hub.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
+        self.hub.poison_at = int(2 ** self._poisons.uniform(1.0, 10.5))
+        self.hub.poison_for = _brings_reports if self._poisons.random() < 0.7 else lambda command: True
 
     def _poisoned(self, where: str) -> None:
         self.tally.note("poisonous_command")
