@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from sqlite3 import IntegrityError
 from typing import Any, NamedTuple
@@ -49,8 +48,7 @@ class World:
     def __init__(self, seed: int, plan: Plan | None = None, steps: int = STEPS) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
-        self._freeze_rng = Random(f"{seed}/server freezes")
-        self.plan = plan if plan is not None else self._draw_plan()
+        self.plan = plan if plan is not None else Plan.draw(self.rng)
         self.timing = Timing()
         self.clock = Clock()
         self.tally = Tally()
@@ -72,10 +70,6 @@ class World:
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
         self._trace = hashlib.sha256()
         self.story: list[str] = []
-
-    def _draw_plan(self) -> Plan:
-        freezes = self._freeze_rng.randint(1, 2) if self._freeze_rng.random() < 0.5 else 0
-        return replace(Plan.draw(self.rng), server_freezes=freezes)
 
     # --- the story
     def note(self, text: str) -> None:
@@ -287,7 +281,7 @@ class World:
         if self.hub.frozen is None:
             arrive()
             return
-        if self._freeze_rng.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.clock.after(TIMEOUT, lost)
             return
         waits = [True]
@@ -316,17 +310,13 @@ class World:
             (plan.rollbacks, self._roll_back),
             (plan.cancels, self.people.cancel),
             (plan.retries, self.people.retry),
+            (plan.server_freezes, self._freeze_server),
+            (plan.both, self._kill_both),
             (plan.poisons, self._poison),
         ]
         for count, deed in deeds:
             for _ in range(count):
                 self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
-        for _ in range(plan.server_freezes):
-            at = self._freeze_rng.uniform(0.5, CALM * self._freeze_rng.choice([0.02, 0.1, 0.9]))
-            self.clock.after(at, self._freeze_server)
-        own = Random(f"{self.seed}/both")
-        for _ in range(plan.both):
-            self.clock.after(own.uniform(0.5, CALM * own.choice([0.02, 0.1, 0.9])), self._kill_both)
 
     def _pick(self) -> Host | None:
         able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
@@ -380,7 +370,7 @@ class World:
             self.note("freeze the server")
             self.hub.freeze()
             life = self.hub.life
-            length = self._freeze_rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0])
+            length = self.rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0])
             self.clock.after(length, lambda: self._thaw_server(life))
 
     def _thaw_server(self, life: int) -> None:

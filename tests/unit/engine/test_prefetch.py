@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE
-from shoal.model.ids import TaskId
+from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Order
 from tests.unit.engine.stand import FakePilot, Stand, back, good
 
@@ -32,7 +32,7 @@ def busy(
 
 def leased(pilot: FakePilot, run: int) -> list[str]:
     """What of a run the pilot got with the last command."""
-    return [lease.attempt for lease in pilot.took() if lease.attempt.startswith(f"r{run}.")]
+    return [parse_attempt(lease.attempt).text for lease in pilot.took() if lease.attempt.startswith(f"r{run}.")]
 
 
 def took_back(pilot: FakePilot) -> list[Order]:
@@ -58,7 +58,7 @@ def test_a_higher_priority_is_leased_at_once_with_a_precedence() -> None:
     run = stand.submit({"priority": 10})
     (answer,) = [a for a in stand.last.answers if a.pilot == pilot.name]
     (lease,) = answer.reply.leases
-    assert (lease.attempt, lease.precedence) == (f"r{run}.1#1@1", 1)
+    assert (parse_attempt(lease.attempt).text, lease.precedence) == (f"r{run}.1#1", 1)
     assert stand.sound()
 
 
@@ -67,7 +67,7 @@ def test_another_owners_first_task_is_leased_at_once() -> None:
     stand.group("lab", "ann", "bob")
     _, pilot = busy(stand, group="lab")
     run = stand.submit({"array": "1-9"}, owner="bob")
-    assert leased(pilot, run) == [f"r{run}.1#1@1"], "one of bob's, then it is ann's turn again"
+    assert leased(pilot, run) == [f"r{run}.1#1"], "one of bob's, then it is ann's turn again"
     assert stand.sound()
 
 
@@ -130,7 +130,7 @@ def test_a_wide_task_goes_before_narrow_ones() -> None:
     stand = Stand()
     _, pilot = busy(stand, cores=4)
     run = stand.submit({"cores": 4, "priority": 10})
-    assert leased(pilot, run) == [f"r{run}.1#1@1"]
+    assert leased(pilot, run) == [f"r{run}.1#1"]
     assert stand.sound()
 
 
@@ -157,7 +157,7 @@ def test_only_one_pilot_is_disturbed() -> None:
         pilot.pull()
     run = stand.submit({"priority": 10})
     got = [attempt for pilot in pilots for attempt in leased(pilot, run)]
-    assert got == [f"r{run}.1#1@1"]
+    assert got == [f"r{run}.1#1"]
     assert not any(took_back(pilot) for pilot in pilots)
 
 
@@ -213,7 +213,9 @@ def test_for_an_exclusive_task_a_pilot_is_cleared() -> None:
     assert leased(pilot, run) == [], "it is not sent before its slot is free"
     held = set(pilot.held)
     done = run_all(stand, pilot, at_most=len(held))
-    assert set(done) == held and list(pilot.held) == [f"r{run}.1#1@1"], "nothing was fetched ahead of it meanwhile"
+    assert set(done) == held and [parse_attempt(name).text for name in pilot.held] == [f"r{run}.1#1"], (
+        "nothing was fetched ahead of it meanwhile"
+    )
     assert stand.sound()
 
 
@@ -230,8 +232,8 @@ def test_what_a_cleared_pilot_does_not_work_off_soon_is_taken_back_and_keeps_its
     orders = [order for order in reply.orders if order.kind == "take_back"]
     assert sum(order.count for order in orders) >= len(waiting)
     leases = pilot.talk(*[back(attempt) for attempt in waiting], good(begun, duration=SHORT)).leases
-    assert [lease.attempt for lease in leases][:1] == [f"r{run}.1#1@1"]
-    pilot.talk(good(f"r{run}.1#1@1", duration=SHORT))
+    assert parse_attempt(leases[0].attempt).task == TaskId(run, 1)
+    pilot.talk(good(leases[0].attempt, duration=SHORT))
     lowest = min(int(attempt.split(".")[1].split("#")[0]) for attempt in waiting)
     assert any(attempt.startswith(f"r{first}.{lowest}#2") for attempt in pilot.held), "it goes first of its run again"
     assert stand.task(first, lowest).retries == 0
@@ -297,5 +299,5 @@ def test_a_lease_that_got_lost_is_sent_again_with_its_precedence() -> None:
     pilot.talk()
     pilot.talk()
     reply = stand.last.answers[-1].reply
-    assert [(lease.attempt, lease.precedence) for lease in reply.leases] == [(f"r{run}.1#1@1", 1)]
+    assert [(parse_attempt(lease.attempt).text, lease.precedence) for lease in reply.leases] == [(f"r{run}.1#1", 1)]
     assert stand.task(run).live and TaskId(run, 1)
