@@ -135,8 +135,8 @@ def test_sites_of_before_belong_to_all_who_had_tokens_for_them(tmp_path: Path) -
     old.commit()
     old.close()
     with Database.open(path) as database:
-        (box,) = database.sites()
-        assert (box.name, sorted(box.holders.split()), box.created) == ("box", ["@phys", "anna"], 5.0)
+        (kept,) = database.sites()
+        assert (kept.name, sorted(kept.holders.split()), kept.created) == ("box", ["@phys", "anna"], 5.0)
         assert database.snapshot().places == [], "a ban that was nobody's is let go"
-        database.apply([box._replace(holders="*")])
+        database.apply([kept._replace(holders="*")])
         assert database.sites() == [SiteRow("box", "*", 5.0)]
