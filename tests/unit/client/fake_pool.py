@@ -195,7 +195,7 @@ class FakeClient:
             if self._cut:
                 raise Unreachable("cut")
             rows = [list(row) for row in found.results[after : after + limit]]
-            return {"results": rows, "last": after + len(rows), "finished": False}
+            return {"results": rows, "last": after + len(rows), "finished": False, "foreign": []}
 
         return self._do("results", after, do)  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -131,9 +132,20 @@ def test_nothing_below_tls_1_3_is_spoken(authority: Authority) -> None:
 
 
 def test_a_plain_server_on_the_port_is_told(authority: Authority) -> None:
-    with FakeServer() as server, pytest.raises(Unreachable, match="https port"):
-        Client(server.url.replace("http:", "https:"), "secret", authority.pem).whoami()
-    assert "secret" not in str(server.requests)
+    heard: list[bytes] = []
+
+    def answer(listener: socket.socket) -> None:
+        with listener.accept()[0] as link:
+            heard.append(link.recv(4096))
+            link.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        with pytest.raises(Unreachable, match="https port"):
+            Client(f"https://127.0.0.1:{listener.getsockname()[1]}", "secret", authority.pem).whoami()
+        thread.join()
+    assert b"secret" not in heard[0]
 
 
 def test_a_certificate_that_is_none_is_refused() -> None:
