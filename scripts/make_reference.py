@@ -640,7 +640,6 @@ LIMITS = {
     "MAX_USERS": "people on one server",
     "MAX_TOKENS": "tokens on one server",
     "MAX_SITES": "site names that belong to somebody",
-    "MAX_PROOFS": "proofs of leases in one exchange",
     "MAX_TOKENS_OWNER": "tokens of one owner or group that are neither revoked nor expired",
     "MAX_LINEAGE": "tokens that were each made with the one before",
     "MAX_PILOTS": "pilots that one enrolment token lets in",

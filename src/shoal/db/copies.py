@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.db.migrate import newest, version_of
+from shoal.db.named import SQL
 from shoal.db.place import BACKUPS, Lock, check_place, explained, make_private, unwritable
 from shoal.model.errors import NotFound, Refused
 
@@ -198,11 +199,11 @@ def _keep_revoked(path: str, part: str) -> None:
         return
     try:
         with reading(path) as old:
-            revoked = old.execute("SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL").fetchall()
+            revoked = old.execute(SQL["revoked_tokens"]).fetchall()
     except (sqlite3.Error, Refused):
         return
     with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
-        connection.executemany("UPDATE tokens SET revoked = ? WHERE digest = ? AND revoked IS NULL", revoked)
+        connection.executemany(SQL["keep_revoked"], revoked)
 
 
 def _put_away(path: str) -> str:

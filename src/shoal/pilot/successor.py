@@ -43,7 +43,8 @@ def words_again(chosen: argparse.Namespace) -> list[str]:
             words += [f"--{name.replace('_', '-')}", str(value)]
     for tag in chosen.tag:
         words += ["--tag", tag]
-    return [*words, "--verbose"] if chosen.verbose else words
+    switches = ("no_pid_namespace", "no_cgroup", "verbose")
+    return words + [f"--{name.replace('_', '-')}" for name in switches if getattr(chosen, name)]
 
 
 def become(zip_fd: int, chosen: argparse.Namespace, join: Optional[Join]) -> None:

@@ -72,8 +72,8 @@ WRITES = {
 # Small tables, and lists in the order of their keys that are cut after a page.
 WHOLE_TABLE = {
     *("count_all", "living_pilots", "list_pilots", "gone_pilots", "list_hosts", "failed_runs"),
-    *("live_tokens", "list_tokens", "drop_tokens", "drop_audit"),
-    *("all_blobs", "all_blob_refs", "all_chunks", "all_usage", "all_places", "pilots_between"),
+    *("live_tokens", "list_tokens", "revoked_tokens", "drop_tokens", "drop_audit"),
+    *("all_blobs", "all_blob_refs", "all_chunks", "all_usage", "all_places", "all_sites", "pilots_between"),
     *("newest_spent", "all_spent", "fold_spent", "drop_spent"),  # folded to some hundred lines an owner and site
     *("sum_acct", "sum_used", "drop_acct"),  # they group; how they find lines has a test of its own
 }
@@ -147,7 +147,7 @@ def test_columns_are_the_fields_of_the_row_type(database: Database, table: str) 
     assert tuple(re.findall(r"\w+", written[1])) == ROWS[table]
 
 
-@pytest.mark.parametrize(("table", "keys"), [("runs", 1), ("tasks", 2), ("pilots", 1), ("usage", 1), ("places", 2)])
+@pytest.mark.parametrize(("table", "keys"), [("runs", 1), ("tasks", 2), ("pilots", 1), ("usage", 1), ("places", 3)])
 def test_an_upsert_overwrites_every_column_but_the_key(table: str, keys: int) -> None:
     changed = re.findall(r"(\w+) = excluded\.(\w+)", SQL[WRITES[table]])
     assert tuple(before for before, _ in changed) == tuple(after for _, after in changed) == ROWS[table][keys:]

@@ -188,7 +188,7 @@ def test_a_task_whose_checkpoint_never_changes_ends_with_a_cause() -> None:
     parts, leases = 0, pilot.pull()
     while leases:
         parts += 1
-        leases = pilot.talk(later(leases[0].attempt, BLOB, duration=0.01)).leases
+        leases = pilot.talk(later(leases[0].attempt, BLOB, duration=0.01, exit_code=85)).leases
         assert parts < 50, "for ever"
     row = stand.row(run)
     assert (row.state, row.cause, parts) == ("failed", "task_error", 1 + MAX_IDLE_PARTS)

@@ -14,6 +14,7 @@ from shoal.db.sqlite import Database
 from shoal.engine.commands import Cancel, Enrol, Submit
 from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
+from shoal.model.ids import start_count
 from shoal.model.timing import Timing
 from shoal.server.reserve import Reserve
 from shoal.server.service import Service
@@ -111,7 +112,7 @@ def test_what_was_handed_out_and_not_yet_committed_is_in_the_rebuilt_state(
         assert [verdict.verdict for verdict in (await reported).verdicts] == ["recorded"]
         await trap.over()
         state = service.engine.state
-        assert service.engine.check() == [] and list(state.runs) == [run] and state.incarnation == 1
+        assert service.engine.check() == [] and list(state.runs) == [run] and start_count(state.incarnation) == 1
         assert state.pilots[pilot.pilot].held == 1
         again = await service.exchange(say(pilot, 2, reports=[Report(first, "succeeded", exit_code=0)]))
         assert [verdict.verdict for verdict in again.verdicts] == ["recorded"]

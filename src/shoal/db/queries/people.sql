@@ -52,6 +52,14 @@ SELECT * FROM tokens
 WHERE (:owner IS NULL OR owner = :owner OR (grp <> '' AND grp = :grp)) AND (:dead OR (revoked IS NULL AND expires > :now))
 ORDER BY created DESC, token LIMIT :limit;
 
+-- name: revoked_tokens
+-- What was revoked, and when.
+SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL;
+
+-- name: keep_revoked
+-- A token that was revoked elsewhere is revoked here, too.
+UPDATE tokens SET revoked = ? WHERE digest = ? AND revoked IS NULL;
+
 -- name: drop_tokens
 -- Forget tokens that are dead for long.
 DELETE FROM tokens WHERE expires < :before;
