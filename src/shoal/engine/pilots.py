@@ -242,6 +242,12 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
     unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
     verdicts = _judge_all(state, pilot, exchange)
+    if pilot.may_be_stale and exchange.ack not in pilot.replies:
+        # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.
+        # What it holds is asked again, by an answer at once.
+        answer(state, pilot, exchange.seq, [], verdicts, bool(exchange.checkpoints), at_once=True)
+        return None
+    pilot.may_be_stale = False
     lacking = compare(state, pilot, exchange)
     for checkpoint in unsaved:
         save(state, pilot, checkpoint)

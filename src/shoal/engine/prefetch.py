@@ -59,9 +59,9 @@ class Holdings(NamedTuple):
     @property
     def backlog(self) -> float:
         """Seconds of work among these that is beyond the slots they can have."""
-        tasks = sum(part.tasks for part in self.ahead)
+        tasks, slots = sum(part.tasks for part in self.ahead), max(0, self.open.cores)
         work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
-        return work * (tasks - self.open.cores) / tasks if tasks > self.open.cores else 0.0
+        return work * (tasks - slots) / tasks if tasks > slots else 0.0
 
     def room_before(self, goes_before: Callable[[Ahead], bool]) -> tuple[Room, int]:
         """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""

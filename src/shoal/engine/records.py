@@ -339,6 +339,7 @@ class Pilot:
     leaving: bool = False  # it said so itself
     suspect: bool = False
     heard: bool = True  # has it sent its held list to this incarnation?
+    may_be_stale: bool = False  # an exchange that does not acknowledge a reply of this life may be older than its start
     lone: AttemptId | None = None  # held alone, to see whether the pilot is lost again: nothing else is leased here
     cleared_for: TaskId | None = None  # gets nothing more until it is empty, for a task that must be alone
     returns: int = 0  # exchanges in a row in which it gave back what it was leased, and began nothing

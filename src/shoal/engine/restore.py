@@ -122,7 +122,7 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
         json.loads(row.tags), row.joined, now, room, row.grp, row.token, former=json.loads(row.former),
-        reason=row.reason, heard=False, ends=row.ends, bound=bool(row.bound),
+        reason=row.reason, heard=False, may_be_stale=True, ends=row.ends, bound=bool(row.bound),
     )  # fmt: skip
     for key in pilot.tags:
         if "." in key:

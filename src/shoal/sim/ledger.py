@@ -29,6 +29,7 @@ _FINAL = {state.value for state in FINAL}
 # What is as the database is, and goes back with it.
 _RECORDED = (
     "accepted", "final", "nonces", "cancelled", "failures", "reruns", "parents", "last_seq", "expected", "leases",
+    "kept", "saved_at",
 )  # fmt: skip
 
 
@@ -253,7 +254,7 @@ class Ledger:
     def saved(self, said: Checkpoint) -> None:
         """A pilot was told that a checkpoint is safe. It counts for the newest live attempt only."""
         attempt = parse_attempt(said.attempt)
-        if attempt != self._newest(attempt.task):
+        if attempt != self._newest(attempt.task) or attempt.incarnation in self.forgotten:
             return
         for digest in said.files.values():
             _, step = self.steps[digest]
@@ -277,6 +278,8 @@ class Ledger:
         if not accepted or attempt not in self.successes:
             return  # only a success has something to publish
         said: AttemptId = parse_attempt(attempt)
+        if said.incarnation in self.forgotten:
+            return  # the answer may be of a history that is no more
         state, winner = self.final.get(said.task, ("", ""))
         if state == "succeeded" and winner != said.winner:
             raise Broken(f"two winners: {said} was accepted, the record says {winner}")

@@ -43,7 +43,7 @@ class Liar:
             if self._registered is None:
                 register = Register(PROTOCOL, "0", self.name, self.name, Room(1, 1 << 30, 1 << 30))
                 hub.ask(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
-            else:
+            elif self._is_set_aside(self._registered.pilot):
                 hub.exchange(Talk(self._lie(self._registered)), self._heard, self._refused)
         self._go_on()
 
@@ -52,6 +52,14 @@ class Liar:
         if self.world.hub.engine is not None and registered.pilot in self.world.hub.engine.state.pilots:
             self._registered = registered
             self.world.hub.tell(Drain((registered.pilot,), "it is not trusted"))
+
+    def _is_set_aside(self, pilot: str) -> bool:
+        """Has the server been told to send it no work? A defect may have undone that."""
+        assert self.world.hub.engine is not None
+        known = self.world.hub.engine.state.pilots.get(pilot)
+        if known is not None and not known.draining:
+            self.world.hub.tell(Drain((pilot,), "it is not trusted"))
+        return known is None or bool(known.draining)
 
     def _refused(self, error: ShoalError) -> None:
         self._registered = None
