@@ -61,7 +61,8 @@ class Holdings(NamedTuple):
         """Seconds of work among these that is beyond the slots they can have."""
         tasks = sum(part.tasks for part in self.ahead)
         work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
-        return work * (tasks - self.open.cores) / tasks if tasks > self.open.cores else 0.0
+        slots = max(0, self.open.cores)  # a pilot that came back may hold more long tasks than it has slots
+        return work * (tasks - slots) / tasks if tasks > slots else 0.0
 
     def room_before(self, goes_before: Callable[[Ahead], bool]) -> tuple[Room, int]:
         """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
