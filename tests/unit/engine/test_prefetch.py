@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE
+from shoal.engine.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings
 from shoal.model.ids import TaskId, parse_attempt
-from shoal.wire.messages import Order
+from shoal.wire.messages import Order, Room
 from tests.unit.engine.stand import FakePilot, Stand, back, good
 
 SHORT = 0.02  # seconds
@@ -209,6 +209,11 @@ def test_shorter_tasks_of_another_do_not_keep_an_owner_out() -> None:
         seconds[owner] += took
         pilot.talk(good(attempt, duration=took))
     assert seconds["bob"] > 0.4 * seconds["ann"], seconds
+
+
+def test_a_pilot_with_more_long_tasks_than_slots_has_no_backlog_of_short_ones() -> None:
+    """Was: a division by zero, found by the false world: a pilot came back with more than it has room for."""
+    assert Holdings(Room(-1), []).backlog == 0.0
 
 
 # --- where a lease is the start
