@@ -2,7 +2,7 @@
 
 `handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
 Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
-(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
+(3) an exchange that got no answer is sent again under its number, with the same reports; (4) at most two are in flight,
 and a report rides on one of them at a time [contract 5, U4, G1]; (5) a lease that was seen before, and of which
 nothing is here any more, is given back. What is to be said lies in `outbox`.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Optional
 
@@ -52,7 +53,7 @@ from shoal.pilot.seen import Seen
 from shoal.pilot.slots import Slots
 from shoal.pilot.urges import Urges
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Exchange, Lease, Order, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Registered, Report, Room
 
 FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
 
@@ -168,7 +169,7 @@ class Agent:
         self._beat = reply.hold
         actions.append(Contact(self._contact))
         said = flight.exchange
-        self._proofs.answered(said)
+        self._proofs.answered(flight.first or said)
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         if self.outbox.has_announced:
@@ -361,7 +362,18 @@ class Agent:
         if self.registered is None:
             actions += self._joining.ask(now)
             return
-        actions += [Send(exchange) for exchange in self._flights.due(now)]
+        for exchange in self._flights.due(now):
+            # The same under its number, but for what we hold: a server that knows it looks at neither, and one that has
+            # restarted must not take an old list for all that we have.
+            fresh = replace(
+                exchange,
+                ack=self._flights.ack,
+                free=self.free(),
+                held=self._held(now),
+                proofs=list(self._proofs.to_say()),
+            )
+            self._flights.refresh(fresh)
+            actions.append(Send(fresh))
         if self._flights.failed:
             return  # the server is away: no second message until the first got through
         if now < self._quiet_until:
@@ -373,14 +385,16 @@ class Agent:
         if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
             actions.append(Send(self._exchange(now, is_asking=self._flights.carries)))
 
+    def _held(self, now: float) -> list[Held]:
+        return self._slots.held(now) + self.outbox.held()
+
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
         assert self.registered is not None
         parcel = NOTHING if is_asking else self.outbox.pack(self._flights.underway)
-        held = self._slots.held(now) + self.outbox.held()
         exchange = Exchange(
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
-            held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
+            self._held(now), parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
             list(self._proofs.to_say()),
         )  # fmt: skip
         self._flights.add(exchange, now)

@@ -22,6 +22,7 @@ class Flight:
     sent_at: float
     again_at: Optional[float] = None  # set: it failed, send it again then
     not_before: float = 0.0  # the server's own wish
+    first: Optional[Exchange] = None  # as it was sent first, if what we hold has been said anew since
     foreign: int = 0  # refusals that were not the server's own words
 
     @property
@@ -123,6 +124,11 @@ class Flights:
         for flight in found:
             flight.again_at, flight.sent_at = None, now
         return [flight.exchange for flight in found]
+
+    def refresh(self, exchange: Exchange) -> None:
+        """It is sent again, and says what is held now."""
+        flight = self._all[exchange.seq]
+        flight.first, flight.exchange = flight.first or flight.exchange, exchange
 
     def times(self) -> list[float]:
         """When some are to be sent again."""

@@ -180,6 +180,8 @@ class Ledger:
         if not accepted or attempt not in self.successes:
             return  # only a success has something to publish
         said: AttemptId = parse_attempt(attempt)
+        if said.incarnation in self.forgotten:
+            return  # the answer is of a history that is over by now
         state, winner = self.final.get(said.task, ("", ""))
         if state == "succeeded" and winner != said.winner:
             raise Broken(f"two winners: {said} was accepted, the record says {winner}")
