@@ -9,7 +9,7 @@ from shoal.engine.changes import Answer
 from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
 from shoal.engine.facts import change_tags, inherit, publish
-from shoal.engine.held import compare, hear
+from shoal.engine.held import compare, expect_reports, hear
 from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
 from shoal.engine.losses import end, lose, set_draining
@@ -213,6 +213,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         set_draining(state, pilot, exchange.leaving)
     for said in exchange.published:
         _publish(state, pilot, said)
+    expect_reports(state, pilot, exchange)
     verdicts = _judge_all(state, pilot, exchange)
     lacking = compare(state, pilot, exchange)
     hear(state, pilot)

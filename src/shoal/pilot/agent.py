@@ -394,8 +394,8 @@ class Agent:
         parcel = NOTHING if is_asking else self.outbox.pack(self._flights.underway)
         exchange = Exchange(
             PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
-            self._held(now), parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
-            list(self._proofs.to_say()),
+            self._held(now), parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches,
+            parcel.published, list(self._proofs.to_say()),
         )  # fmt: skip
         self._flights.add(exchange, now)
         if is_asking:
