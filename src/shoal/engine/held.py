@@ -64,6 +64,24 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
     return lacking
 
 
+def expect_reports(state: State, pilot: Pilot, exchange: Exchange) -> None:
+    """Take back what a crash in the uncommitted gap forgot and its pilot has done since: the report may ride on a later
+    exchange, and until then nobody else shall begin it."""
+    for item in exchange.held:
+        first = parse_attempt(item.attempt)
+        if item.stage != "done" or first.incarnation >= state.incarnation or not exchange.proofs:
+            continue
+        for at in range(item.count):
+            attempt = shift(first, at)
+            array = array_of(state, attempt)
+            if array is None or attempt.element in array.done or holder_of(array, attempt) is not None:
+                continue
+            task = array.tasks.get(attempt.element)
+            is_given_up = task is not None and attempt in task.past
+            if not is_given_up and _may_readopt(state, pilot, array, attempt, item):
+                _readopt(state, pilot, task_of(state, array, attempt.element), attempt, item)
+
+
 def _whose(attempt: AttemptId) -> AttemptId:
     return attempt._replace(element=0)
 

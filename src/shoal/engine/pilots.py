@@ -10,7 +10,7 @@ from shoal.engine.checkpoints import check_files, save
 from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
 from shoal.engine.facts import change_tags, inherit, publish
-from shoal.engine.held import compare, hear
+from shoal.engine.held import compare, expect_reports, hear
 from shoal.engine.hosts import arrive
 from shoal.engine.leasing import attach, fill
 from shoal.engine.losses import end, lose, outlived, set_draining
@@ -241,6 +241,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         _publish(state, pilot, said)
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
     unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
+    expect_reports(state, pilot, exchange)
     verdicts = _judge_all(state, pilot, exchange)
     if pilot.may_be_stale and exchange.ack not in pilot.replies:
         # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.

@@ -165,8 +165,8 @@ def test_a_pilot_that_holds_a_chunk_of_the_uncommitted_gap_keeps_it() -> None:
     pilot.proofs.take(lease)
     stand.crash()
     assert stand.state(run, 3) == "ready"
-    exchange = pilot.make()
-    pilot.send(replace(exchange, held=hold(lease)))
+    pilot.say_hello()
+    pilot.send(replace(pilot.make(), held=hold(lease)))
     assert stand.state(run, 3) == "leased" and stand.sound()
     assert len(stand.events("task_adopted")) == 6
 

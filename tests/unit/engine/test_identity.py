@@ -107,6 +107,17 @@ def test_what_settled_a_task_is_told_only_to_the_pilot_that_reported_it() -> Non
     )
 
 
+def test_what_the_gap_forgot_and_is_done_is_not_begun_again_before_its_report_comes() -> None:
+    stand = Stand()
+    run, pilot, attempt = gap(stand)
+    other = stand.pilot()
+    pilot.talk(held={attempt: "done"})
+    stand.pass_time(15)
+    assert other.pull() == [] and stand.state(run) == "leased"
+    assert pilot.verdict(good(attempt)) == "recorded"
+    assert stand.sound()
+
+
 # --- numbers
 def test_no_attempt_number_is_handed_out_twice_whatever_a_crash_forgot() -> None:
     stand = Stand()

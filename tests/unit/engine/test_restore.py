@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.model.errors import Conflict
@@ -16,10 +18,31 @@ def test_nothing_is_matched_until_every_pilot_has_spoken() -> None:
     assert one.pull() == []
     assert "waits up to 15 s" in stand.why(run).text
     assert "for 1 pilot" in stand.why(run).text
+    two.say_hello()
+    assert "for 1 pilot" in stand.why(run).text, "its first exchange may be older than the restart"
     answer = two.send(two.make())
     assert answer is not None, "the last to speak opens the gate"
     assert len(answer.reply.leases) == 1
     assert [a.pilot for a in stand.last.answers if a.reply.leases] == [two.name, one.name]
+    assert stand.sound()
+
+
+def test_an_exchange_from_before_a_restart_does_not_tell_what_its_pilot_holds() -> None:
+    """Sent before its lease came, delayed or repeated over a crash in the gap: the task must not be handed out again."""
+    stand = Stand()
+    run = stand.submit({})
+    pilot = stand.pilot()
+    stand.commit()
+    older = pilot.make()
+    assert len(pilot.pull()) == 1
+    stand.crash()
+    assert stand.state(run) == "ready", "the lease was lost in the gap"
+    answer = pilot.send(replace(older, seq=pilot.seq + 1))
+    assert answer is not None and not answer.reply.leases
+    pilot.seq += 1
+    pilot.hear(answer.reply)
+    assert pilot.pull() == [] and stand.state(run) == "leased"
+    assert [event.kind for event in stand.journal if event.kind == "task_adopted"] == ["task_adopted"]
     assert stand.sound()
 
 
