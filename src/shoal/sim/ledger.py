@@ -177,7 +177,8 @@ class Ledger:
             silent = event.time - max(_last(self.heard.get(event.pilot or "", []), event.time), back)
             if silent < self.timing.lease - _SLACK:
                 raise Broken(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
-        if event.kind == "task_finished" and event.data.get("state") == "lost":
+        is_given_back = str(event.data.get("message", "")).startswith("its pilot ended while it ran")  # by its own word
+        if event.kind == "task_finished" and event.data.get("state") == "lost" and not is_given_back:
             after = event.time - back
             if after < self.timing.lease - _SLACK:
                 raise Broken(
