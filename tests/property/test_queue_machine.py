@@ -305,7 +305,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert row.retries == fate.failures, "a retry was burnt by something else than a failure"
         assert (row.cause == "poison") <= (row.losses >= 3)
         if row.state == "succeeded":
-            assert f"r{row.run}.{row.element}#{row.winner}" in self.successes, "nobody reported that success"
+            nonce = self.stand.engine.state.runs[row.run].nonce
+            winner = f"r{row.run}.{row.element}#{row.winner}~{nonce}"
+            assert winner in self.successes, "nobody reported that success"
         if row.state == "ready" and row.run not in self.model.adopted:
             assert row.losses < 3, "it took three pilots with it, and goes on"
 

@@ -21,8 +21,9 @@ MAX_RESENT = 5  # times that a lease is sent again to a pilot that neither holds
 Covered = dict[AttemptId, RangeSet]  # an attempt, as if on element 0 -> elements
 
 
-def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
-    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got."""
+def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = False) -> list[Lease]:
+    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got. `is_stale`: what it
+    says may be older than its last leases, so that nothing follows from what is missing in it."""
     held, covered = _hold_list(pilot, exchange)
     if pilot.stopping:
         pilot.stopping = {name: at for name, at in pilot.stopping.items() if state.now < at + SAY_AGAIN}
@@ -34,6 +35,8 @@ def compare(state: State, pilot: Pilot, exchange: Exchange) -> list[Lease]:
         state.emit("tasks_started", pilot=pilot, owner=owner, attempts=attempts)
     if pilot.tags.get("certain_end") is not True:
         _tell_uncertain(state, pilot, begun)
+    if is_stale:
+        return []
     for attempt, (_, live) in list(state.dying.items()):
         # Not held proves death only if the pilot has seen the reply that carried the lease.
         if (

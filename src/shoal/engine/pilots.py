@@ -246,6 +246,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if pilot.may_be_stale and exchange.ack not in pilot.replies:
         # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.
         # What it holds is asked again, by an answer at once.
+        compare(state, pilot, exchange, is_stale=True)
         answer(state, pilot, exchange.seq, [], verdicts, bool(exchange.checkpoints), at_once=True)
         return None
     pilot.may_be_stale = False

@@ -307,7 +307,7 @@ class FakePilot:
 
     def say_hello(self) -> None:
         """The first exchange with a server that restarted is answered at once: only what comes after it is sure to be new."""
-        answer = self.send(self.make())
+        answer = self.send(self.make(held={}))
         assert answer is not None
         self.hear(answer.reply)
 
