@@ -787,7 +787,10 @@ def test_shoal_run_waits_through_kills_of_the_embedded_server(home: Home) -> Non
         finals = Counter(e["task"] for e in reader.events(after=0, run=1, kinds=["task_finished"]))
         rows = reader.tasks(1)
     assert finals == Counter(range(1, total + 1))
-    assert {(row["state"], row["attempt"], row["retries"]) for row in rows} == {("succeeded", 1, 0)}
+    assert {(row["state"], row["retries"]) for row in rows} == {("succeeded", 0)}
+    # Each ran once. After a kill first attempts begin one number higher: the one below may have been handed out.
+    numbers = [row["attempt"] for row in rows]
+    assert numbers == sorted(numbers) and 1 == numbers[0] < numbers[-1] <= 3
 
 
 @pytest.mark.slow
