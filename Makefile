@@ -3,7 +3,7 @@
 .PHONY: help demo test check format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
-PYTEST := .venv/bin/pytest -q -n 2 --dist worksteal
+PYTEST := .venv/bin/pytest -q -n 3 --dist worksteal
 TYPED := $(wildcard src tests bench scripts)
 ARGS :=
 PEERS := bench/out/peers

@@ -50,5 +50,9 @@ def connect(path: str, timeout: float = 10.0) -> socket.socket:
     """An open connection to a socket; `path` may be a URL."""
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     opened.settimeout(timeout)
-    opened.connect(path.removeprefix("unix:"))
+    try:
+        opened.connect(path.removeprefix("unix:"))
+    except OSError:
+        opened.close()  # nobody is there
+        raise
     return opened

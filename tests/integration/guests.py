@@ -113,11 +113,11 @@ class Pilot:
                 self.held[lease["attempt"]] = "running"
         return answer
 
-    def lease(self, cores: int = 1) -> Json:
+    def lease(self, cores: int = 1, **more: Any) -> Json:
         """Ask until a task comes; returns its lease."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            answer = self.talk(free={"cores": cores})
+            answer = self.talk(free={"cores": cores}, **more)
             assert answer.status == 200, answer
             if answer.json["leases"]:
                 found: Json = answer.json["leases"][0]

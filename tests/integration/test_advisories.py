@@ -30,7 +30,7 @@ from shoal.cli.main import cli
 from shoal.client import restricted_arrays
 from shoal.db.named import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import parse_attempt, start_count
 from shoal.pilot import carry as carrying
 from shoal.pilot import runner_load
 from shoal.pilot.carry import StageError, bring, carry
@@ -39,7 +39,7 @@ from shoal.pilot.tls import Trust, WrongServer
 from shoal.server.routes import ROUTES
 from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import PROTOCOL, Lease, Room
 from tests.integration.cluster import clean_env
 from tests.integration.guests import (
     ANNA,
@@ -307,7 +307,7 @@ def test_cve_2012_3493_lease_ids_are_shown_to_their_pilot_only(guests: Guests) -
     anna = newcomer(guests, "claim")
     pilot = guests.join(anna.enrol.secret, ANNA)
     guests.submit(anna.token, ANNA)
-    attempt = str(pilot.lease()["attempt"])
+    attempt = str(pilot.lease(protocol=PROTOCOL)["attempt"])
     kept = (pilot.session, hashlib.sha256(pilot.session.encode()).hexdigest(), anna.enrol.secret)
     run, task = attempt.partition(".")[0], attempt.partition("#")[0]
     for path in (
@@ -317,10 +317,17 @@ def test_cve_2012_3493_lease_ids_are_shown_to_their_pilot_only(guests: Guests) -
         text = guests.ask("GET", path, token=guests.admin).text
         assert not [secret for secret in kept if secret in text], path
     # Who knows an attempt's name without the session can do nothing with it: another's pilot, nor another of hers.
-    report = {"attempt": attempt, "outcome": "succeeded"}
-    twin = guests.join(anna.enrol.secret, ANNA)
-    for other, verdict in ((guests.people[OLAF].host, "unknown"), (twin, "stale")):
-        assert other.talk(reports=[report]).json["verdicts"] == [{"attempt": attempt, "verdict": verdict, "count": 1}]
+    # The short name that pilots of protocol 4 know means something from the mouth of its own pilot only.
+    named = parse_attempt(attempt)
+    short = f"{named.text}@{start_count(named.incarnation)}"
+    assert named.nonce and short != attempt
+    twin, olafs = guests.join(anna.enrol.secret, ANNA), guests.people[OLAF].host
+    for other, protocol, name, verdict in (
+        (olafs, PROTOCOL, attempt, "unknown"), (olafs, PROTOCOL - 1, short, "unknown"),
+        (twin, PROTOCOL, attempt, "stale"), (twin, PROTOCOL - 1, short, "unknown"),
+    ):  # fmt: skip
+        reply = other.talk(protocol=protocol, reports=[{"attempt": name, "outcome": "succeeded"}]).json
+        assert reply["verdicts"] == [{"attempt": name, "verdict": verdict, "count": 1}]
     assert guests.do("GET", f"/v1/tasks/{task}")["state"] == "leased"
 
 
@@ -747,8 +754,8 @@ def test_ghsa_r847_6w6h_r8g4_no_columns_from_callers(guests: Guests) -> None:
                 named = named or (isinstance(first, ast.Call) and ast.unparse(first.func) == "for_many")
                 if not named and not isinstance(first, ast.Constant):
                     made.append((module.name, ast.unparse(first).partition(" ")[0].strip("f'\"")))
-    assert {name for name, _ in made} <= {"reader.py", "sqlite.py", "migrate.py", "named.py"}, made
-    assert all(word == "PRAGMA" for name, word in made if name in ("reader.py", "sqlite.py")), made
+    assert {name for name, _ in made} <= {"reader.py", "sqlite.py", "copies.py", "migrate.py", "named.py"}, made
+    assert all(word == "PRAGMA" for name, word in made if name in ("reader.py", "sqlite.py", "copies.py")), made
     # For many rows at once a named query has its question marks repeated, and nothing else; another text names none.
     for text in ("SELECT digest FROM tokens", "add_events; DROP TABLE runs", ""):
         with pytest.raises(KeyError):

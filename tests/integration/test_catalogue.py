@@ -7,6 +7,7 @@ the catalogue's words, which `contract.md` and `docs/reference/http.md` overrule
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from shoal.db.place import check_place
 from shoal.model.credentials import make
 from shoal.model.errors import Refused
 from shoal.model.layout import DATABASE, SERVER_FILE
-from shoal.model.limits import MAX_BODY, MAX_STREAM
+from shoal.model.limits import MAX_BODY, MAX_STREAM, MAX_TIME
 from shoal.server.tls import Authority
 from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import Cluster, clean_env
@@ -124,6 +125,11 @@ class Stand:
     def state(self, task: str) -> str:
         """The state of a task."""
         return str(self.house.call("GET", f"/v1/tasks/{task}")["state"])
+
+    def nonce(self, run: str) -> str:
+        """What tells a run from one of the same number in another history; only pilots that run it hear it."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.house.state / DATABASE}?mode=ro", uri=True)) as database:
+            return str(database.execute("SELECT nonce FROM runs WHERE run = ?", (int(run[1:]),)).fetchone()[0])
 
     def counts(self) -> Json:
         """Everything that a refused request must leave alone."""
@@ -477,19 +483,27 @@ def _unknown(place: Place) -> None:
 
 @case(52, "old attempt: verdict stale, and adopted if safe and a success")
 def _old(place: Place) -> None:
-    for rerun, outcome, verdict in (
-        ("exclusive", "succeeded", "stale"),
-        ("safe", "failed", "stale"),
-        ("safe", "succeeded", "adopted"),
-    ):
+    """What a pilot gave back is over, whatever it says of it then: only what was given up as lost is adopted."""
+    for rerun, outcome in (("exclusive", "succeeded"), ("safe", "failed"), ("safe", "succeeded")):
         run, pilot = place.stand.submit(rerun=rerun), FalsePilot(place.stand)
         old = pilot.lease(run)
         reply = pilot.say(reports=[{"attempt": old, "outcome": "returned"}]).json()
         (new,) = [lease["attempt"] for lease in reply["leases"]]
         assert old != new and new.startswith(f"{run}.1#2@")
-        assert pilot.verdict(old, outcome) == verdict, (rerun, outcome)
+        assert pilot.verdict(old, outcome) == "stale", (rerun, outcome)
+        assert place.stand.state(f"{run}.1") == "leased"
+        assert pilot.verdict(new) == "recorded"
+    for outcome, verdict in (("failed", "stale"), ("succeeded", "adopted")):
+        run, lost = place.stand.submit(rerun="safe"), FalsePilot(place.stand)
+        old = lost.lease(run)
+        other = FalsePilot(place.stand, ended=[hashlib.sha256(lost.session.encode()).hexdigest()])
+        new = other.lease(run)
+        assert old != new and new.startswith(f"{run}.1#2@")
+        assert other.verdict(old, outcome) == "stale", "it never held that one"
+        again = FalsePilot(place.stand, former={"pilot": lost.name, "session": lost.session})
+        assert again.verdict(old, outcome) == verdict
         assert place.stand.state(f"{run}.1") == ("succeeded" if verdict == "adopted" else "leased")
-        assert pilot.verdict(new) == ("final" if verdict == "adopted" else "recorded")
+        assert other.verdict(new) == ("final" if verdict == "adopted" else "recorded")
 
 
 @case(52, "another pilot's lease: stale; another owner's: unknown")
@@ -539,11 +553,14 @@ def _outcome(place: Place) -> None:
     assert pilot.verdict(attempt) == "recorded"
 
 
-@case(54, "queued to succeeded: an attempt that nobody was given is stale")
+@case(54, "queued to succeeded: an attempt that nobody was given is unknown, or stale by the run's true name")
 def _illegal(place: Place) -> None:
     run, pilot = place.stand.submit(cores=2), FalsePilot(place.stand)
-    assert pilot.verdict(f"{run}.1#1@1") == "stale"
-    assert pilot.verdict(f"{run}.1#7@1") == "stale"
+    nonce = place.stand.nonce(run)
+    for attempt in (f"{run}.1#1@1", f"{run}.1#7@1"):
+        assert pilot.verdict(attempt) == "unknown"
+        assert pilot.verdict(f"{attempt}~{'0' * len(nonce)}") == "unknown"
+        assert pilot.verdict(f"{attempt}~{nonce}") == "stale", "even who guesses it was given nothing"
     assert place.stand.state(f"{run}.1") == "ready"
     place.stand.post("/v1/cancel", {"targets": [run]})
 
@@ -571,7 +588,7 @@ def _exit_codes(place: Place) -> None:
 
 @case(56, "times of another world are accepted and flagged")
 def _times(place: Place) -> None:
-    for started in (0.0, 1.0, 4_294_967_296.0, 1e15):
+    for started in (0.0, 1.0, 4_294_967_296.0, MAX_TIME):
         run, pilot = place.stand.submit(), FalsePilot(place.stand)
         assert pilot.verdict(pilot.lease(run), started=started, duration=5.0) == "recorded"
         (event,) = place.stand.house.call("GET", f"/v1/events?run={run}&kind=task_finished")["events"]
@@ -579,7 +596,14 @@ def _times(place: Place) -> None:
         assert abs(event["time"] - time.time()) < 60, "the journal has the server's own time"
     run, pilot = place.stand.submit(), FalsePilot(place.stand)
     attempt = pilot.lease(run)
-    for wrong in ({"started": -1.0}, {"duration": -5.0}, {"cpu": 1e300}, {"max_rss": 2**62}, {"signal": -9}):
+    for wrong in (
+        {"started": -1.0},
+        {"started": 1e15},
+        {"duration": -5.0},
+        {"cpu": 1e300},
+        {"max_rss": 2**62},
+        {"signal": -9},
+    ):
         said = pilot.say(reports=[{"attempt": attempt, "outcome": "succeeded", **wrong}])
         place.stand.expect(said, 422, "range", "reports")
     assert pilot.verdict(attempt, started=time.time(), duration=0.5) == "recorded"

@@ -497,36 +497,46 @@ def test_lease_that_reached_a_pilot_after_its_hold_is_not_started(cluster: Clust
     cluster.timing |= {"beat": 3.0, "suspect": 4.0, "lease": 5.0, "hold": 5.0}
     lines, gate = cluster.cwd / "lines", cluster.cwd / "gate"
     cluster.start_server()
-    frozen = cluster.start_pilot(2)
     append = ["/bin/sh", "-c", 'echo "$SHOAL_ATTEMPT" >> "$0"; while [ ! -e "$1" ]; do sleep 0.05; done']
     command = [*append, str(lines), str(gate)]
+    asked: dict[int, float] = {}  # exchanges without an answer, and since when
 
-    def lease_to_frozen() -> int:
-        # Its exchange is parked at the server; the reply with the leases will lie in the socket of the frozen one.
+    def on_request(request: Message) -> Fate:
+        if "exchange" in request.path:
+            asked[request.json()["seq"]] = time.monotonic()
+        return Fate.PASS
+
+    def on_reply(request: Message, reply: Message) -> Fate:
+        asked.pop(request.json().get("seq", 0), None)
+        return Fate.PASS
+
+    def is_parked() -> bool:
+        # Not answered at once, and not about to be.
+        return any(0.3 < time.monotonic() - since < 1.0 for since in list(asked.values()))
+
+    with proxied(cluster) as (proxy, file):
+        proxy.on_request, proxy.on_reply = on_request, on_reply
+        frozen = cluster.start_pilot(2, server_file=file)
+        cluster.until(is_parked, "the pilot's exchange waits at the server")
+        # The reply with the leases will lie in the socket of the frozen one.
         frozen.stop()
         cluster.until(lambda: state_of(frozen.pid) == "T", "the pilot is frozen")
         run = cluster.submit({"command": command, "rerun": "exclusive"}, {"command": command, "rerun": "never"})
         cluster.until(lambda: cluster.events("tasks_leased"), "the leases are sent")
-        return run
-
-    with cluster.client() as client:
-        cluster.until(lambda: client.pilots()["pilots"][0]["free"] == 2, "the pilot's exchange waits at the server")
-    run = lease_to_frozen()
-    assert not starts(lines)
-    other = cluster.start_pilot(2)
-    cluster.until(lambda: cluster.row(run, 2)["state"] == "lost", "never is lost")
-    cluster.until(lambda: starts(lines), "exclusive starts elsewhere")
-    assert cluster.row(run, 1)["pilot"] == other.name
-    frozen.cont()
-    cluster.until(lambda: len(frozen.names) == 2, "the thawed pilot enrols again")
-    new = frozen.name
-    with cluster.client() as client:
-        client.drain([new])
-    cluster.until(lambda: not frozen.is_alive, "the thawed pilot has nothing more to do")
-    gate.touch()
-    cluster.wait_run(run)
-    assert cluster.row(run, 2)["state"] == "lost"
-    assert lines.read_text(encoding="utf-8").split() == [f"r{run}.1#2"]  # nothing of attempt 1 ever ran
+        assert not starts(lines)
+        other = cluster.start_pilot(2)
+        cluster.until(lambda: cluster.row(run, 2)["state"] == "lost", "never is lost")
+        cluster.until(lambda: starts(lines), "exclusive starts elsewhere")
+        assert cluster.row(run, 1)["pilot"] == other.name
+        frozen.cont()
+        cluster.until(lambda: len(frozen.names) == 2, "the thawed pilot enrols again")
+        with cluster.client() as client:
+            client.drain([frozen.name])
+        cluster.until(lambda: not frozen.is_alive, "the thawed pilot has nothing more to do")
+        gate.touch()
+        cluster.wait_run(run)
+        assert cluster.row(run, 2)["state"] == "lost"
+        assert lines.read_text(encoding="utf-8").split() == [f"r{run}.1#2"]  # nothing of attempt 1 ever ran
 
 
 # --- the network

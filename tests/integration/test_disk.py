@@ -34,7 +34,7 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root makes file systems")
     place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "shoal-test", str(place)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "shoal-test", str(place)], check=True)
     try:
         yield place
     finally:

@@ -357,9 +357,10 @@ def test_ctrl_c_detaches_and_a_second_one_cancels(scripts: Scripts) -> None:
         assert said.startswith("shoal: detached, ") and f"shoal cancel r{times}" in said
         if times == 2:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=SOON)
+        _, rest = process.communicate(timeout=SOON)
+        assert (f"shoal: r{times}: cancelled" in rest) == (times == 2), rest
         row = scripts.pool.run_row(times)
-        assert bool(row["counts"].get("cancelled")) == (times == 2)
+        assert bool(row["counts"].get("cancelled")) == (times == 2), rest
         with scripts.pool.client() as client:
             client.cancel([f"r{times}"])
 

@@ -81,6 +81,8 @@ class FalsePilot:
     seq: int = 0
     attempts: list[str] = field(default_factory=list)
     chunks: dict[str, int] = field(default_factory=dict)  # several leased as one: the first, and how many
+    protocol: int = PROTOCOL  # attempts have other names in the one before, so it keeps to one, as pilots do
+    proofs: list[Json] = field(default_factory=list)  # of its last leases
 
 
 class House:
@@ -237,8 +239,8 @@ class World:
             body = {
                 "protocol": PROTOCOL - 1 + at // 2 % 2,
                 "version": "1",
-                "host": "fuzz1",
-                "identity": "i",
+                "host": f"fuzz{at // 2}",  # not one for all: it is banned when one of them gives everything back
+                "identity": f"i{at // 2}",
                 "room": {"cores": 64, "gpus": 1},
             }
             context = self.house.context if at % 2 else None
@@ -266,7 +268,7 @@ class World:
         index = wish.token.index
         busy = [pilot for pilot in self.pilots if pilot.chunks] if index % 2 else []  # who can tell of several at once
         able = busy or self.pilots
-        self.me = able[index // 2 % len(able)] if "exchange" in wish.operation.path else None
+        self.me = able[-1 - index // 2 % len(able)] if "exchange" in wish.operation.path else None
 
         def mean(ref: Ref) -> Any:
             kind, index = ref.kind, ref.index
@@ -310,9 +312,13 @@ class World:
             "task": lambda: f"{run}.{1 + index % 3}",
             "target": lambda: run if index % 2 else f"{run}.{1 + index % 3}",
             "pilot": lambda: pilot.name,
+            "old pilot": lambda: self.pilots[index % (1 + len(self.pilots) // 3)].name,
             "session": lambda: pilot.session,
             "my pilot": lambda: pilot.name,
             "my session": lambda: pilot.session,
+            "my protocol": lambda: pilot.protocol,
+            "proofs": lambda: pilot.proofs,
+            "ended": lambda: hashlib.sha256(self.pilots[index % len(self.pilots)].session.encode()).hexdigest(),
             "next seq": lambda: pilot.seq + 1,
             "same seq": lambda: pilot.seq,
             "past seq": lambda: max(1, pilot.seq - index),
@@ -400,13 +406,17 @@ class World:
             path.write_text(told["certificate"] + told["key"])
             own = ssl.create_default_context(cadata=self.house.call("GET", "/v1/ca", raw=True))
             own.load_cert_chain(path)
-        self.pilots.append(FalsePilot(told["pilot"], told["session"], {"cores": body["room"].get("cores", 1)}, own))
+        room = {"cores": body["room"].get("cores", 1)}
+        self.pilots.append(FalsePilot(told["pilot"], told["session"], room, own, protocol=body["protocol"]))
         self.secrets.add(told["session"])
 
     def _learn_reply(self, pilot: FalsePilot, reply: Json) -> None:
         pilot.seq = max(pilot.seq, reply["seq"])
         self.leases += len(reply["leases"])
         for lease in reply["leases"]:
+            if lease.get("proof"):
+                proof = {"attempt": lease["attempt"], "count": lease.get("count", 1), "proof": lease["proof"]}
+                pilot.proofs = [*pilot.proofs, proof][-5:]
             if lease.get("count", 1) > 1:
                 self.chunks += 1
                 pilot.chunks[lease["attempt"]] = lease["count"]

@@ -37,7 +37,7 @@ TOKENS = 8  # of one person, who may ask 200 times a second with all of them
 CANARY = "zq-canary-text-that-nobody-prints"
 SGR = re.compile(r"\x1b\[(?:0|1|2|3[1236])m")  # the colours that the command line itself uses
 STATE_FILES = re.compile(
-    r"shoal\.db(?:-wal|-shm|\.lock)?|token|enrol|server\.json|port|pilot\.pyz|env|env/r\d+\.json|logs|logs/mark"
+    r"shoal\.db(?:-wal|-shm|\.lock)?|token|enrol|server\.json|port|pilot\.pyz|reserve|env|env/r\d+\.json|logs|logs/mark"
     r"|logs/r\d+(?:/\d+(?:/\d+\.\d+\.(?:out|err))?)?"
     r"|blobs(?:/part(?:/[0-9a-f]{32}(?:/[0-9a-f]{64}(?:\.\d+)?)?)?|/[0-9a-f]{2}(?:/[0-9a-f]{64})?)?"
 )

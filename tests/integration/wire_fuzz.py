@@ -146,6 +146,10 @@ def _some(*values: Any) -> SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
+def _no_proof(attempt: Ref) -> Json:
+    return {"attempt": attempt, "count": 1, "proof": "ab" * 16}
+
+
 _WORD = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
 _TEXT = st.text(max_size=30)
 _TARGETS = st.lists(_ref("target"), min_size=1, max_size=3)
@@ -166,7 +170,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Where.host": _some("*", "fuzz*", "n0[1-3]", "?", "none"),
     "Where.site": _some("*", "box", "local"),
     "Where.message": _some("*", "*license*"),
-    "DrainRequest.pilots": st.lists(_ref("pilot"), min_size=1, max_size=2),
+    "DrainRequest.pilots": st.lists(_ref("old pilot"), min_size=1, max_size=2),
     "PruneRequest.older_than": _some("30d", "400d", 86_400 * 90, None),
     "PruneRequest.keep": _some("2G", 2**31, "100M", None),
     "NewToken.kind": _some("submit", "enrol"),
@@ -232,13 +236,16 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Register.unfit": _some([], [], [], [], ["no /bin/sh"]),
     "Register.nonce": st.just("") | _WORD,
     "Register.digest": _some("", "", "ab" * 32),
-    "Exchange.protocol": _some(*[PROTOCOL] * 4, *[PROTOCOL - 1] * 3, 1),
+    "Register.ended": st.just([]) | st.lists(_WORD, max_size=2) | st.lists(_ref("ended"), max_size=1),
+    "Exchange.protocol": _some(*[Ref("my protocol", 0)] * 12, PROTOCOL, PROTOCOL - 1, 1),
     "Exchange.pilot": st.just(Ref("my pilot", 0)),
     "Exchange.session": st.just(Ref("my session", 0)),
     "Exchange.seq": _some(*[Ref("next seq", 0)] * 6, Ref("same seq", 0), Ref("past seq", 1), Ref("past seq", 2)),
     "Exchange.ack": st.just(Ref("same seq", 0)),
     "Exchange.held": _some(Ref("held", 0), Ref("held", 0), Ref("held", 0), []),
     "Exchange.batches": st.lists(st.integers(1, 4).flatmap(lambda count: _batch(count)), max_size=2),
+    "Exchange.proofs": _some(*[Ref("proofs", 0)] * 3, []) | st.lists(_ref("attempt").map(_no_proof), max_size=2),
+    "Exchange.ended": _some(*[()] * 8, (Ref("ended", 1),)).map(list) | st.lists(_WORD, max_size=2),
     "Exchange.leaving": _some(*[""] * 30, "its time is over"),
     "Exchange.nonce": st.just(""),
     "Exchange.free": _some(Ref("all room", 0), {}, {"cores": 1}),
@@ -250,7 +257,8 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Held.count": _some(1, 1, 1, 2),
     "Held.stage": _some("leased", "running", "done"),
     "Report.attempt": _ref("attempt"),
-    "Report.outcome": _some("succeeded", "failed", "cancelled", "returned"),
+    "Report.outcome": _some("succeeded", "failed", "cancelled", "returned", "checkpointed"),
+    "Report.files": st.dictionaries(_WORD, _ref("digest"), max_size=2),
     "Report.cause": _some("", "task_error", "over_time", "signal"),
     "Report.exit_code": st.none() | st.integers(-255, 255),
     "Report.signal": st.none() | st.integers(1, 64),
@@ -261,6 +269,9 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "Report.result": st.just("") | _PAYLOAD,
     "Report.out": st.integers(0, 2**40),
     "Report.err": st.integers(0, 2**40),
+    "Published.attempt": _ref("attempt"),
+    "Checkpoint.attempt": _ref("attempt"),
+    "Checkpoint.files": st.dictionaries(_WORD, _ref("digest"), max_size=2),
     "Tail.attempt": _ref("attempt"),
     "Tail.stream": _some("stdout", "stderr"),
     "Tail.offset": _some(0, 0, 5, 4_096),

@@ -50,12 +50,21 @@ def save(state: State, pilot: Pilot, said: Checkpoint) -> bool:
         return True  # told again, or overtaken by a newer one
     if is_first:
         special.saved_by, special.began_with = str(attempt), special.files
+    if said.files != special.files:
+        clear_suspicion(task)
     special.files, special.saved_number = dict(said.files), said.number
     holder = state.pilots[live.pilot]
     state.write_task(task, pilot=holder, leased=live.leased)
     if is_first:  # not each time: a thousand tasks would fill the journal
         state.emit("checkpoint_saved", task=task.id, attempt=attempt.number, pilot=holder, files=len(special.files))
     return True
+
+
+def clear_suspicion(task: Task) -> None:
+    """It came further on a pilot that it had not killed by then: losses before that say nothing about it."""
+    task.losses, task.lost_on = 0, []
+    if task.special is not None:
+        task.special.alone = False
 
 
 def current(task: Task) -> Attempt:

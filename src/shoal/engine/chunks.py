@@ -31,7 +31,7 @@ def may_chunk(spec: Spec) -> bool:
 
 def run_of_new(array: Array, most: int) -> tuple[int, int]:
     """The first ready elements low .. high - 1 without a history, at most so many; empty if the first one has one."""
-    low = array.todo.first()
+    low = array.first_plain()
     high = min(array.todo.reach(low), low + most)
     if array.tasks:
         for element in range(low, high):

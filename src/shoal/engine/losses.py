@@ -13,6 +13,7 @@ from shoal.engine.parking import unpark
 from shoal.engine.records import Attempt, Gone, Pilot, Task
 from shoal.engine.runs import after_final, settle_by_word
 from shoal.engine.state import State
+from shoal.engine.suiting import too_short
 from shoal.model.ids import AttemptId
 from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
@@ -172,8 +173,10 @@ def make_way(state: State) -> None:
         else:
             served.add(suspect.array.run.owner)
     for owner, task in waiting.items():
+        if owner in served:
+            continue
         able = [p for p in state.pilots.values() if p.cleared_for is None and _may_clear(state, p, task)]
-        if able and owner not in served:
+        if able:
             min(able, key=lambda p: (p.held, p.name)).cleared_for = task.id
 
 
@@ -182,11 +185,13 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
     owner = task.array.run.owner
     cls = state.queue.class_of(task.array, task.element)
     return (
-        not pilot.draining
+        not (pilot.draining or pilot.unfit or pilot.suspect)
+        and pilot.heard
         and pilot.lone is None
         and state.serves(pilot, owner)
         and cls in menu_of(state, pilot, state.queue.lines[owner])
         and state.ban_of(pilot) is None
+        and not too_short(state, pilot, cls)
         and state.books.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
     )
 

@@ -27,7 +27,7 @@ def resume(state: State, command: Resume) -> None:
         state.quarantine_until = max(state.quarantine_until + gap, state.now + timing.quarantine if is_long else 0.0)
     for run in state.runs.values():
         run.asked = state.now if is_long else min(state.now, run.asked + gap)
+    # How long tasks seem to run is not known before their pilots have spoken: what is done must not be copied.
+    state.settle_until = state.now + min(gap, timing.beat)
     if is_long:
-        # How long tasks seem to run is not known before their pilots have spoken: what is done must not be copied.
-        state.settle_until = state.now + timing.beat
         state.emit("server_resumed", seconds=round(gap, 3))

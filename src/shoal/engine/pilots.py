@@ -46,6 +46,7 @@ from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Published, Re
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 STAGES = ("leased", "running", "done")  # of what a pilot holds
+ASK_AGAIN = 0.2  # seconds until a pilot is asked once more what it holds, after a restart
 FORMER_KEPT = 16  # names a pilot may have had
 NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be under way
 
@@ -207,7 +208,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         raise _stranger(state, exchange)
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
-    _check_exchange(exchange, pilot)
+    check_exchange(exchange, pilot)
     _check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
@@ -237,42 +238,51 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         _bury_all(state, pilot, exchange.ended)
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
-    for said in exchange.published:
-        _publish(state, pilot, said)
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
+    unpublished = [said for said in exchange.published if not _publish(state, pilot, said)]
     unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
     expect_reports(state, pilot, exchange)
     verdicts = _judge_all(state, pilot, exchange)
-    if pilot.may_be_stale and exchange.ack not in pilot.replies:
-        # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.
-        # What it holds is asked again, by an answer at once.
-        compare(state, pilot, exchange, is_stale=True)
-        answer(state, pilot, exchange.seq, [], verdicts, bool(exchange.checkpoints), at_once=True)
-        return None
-    pilot.may_be_stale = False
-    lacking = compare(state, pilot, exchange)
+    # A pilot that leaves and holds nothing takes nothing more, so that nothing can be under way to it.
+    is_farewell = bool(exchange.leaving) and not exchange.held
+    is_stale = pilot.may_be_stale and not is_farewell and exchange.ack not in pilot.replies
+    lacking = compare(state, pilot, exchange, is_stale)
+    for tags in unpublished:
+        _publish(state, pilot, tags)
     for checkpoint in unsaved:
         save(state, pilot, checkpoint)
+    # What rides on an exchange is forgotten by the pilot when it is answered, so it has to be safe by then.
+    is_to_be_kept = bool(exchange.published or exchange.checkpoints)
+    if is_stale:
+        # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.
+        # What it holds is asked again, by an answer at once; where an earlier answer waits for its commit, after a moment.
+        answer(state, pilot, exchange.seq, [], verdicts, is_to_be_kept, at_once=is_to_be_kept or not pilot.replies)
+        if pilot.parked == exchange.seq:
+            pilot.parked_until = state.now + ASK_AGAIN
+        return None
+    pilot.may_be_stale = False
     hear(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
-    # The pilot has more to say after the answer, or wants to know that its checkpoints are safe.
-    at_once = bool(exchange.tails or exchange.published or exchange.checkpoints)
+    # The pilot has more to say after the answer, or wants to know that what it sent is safe.
+    at_once = bool(exchange.tails) or is_to_be_kept
     if leases and pilot.parked is not None:
         give_parked(state, pilot, leases, durable)  # they need not wait for the commit of the reports
         leases, durable = [], False
-    durable = durable or bool(lacking or exchange.checkpoints)
+    durable = durable or bool(lacking) or is_to_be_kept
     answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once)
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
 
 
-def _publish(state: State, pilot: Pilot, said: Published) -> None:
-    """Tags of a task that this pilot runs, or ran a moment ago; those of others are nobody's."""
+def _publish(state: State, pilot: Pilot, said: Published) -> bool:
+    """Take tags of a task that this pilot runs, or ran a moment ago; False: those of others are nobody's."""
     attempt = parse_attempt(said.attempt)
     run = state.runs.get(attempt.run)
-    if run is not None and (pilot.holds(attempt) or pilot.ended_lately(attempt)):
-        publish(state, pilot, said, run.owner)
+    if run is None or not (pilot.holds(attempt) or pilot.ended_lately(attempt)):
+        return False
+    publish(state, pilot, said, run.owner)
+    return True
 
 
 def _offer_renewal(state: State, pilot: Pilot) -> None:
@@ -320,7 +330,7 @@ def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
     return verdicts
 
 
-def _check_exchange(exchange: Exchange, pilot: Pilot) -> None:
+def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
     free, room = exchange.free, pilot.room
     pairs = ((free.cores, room.cores), (free.memory, room.memory), (free.disk, room.disk), (free.gpus, room.gpus))
     if not all(0 <= part <= whole for part, whole in pairs):

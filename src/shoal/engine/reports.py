@@ -133,6 +133,8 @@ def was_given(state: State, pilot: Pilot, array: Array, attempt: AttemptId, proo
     holder = task.past.get(attempt) if task is not None else None
     if holder is not None:
         return holder in pilot.names
+    if task is not None and array.run.base < attempt.number <= task.number:
+        return False  # what became of it is on record: it is none of those that a crash forgot
     return attempt.incarnation < state.incarnation and proofs is not None and proofs.covers(attempt)
 
 
@@ -224,7 +226,7 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
 
 
 def _account(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report, fate: str) -> None:
-    queued = max(0.0, live.leased - task.array.since) if live.id.number == 1 else 0.0
+    queued = max(0.0, live.leased - task.array.since) if live.id.number <= task.array.run.base + 1 else 0.0
     state.account(task.array, pilot, live.took or 0.0, fate, 1, queued, report.staging)
 
 

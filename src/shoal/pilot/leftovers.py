@@ -40,6 +40,7 @@ SWEEP_SHARE = 0.002  # of a processor's time that sweeps may take
 _MARK = host_lock.MARK.encode() + b"="
 _STOPPED = ("T", "t")
 _LINE = re.compile(r"[0-9a-f]{12}")
+_MARKED = re.compile(r"[0-9a-f]{12}:[0-9a-f-]*\.[0-9]*:[0-9]{1,10}\.[0-9]{1,20}:[0-9]{1,10}\.[0-9]{1,20}", re.ASCII)
 _OWN_MODE = 0o700
 
 
@@ -76,7 +77,7 @@ class Line:
     @property
     def mark(self) -> str:
         """What the environment of its tasks says."""
-        return ":".join((self.name, self.namespace, self.pilot, self.guard))
+        return ":".join((self.name, f"{self.boot}.{self.namespace}", self.pilot, self.guard))
 
 
 def describe(work: str, guard: int, groups: tuple[str, ...] = ()) -> Line:
@@ -150,7 +151,7 @@ class Sweeper(threading.Thread):
             began = time.monotonic()
             try:
                 swept = sweep(self._folder)
-            except OSError:
+            except Exception:  # whatever somebody left there, sweeping goes on
                 log.exception("sweep failed")
                 continue
             took = time.monotonic() - began
@@ -231,7 +232,12 @@ def _read_line(fd: int, name: str) -> Optional[Line]:
     try:
         told = json.loads(os.pread(fd, 1 << 16, 0))
         line = Line(**{**told, "groups": tuple(told["groups"])})
-        return line if line.name == name and all(isinstance(part, str) for part in line.groups) else None
+        parts = (
+            *(getattr(line, field) for field in ("name", "work", "boot", "namespace", "pilot", "guard")),
+            *line.groups,
+        )
+        is_sound = all(isinstance(part, str) for part in parts) and _MARKED.fullmatch(line.mark)
+        return line if is_sound and line.name == name else None
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -265,13 +271,16 @@ def _end_marked() -> int:
 def _marked() -> dict[int, str]:
     """Processes that nobody watches, with their mark; empty for those that are known only by whom they came from."""
     space, us, judged = _namespace("self"), {os.getpid(), os.getppid(), 1}, dict[str, bool]()
+    here = (
+        f"{_boot()}.{space}"  # the first namespace has one number on all hosts, and marks travel with srun and the like
+    )
     found: dict[int, str] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in us:
             continue
         mark = mark_of(int(name))
         words = mark.split(":")
-        if len(words) != 4 or words[1] != space or _namespace(name) != space or tree.is_zombie(int(name)):
+        if not _MARKED.fullmatch(mark) or words[1] != here or _namespace(name) != space or tree.is_zombie(int(name)):
             continue
         if mark not in judged:
             judged[mark] = is_abandoned(mark)

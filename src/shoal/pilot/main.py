@@ -119,9 +119,12 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
             voice.say(str(error))
             return _End(loop.NO_SERVER)
         registry = leftovers.registry()
-        swept = leftovers.sweep(registry)  # first of all: it may be what fills the disk
-        if swept.is_worth_telling:
-            voice.say(str(swept))
+        try:
+            swept = leftovers.sweep(registry)  # first of all: it may be what fills the disk
+            if swept.is_worth_telling:
+                voice.say(str(swept))
+        except Exception as error:  # whatever somebody left there must not keep a pilot from starting
+            voice.say(f"what other pilots left on this host was not swept: {error!r}")
         try:
             work = choose_work_dir(chosen.work_dir)
             reasons = probe.check(work)

@@ -241,8 +241,7 @@ class Outbox:
         """This exchange was refused; `is_sure`: by the server itself, for what it says. What follows for a report that
         rode alone."""
         if not is_sure:
-            self.tags = {**said.tags, **self.tags}
-            self._put_back_published(said.published)
+            self.put_back([replace(said, tails=[])])  # what something between takes offence at may be in the tails
         for batch in said.batches:
             if self.batches.pop(batch.attempt, None) is not None:
                 self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(_names(batch)))

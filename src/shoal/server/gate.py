@@ -48,6 +48,7 @@ RATES = {
 LAG_PEOPLE = 0.1  # seconds the event loop may be late before people's requests are put off
 LAG_ALL = 2.0  # before registrations are, too
 LAG_WEIGHT = 0.3  # of the newest measure: one hiccup refuses nobody, three late ones in a row do
+LAG_GROWTH = 4.0  # times the present lag that one measure may count
 BUSY_RETRY = 1.0  # seconds; what is in work is done by then, more or less
 LONGEST_RETRY = 10.0
 
@@ -96,7 +97,9 @@ class Gate:
 
     def observe_lag(self, seconds: float) -> None:
         """The event loop was so late just now."""
-        self._lag += LAG_WEIGHT * (max(0.0, seconds) - self._lag)
+        # A server that was frozen is late once, however long, and refuses nobody for it; overload is late again and again.
+        most = max(LAG_PEOPLE / LAG_WEIGHT, LAG_GROWTH * self._lag)
+        self._lag += LAG_WEIGHT * (min(max(0.0, seconds), most) - self._lag)
 
     def admit(self, kind: str, key: str, now: float, pace: str = "") -> float:
         """May a request of this credential come in? 0.0: yes, else the seconds after which it may come again. `pace`

@@ -244,6 +244,19 @@ def test_a_checkpoint_rides_with_the_word_that_its_pilot_came_back() -> None:
     assert stand.task(run).differences.files == {"state": A}
 
 
+def test_a_checkpoint_rides_with_the_word_that_brings_its_task_back_after_a_crash() -> None:
+    stand = Stand()
+    run = stand.submit({"checkpoint": ["state"]})
+    pilot = stand.pilot()
+    stand.commit()
+    (lease,) = pilot.pull()
+    stand.crash()  # and the lease is forgotten
+    exchange = pilot.make(held={lease.attempt: "running"}, checkpoints=[_said(lease.attempt, A)])
+    answer = pilot.send(exchange)
+    assert answer is not None and answer.durable
+    assert stand.task(run).differences.files == {"state": A}, "it was acknowledged, so it is not sent again"
+
+
 def test_a_failure_in_the_same_exchange_goes_on_from_the_checkpoint_before_it() -> None:
     stand = Stand()
     stand.submit({"checkpoint": ["state"], "retries": 1})

@@ -112,6 +112,32 @@ def test_published_tags_survive_a_restart_and_still_count_against_the_bound() ->
     assert "ann.late" not in tags
 
 
+def test_published_tags_are_acknowledged_when_they_are_safe_and_not_before() -> None:
+    """The pilot forgets them with the answer: one that came before the commit lost them in a crash."""
+    stand = Stand()
+    stand.submit({})
+    pilot = stand.pilot()
+    first = pilot.work()
+    answer = pilot.send(pilot.make(published=[Published(first, {"x": 1})]))
+    assert answer is not None and answer.durable
+    stand.restart()
+    answer = pilot.send(pilot.make(published=[Published(first, {"y": 1})]))
+    assert answer is not None and answer.durable, "also by the first answer after a restart"
+
+
+def test_tags_of_a_task_that_the_same_exchange_brings_back_after_a_crash_are_kept() -> None:
+    stand = Stand()
+    stand.submit({})
+    pilot = stand.pilot()
+    stand.commit()
+    (lease,) = pilot.pull()
+    stand.crash()  # and the lease is forgotten
+    exchange = pilot.make(held={lease.attempt: "running"}, published=[Published(lease.attempt, {"x": 1})])
+    assert pilot.send(exchange) is not None
+    assert stand.engine.state.pilots[pilot.name].tags == {"ann.x": 1}
+    assert stand.sound()
+
+
 def test_published_tags_are_bounded_in_number_and_size_and_the_journal_says_so() -> None:
     stand = Stand()
     stand.submit({})

@@ -211,3 +211,13 @@ def test_tokens_of_one_person_are_one_name_to_the_gate_and_to_the_door() -> None
     pilots = [Caller(SESSION, "anna", token="t4", pilot=name) for name in ("p1", "p2")]
     assert ({_key(pilot) for pilot in pilots}, {_pool(pilot) for pilot in pilots}) == ({"p1", "p2"}, {"anna"})
     assert _pool(callers[0]) == ""
+
+
+def test_one_long_sleep_refuses_nobody_and_lasting_overload_does() -> None:
+    """A frozen server answered 429 on waking: time in which it did not run counts against nobody."""
+    gate = Gate()
+    gate.observe_lag(90.0)
+    assert gate.admit(SUBMIT, "anna", 0.0) == 0.0
+    for _ in range(10):
+        gate.observe_lag(90.0)
+    assert gate.admit(SUBMIT, "anna", 0.0) > 0.0 and gate.lag > 2.0
