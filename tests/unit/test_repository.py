@@ -172,3 +172,16 @@ def test_a_lock_line_with_an_index_a_path_or_no_digest_is_caught(line: str) -> N
     good = "click==8.1.7 ; python_version >= '3.11' \\\n    --hash=sha256:" + "0" * 64
     assert check_lock(good) == []
     assert len(check_lock(f"{good}\n{line}\n")) == 1
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """docs/promises.md: `path` or `path::test`."""
+    text = (ROOT / "docs" / "promises.md").read_text("utf-8")
+    named = re.findall(r"`((?:tests|bench)/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    missing = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).is_file() or (test and f"def {test}(" not in (ROOT / path).read_text("utf-8"))
+    ]
+    assert not missing
