@@ -640,6 +640,7 @@ LIMITS = {
     "MAX_USERS": "people on one server",
     "MAX_TOKENS": "tokens on one server",
     "MAX_SITES": "site names that belong to somebody",
+    "MAX_SITES_OWNER": "site names of one owner or group that it may take by enrolment tokens; an administrator may give it more",
     "MAX_TOKENS_OWNER": "tokens of one owner or group that are neither revoked nor expired",
     "MAX_LINEAGE": "tokens that were each made with the one before",
     "MAX_PILOTS": "pilots that one enrolment token lets in",

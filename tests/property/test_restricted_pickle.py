@@ -9,6 +9,7 @@ import fractions
 import os
 import pathlib
 import pickle
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -195,6 +196,186 @@ def test_sizes_that_lie_and_nonsense_are_refused_without_taking_memory(data: byt
         load_restricted(data)
 
 
+# --- a state that comes late: what was measured against the first one would no longer hold
+def _text(word: str) -> bytes:
+    return pickle.BINUNICODE + len(word.encode()).to_bytes(4, "little") + word.encode()
+
+
+def _call(made: Any, *args: bytes, by: bytes = pickle.REDUCE) -> bytes:
+    """The instructions that call something with arguments that are instructions, too."""
+    name = made if isinstance(made, tuple) else (made.__module__, made.__qualname__)
+    return b"".join([_text(name[0]), _text(name[1]), pickle.STACK_GLOBAL, pickle.MARK, *args, pickle.TUPLE, by])
+
+
+def _const(value: Any) -> bytes:
+    """A plain value, without touching the memo."""
+    if value is None:
+        return pickle.NONE
+    if isinstance(value, tuple):
+        return pickle.MARK + b"".join(_const(item) for item in value) + pickle.TUPLE
+    if isinstance(value, bool):
+        return pickle.NEWTRUE if value else pickle.NEWFALSE
+    if isinstance(value, int):
+        return pickle.BININT + value.to_bytes(4, "little", signed=True)
+    if isinstance(value, bytes):
+        return pickle.BINBYTES + len(value).to_bytes(4, "little") + value
+    return _text(value)
+
+
+def _tuple(*parts: bytes) -> bytes:
+    return pickle.MARK + b"".join(parts) + pickle.TUPLE
+
+
+def _get(number: int) -> bytes:
+    return pickle.BINGET + bytes([number])
+
+
+def _whole(*parts: bytes) -> bytes:
+    return pickle.PROTO + b"\x04" + b"".join(parts) + pickle.STOP
+
+
+def _dtype(text: str) -> bytes:
+    return _call(("numpy", "dtype"), _const(text), _const(False), _const(True))
+
+
+def _array(dtype: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
+    """An array that has its state."""
+    state = _tuple(_const(1), _const(shape), dtype, _const(False), _const(data))
+    return _empty_array() + state + pickle.BUILD
+
+
+def _empty_array() -> bytes:
+    kind = _text("numpy") + _text("ndarray") + pickle.STACK_GLOBAL
+    return _call(_RECONSTRUCT, kind, _const((0,)), _const(b"b"))
+
+
+_MEMO, _POP, _BUILD = pickle.MEMOIZE, pickle.POP, pickle.BUILD
+_S8, _S800 = ((3, "|", None, None, None, size, 1, 0) for size in (8, 800))
+_F8_STATE = _const((3, "<", None, None, None, -1, -1, 0))
+_STATE_2 = _tuple(_const(1), _const((2,)), _dtype("i8"), _const(False), _const(bytes(16)))
+_FIELD = _tuple(_dtype("f8"), _const(0))
+_FIELDS = pickle.EMPTY_DICT + _MEMO + _text("x") + _FIELD + pickle.SETITEM  # memo 1, if a dtype is memo 0
+LATE = {
+    "a dtype that an array holds grows": [
+        _dtype("S8"), _MEMO, _array(_get(0), (2,), bytes(16)), _get(0), _const(_S800), _BUILD, _POP,
+    ],
+    "a dtype that an array beside the pickle holds grows": [
+        _dtype("S8"), _MEMO, _call(("numpy._core.numeric", "_frombuffer"), _const(bytes(16)), _get(0), _const((2,)), _text("C")),
+        _get(0), _const(_S800), _BUILD, _POP,
+    ],
+    "a dtype grows before it is used": [_dtype("S8"), _MEMO, _const(_S800), _BUILD, _POP, _array(_get(0), (1,), bytes(800))],
+    "a dtype is built twice": [_dtype("S8"), _const(_S8), _BUILD, _const(_S8), _BUILD],
+    "a dtype is built after an array took it": [_dtype("f8"), _MEMO, _array(_get(0), (1,), bytes(8)), _get(0), _F8_STATE, _BUILD],
+    "a dtype is built after a container with it was used": [
+        _dtype("f8"), _MEMO, _call(ValueError, pickle.EMPTY_LIST, _get(0), pickle.APPEND), _get(0), _F8_STATE, _BUILD,
+    ],
+    "a dtype is built after a dtype took it": [
+        _dtype("S8"), _MEMO, _dtype("V8"),
+        _tuple(_const(3), _text("|"), _tuple(_get(0), _const((1,))), _const(None), _const(None), _const(8), _const(1), _const(0)),
+        _BUILD, _get(0), _const(_S8), _BUILD,
+    ],
+    "an array is built twice": [_array(_dtype("i8"), (1,), bytes(8)), _STATE_2, _BUILD],
+    "an array is built after it was used": [_empty_array(), _MEMO, _call(ValueError, _get(0)), _get(0), _STATE_2, _BUILD],
+    "a number has fields": [
+        _dtype("f8"), _MEMO,
+        _tuple(_const(3), _text("|"), _const(None), _const(("x",)), _FIELDS, _const(8), _const(1), _const(16)), _BUILD,
+    ],
+    "an exception is built twice": [_call(ValueError), pickle.EMPTY_DICT, _BUILD, pickle.EMPTY_DICT, _BUILD],
+}  # fmt: skip
+# Loads what it is given, and touches all of what came out: with a size that lies, that reads beyond a buffer.
+_TOUCH = """
+import sys
+from shoal.client.restricted_pickle import load_restricted
+from shoal.client.restricted_rules import UntrustedResult
+try:
+    value = load_restricted(sys.stdin.buffer.read())
+except UntrustedResult as error:
+    print("refused:", error.message)
+else:
+    print("loaded:", repr(value))
+"""
+
+
+def touch(data: bytes) -> str:
+    """What came of it, in a process of its own, which a crash may end."""
+    done = subprocess.run([sys.executable, "-c", _TOUCH], input=data, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_state_comes_once_and_before_the_value_is_used(name: str) -> None:
+    assert touch(_whole(*LATE[name])).startswith("refused:")
+
+
+def test_the_instructions_of_these_tests_make_values_if_they_are_in_order() -> None:
+    """Else the refusals above would prove nothing."""
+    assert load_restricted(_whole(_dtype("S8"), _const(_S8), _BUILD)) == numpy.dtype("S8")
+    found = load_restricted(_whole(_array(_dtype("f8") + _F8_STATE + _BUILD, (2,), bytes(16))))
+    assert found.dtype == numpy.dtype("f8") and found.tolist() == [0, 0]
+    assert load_restricted(_whole(_empty_array(), _STATE_2, _BUILD)).tolist() == [0, 0]
+
+
+def test_the_fields_of_a_dtype_do_not_change_with_the_dictionary_they_came_in() -> None:
+    structure = _tuple(
+        _const(3), _text("|"), _const(None), _const(("x",)), _FIELDS, _const(8), _const(1), _const(16)
+    )  # fmt: skip
+    made = _dtype("V8") + _MEMO + structure + _BUILD
+    swap = _get(1) + _text("x") + _tuple(_dtype("O"), _const(0)) + pickle.SETITEM + _POP
+    found = load_restricted(_whole(made, swap))
+    assert found == numpy.dtype([("x", "f8")]) and found["x"] == numpy.dtype("f8")
+
+
+def _pandas_late() -> dict[str, list[bytes]]:
+    new = pickle.NEWOBJ
+    index = ("pandas.core.indexes.base", "_new_Index")
+    numbers = _array(_dtype("i8"), (2,), numpy.arange(2).tobytes())
+    codes = _array(_dtype("i1"), (2,), bytes([0, 1]))
+    far = _tuple(_const(1), _const((2,)), _dtype("i1"), _const(False), _const(bytes([100, 100])))
+
+    def index_of(data: bytes) -> bytes:
+        kind = _text("pandas.core.indexes.base") + _text("Index") + pickle.STACK_GLOBAL
+        return _call(index, kind, pickle.EMPTY_DICT + _text("data") + data + pickle.SETITEM)
+
+    def categories(data: bytes) -> bytes:
+        entries = [_text("categories"), index_of(data), pickle.SETITEM, _text("ordered"), _const(False), pickle.SETITEM]
+        return pickle.EMPTY_DICT + b"".join(entries)
+
+    kind = _text("pandas.core.arrays.categorical") + _text("Categorical") + pickle.STACK_GLOBAL
+    hollow = _call(("pandas._libs.arrays", "__pyx_unpickle_NDArrayBacked"), kind, _const(1), _const(None))
+    dtype = _call(("pandas.core.dtypes.dtypes", "CategoricalDtype"), by=new)
+    multi = _text("pandas.core.indexes.multi") + _text("MultiIndex") + pickle.STACK_GLOBAL
+    levels = _text("levels") + pickle.EMPTY_LIST + index_of(numbers) + pickle.APPEND + pickle.SETITEM
+    coded = _text("codes") + pickle.EMPTY_LIST + _get(0) + pickle.APPEND + pickle.SETITEM
+    names = _text("names") + pickle.EMPTY_LIST + _const(None) + pickle.APPEND + pickle.SETITEM
+    block = ("pandas._libs.internals", "_unpickle_block")
+    where = _call(slice, _const(0), _const(2), _const(1))
+    fewer = _array(_dtype("i8"), (0,), b"")
+    good = [dtype, _MEMO, categories(numbers), _BUILD, _POP, hollow, _tuple(_get(0), codes), _BUILD]
+    return {
+        "in order": good,
+        "fewer categories": [*good, _get(0), categories(fewer), _BUILD, _POP],
+        "codes of a MultiIndex": [
+            codes, _MEMO, _POP, _call(index, multi, pickle.EMPTY_DICT + levels + coded + names), _get(0), far, _BUILD, _POP,
+        ],
+        "an array of a block": [
+            numbers, _MEMO, _POP, _call(block, _get(0), where, _const(1)), _get(0), _STATE_2, _BUILD, _POP,
+        ],
+        "an array without its state": [hollow],
+        "an array without its state in a block": [_call(block, hollow, where, _const(1))],
+        "a list with an array without its state": [pickle.EMPTY_LIST, hollow, pickle.APPEND],
+    }  # fmt: skip
+
+
+def test_a_state_that_comes_late_in_values_of_pandas_is_refused() -> None:
+    pytest.importorskip("pandas", reason="NOT TESTED: pandas is not installed here")
+    said = {name: touch(_whole(*parts)) for name, parts in _pandas_late().items()}
+    assert said.pop("in order").startswith("loaded:")
+    assert all(words.startswith("refused:") for words in said.values()), said
+    late = ("fewer categories", "codes of a MultiIndex", "an array of a block")
+    assert all("built or used already" in said[name] for name in late), said
+
+
 # --- anything at all
 _PARTS = st.sampled_from(
     [bytes([code]) for code in range(256)]
@@ -262,7 +443,8 @@ def test_plain_values_come_through_as_they_were(value: Any) -> None:
     "value",
     [
         {1, 2}, frozenset({3}), bytearray(b"x"), range(1, 9, 2), slice(1, None, 2), ..., collections.OrderedDict(a=1),
-        collections.defaultdict(list, {1: [2]}), collections.Counter("abca"), collections.deque([1, 2], 3), Path("/x/y"),
+        collections.defaultdict(list, {1: [2]}), collections.Counter("abca"), collections.deque([1, 2], 3),
+        collections.deque([1, 2]), collections.deque(), Path("/x/y"),
         decimal.Decimal("1.50"), uuid.UUID(int=5), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 10**400,
     ],
 )  # fmt: skip
@@ -355,6 +537,13 @@ def test_classes_that_were_named_load_and_no_others() -> None:
     (found,) = load_restricted(data, parse_trust([Shape]).names)
     assert type(found) is Shape and found.size == 3
     assert load_restricted(data, parse_trust(f"{Shape.__module__}:Shape").names)[0].size == 3
+
+
+def test_objects_of_named_classes_may_refer_to_each_other() -> None:
+    first, second = Shape(1), Shape(2)
+    first.other, second.other = second, first  # type: ignore[attr-defined]  # that is the point
+    found = load_restricted(pickle.dumps(first, 5), parse_trust([Shape]).names)
+    assert found.other.other is found and found.other.size == 2
 
 
 def test_what_trust_may_be_said() -> None:

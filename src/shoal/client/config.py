@@ -34,8 +34,10 @@ KEYS: dict[str, str] = {
     "durability": "of the embedded server, at its next start: `full` (what is acknowledged survives a power cut) or `normal` "
     "(it survives any crash of programs, but a power cut may take the last moments)",
 }
+PERSONAL = ("trust",)  # never from the file of a directory, into which others may write: it lets code run
 DURABILITIES = ("full", "normal")
 LOCAL_FILE = "shoal.toml"
+OWN_FILE = "~/.config/shoal/config.toml"
 EMBEDDED = "embedded"
 PINNED = "sha256:"
 MAX_CONFIG = 64 * 1024
@@ -221,12 +223,18 @@ def read_config(file: Path) -> dict[str, str]:
             raise _wrong(file, line_number, f"unknown key {echo(key)!r}", did_you_mean(key, list(KEYS)))
         if not isinstance(value, str):
             raise _wrong(file, line_number, f"{key} must be a text", f'write {key} = "..."')
+        if key in PERSONAL and file.name == LOCAL_FILE:
+            raise _wrong(file, line_number, f"{key} is not taken from a directory's file", f"move it to {OWN_FILE}")
     return found
 
 
 def find_trust(env: Mapping[str, str] | None = None) -> str | None:
-    """What the nearest file that says so allows in results from pilots that are not one's own; None: nothing said."""
-    return next((found for file in config_files(env) if (found := read_config(file).get("trust"))), None)
+    """What a person's own file allows in results from pilots that are not their own; None: nothing said.
+
+    `./shoal.toml` is read, too: what it says of this is refused, not passed over.
+    """
+    _, own = (read_config(file) for file in config_files(env))
+    return own.get("trust") or None
 
 
 def durability(env: Mapping[str, str] | None = None) -> str:

@@ -40,6 +40,9 @@ def _dtype_state(value: Any, state: Any) -> None:
         "dtype",
     )
     order, subtype, names, fields, size = state[1:6]
+    # Only these kinds take the size that a state says: it must be the one that the dtype already has.
+    need(value.kind not in "SUV" or (type(size) is int and size == value.itemsize), "dtype")
+    need(value.kind == "V" or (fields is None and subtype is None), "dtype")
     if fields is not None:
         need(type(names) is tuple and type(fields) is dict and set(names) == set(fields) and subtype is None, "dtype")
         parts = [fields[name] for name in names]
@@ -71,7 +74,8 @@ def _dtype_state(value: Any, state: Any) -> None:
     true = wanted.__reduce__()[2]
     # Flags, sizes and alignment are derived; metadata of the user's own is not taken.
     need(len(true) == len(state) and _same(true, state, wanted), "dtype")
-    value.__setstate__(state)
+    # numpy keeps the dictionary itself, and a pickle could put other fields into its own one later.
+    value.__setstate__((*state[:4], None if fields is None else dict(fields), *state[5:]))
 
 
 def _same(true: Any, state: Any, wanted: Any) -> bool:
@@ -406,6 +410,16 @@ VALUES: frozenset[Pair] = frozenset({("pandas", "NA"), ("pandas._libs.missing", 
 def value_of(pair: Pair) -> Any:
     """The one value that a name of `VALUES` stands for."""
     return _pandas(pair[1])
+
+
+def is_hollow(value: Any) -> bool:
+    """Is it a value that was made without its state, and whose code in C would take what is missing for an array?"""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != "pandas":
+        return False
+    if kind.__name__ in _ARRAYS and kind is _pandas(kind.__name__):
+        return True
+    return kind is type(_series_manager())
 
 
 def state_of(value: Any) -> Callable[[Any, Any], None] | None:

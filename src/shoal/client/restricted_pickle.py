@@ -5,6 +5,9 @@ A pickle is a program. Here none of its names is ever imported: a name on the ex
 refused. No class or function is ever on the stack, so nothing can be set on one, and only the instructions that today's
 pickles need are understood. The interpreter of the standard library that is written in Python is used, because each of
 its instructions can be replaced; the faster one also makes room for whatever a pickle says that it will need.
+
+A value gets its state once, right after it was made and before anything else is built from it: what was measured against
+it would no longer hold.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.client import restricted_arrays, restricted_rules
-from shoal.client.restricted_rules import Name, Rule, UntrustedResult, holds_name, need, refuse
+from shoal.client.restricted_rules import Name, Rule, UntrustedResult, holds_name, need, parts_of, refuse
 from shoal.client.trust import Pair
 from shoal.model.errors import echo
 from shoal.wire.payload import open_container
@@ -47,6 +50,7 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         self._size = len(data)
         self._extra = frozenset(extra)
         self._kinds: dict[type, Callable[[Any, Any], None]] = {}
+        self._open: dict[int, Any] = {}  # what may still get a state, by id; kept, so that no id is given again
 
     def find_class(self, module: str, name: str) -> Any:
         """What stands for a name; refused if it is not on the list."""
@@ -85,6 +89,7 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         words = f"{name.pair[0]}.{name.pair[1]}"
         if do is None or (more and not isinstance(name, _Allowed)):
             refuse(f"it uses {words} in a way that no value of its kind needs")
+        self._close((args, more))
         try:
             made = do(*args, **more)
         except (UntrustedResult, MemoryError):
@@ -93,7 +98,17 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
             refuse(f"{words} could not be built: {type(error).__name__}")
         if name.rule.kind is not None and name.rule.build is not None:
             self._kinds.setdefault(name.rule.kind, name.rule.build)
+        # What the owner's own function gives out may be part of something already, so only their classes get a state.
+        if type(made) in self._kinds or (not isinstance(name, _Allowed) and restricted_arrays.state_of(made)):
+            self._open[id(made)] = made
         return made
+
+    def _close(self, used: Any) -> None:
+        """What something is built from keeps the state that it has; objects of the owner's classes may refer to each other."""
+        for part in parts_of(used):
+            if id(part) in self._open and self._kinds.get(type(part)) is not _set_state:
+                need(not restricted_arrays.is_hollow(part), type(part).__name__)
+                del self._open[id(part)]
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -101,6 +116,9 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         build = self._kinds.get(type(value)) or restricted_arrays.state_of(value)
         if build is None:
             refuse(f"it sets the state of a {type(value).__name__}")
+        if self._open.pop(id(value), None) is None:
+            refuse(f"it sets the state of a {type(value).__name__} that is built or used already")
+        self._close(state)
         try:
             build(value, state)
         except (UntrustedResult, MemoryError):
@@ -189,7 +207,9 @@ def load_restricted(data: Any, extra: Iterable[Pair] = ()) -> Any:
     """The value of a payload's bytes; UntrustedResult if it holds anything that is not on the list or in `extra`."""
     pickled, buffers = open_container(data)
     try:
-        value = Restricted(bytes(pickled), buffers, extra).load()
+        loader = Restricted(bytes(pickled), buffers, extra)
+        value = loader.load()
+        need(not any(map(restricted_arrays.is_hollow, loader._open.values())), "value without a state")
     except UntrustedResult:
         raise
     except Exception as error:  # cut off, or nonsense

@@ -13,7 +13,7 @@ import re
 import subprocess
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from shoal.client.trust import Pair
@@ -21,7 +21,7 @@ from shoal.model.errors import ShoalError
 
 WAY_OUT = (
     'let it return plain data, numpy or pandas values; or name its classes in Executor(trust=[...]); or write trust = "group" '
-    "if you trust everyone who may start pilots for your group"
+    "into your own config.toml if you trust everyone who may start pilots for your group"
 )
 
 
@@ -135,7 +135,7 @@ def _defaultdict(factory: Any = None) -> Any:
     return defaultdict(None)
 
 
-def _deque(items: Any, most: Any = None) -> Any:
+def _deque(items: Any = (), most: Any = None) -> Any:
     need(items == () and (most is None or type(most) is int), "deque")
     return deque(maxlen=most)
 
@@ -228,12 +228,16 @@ VALUES: dict[Pair, Any] = {("builtins", "Ellipsis"): ..., ("builtins", "NotImple
 
 def holds_name(value: Any) -> bool:
     """Is a name left somewhere in plain containers, where a value should be?"""
+    return any(isinstance(part, Name) for part in parts_of(value))
+
+
+def parts_of(value: Any) -> Iterator[Any]:
+    """A value and, if it is a plain container, all that is in it at any depth; each container once."""
     seen: set[int] = set()
     left = [value]
     while left:
         one = left.pop()
-        if isinstance(one, Name):
-            return True
+        yield one
         if isinstance(one, (list, tuple, set, frozenset, deque)):
             inner: Iterable[Any] = one
         elif isinstance(one, dict):
@@ -243,7 +247,6 @@ def holds_name(value: Any) -> bool:
         if id(one) not in seen:
             seen.add(id(one))
             left.extend(inner)
-    return False
 
 
 def is_finite_shape(shape: Any) -> bool:

@@ -47,6 +47,7 @@ RESERVE_SHARE = 8  # or this part of a smaller disk
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
 MAX_SITES = 20_000  # names that belong to somebody
+MAX_SITES_OWNER = 200  # of them that one owner or group may take; an administrator may give it more
 MAX_TOKENS_OWNER = 1_000  # good ones of one owner or group: revoked and expired ones free their place
 MAX_LINEAGE = 16  # tokens, each made with the one before it
 MAX_PILOTS = 100_000  # that one enrolment token lets in

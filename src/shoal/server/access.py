@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
-from shoal.model.limits import MAX_LINEAGE, MAX_NAME, MAX_PILOTS, MAX_SITES, MAX_TOKENS, MAX_TOKENS_OWNER, MAX_USERS
+from shoal.model.limits import (
+    MAX_LINEAGE,
+    MAX_NAME,
+    MAX_PILOTS,
+    MAX_SITES,
+    MAX_SITES_OWNER,
+    MAX_TOKENS,
+    MAX_TOKENS_OWNER,
+    MAX_USERS,
+)
 from shoal.model.people import (
     ADMIN,
     EVERYBODY,
@@ -236,6 +245,11 @@ class Access:
             return
         if row is None and len(self.sites) >= MAX_SITES:
             raise Conflict("there are too many sites", code="too_many", hint="use one of yours: `shoal site list`")
+        if sum(1 for one in self.sites.values() if holder in one.holders.split()) >= MAX_SITES_OWNER:
+            raise Conflict(
+                f"{holder} has {MAX_SITES_OWNER} site names already", code="too_many",
+                hint="use one of them: `shoal site list`; an administrator can give more: `shoal site share`",
+            )  # fmt: skip
         before = row.holders if row is not None else ""
         self._put_site(SiteRow(site, f"{before} {holder}".strip(), row.created if row is not None else now))
 
@@ -318,10 +332,15 @@ class Access:
             raise BadInput("name tokens, or a user, or a site, or all", code="usage", hint="one of them")
         if not asked.tokens and not caller.is_admin:
             raise Refused("only an administrator may", code="forbidden", hint="name your own tokens")
+        forgotten: set[str] = set()  # names of tokens that are not here any more, but what was made with them is
         if asked.tokens:
             rows = []
+            made = {name for row in self.tokens.values() for name in row.lineage.split()} if caller.is_admin else set()
             for name in dict.fromkeys(asked.tokens):  # each counts once
                 row = self.tokens.get(name)
+                if row is None and name in made:
+                    forgotten.add(name)
+                    continue
                 if row is None or not (caller.is_admin or row.owner == caller.owner or caller.manages(row.grp)):
                     raise NotFound(
                         f"there is no token {echo(name)}", code="unknown_token", hint="see `shoal token list`"
@@ -331,11 +350,9 @@ class Access:
             rows = [
                 row
                 for row in self.tokens.values()
-                if row.revoked is None
-                and ((asked.user and row.owner == asked.user) or (asked.site and row.site == asked.site) or asked.all)
-                and row.token != caller.token
+                if row.revoked is None and _is_meant(asked, row) and row.token != caller.token
             ]
-        named = {row.token for row in rows}
+        named = {row.token for row in rows} | forgotten
         spared = caller.token if not asked.tokens else ""
         rows += [
             row
@@ -346,6 +363,16 @@ class Access:
             if row.revoked is None:
                 self._put(row._replace(revoked=now))
         return [row.token for row in rows]
+
+    def ended(self, asked: Revoke) -> list[str]:
+        """Tokens of a user, of a site, or all, that ended before, and those that ended with them: pilots that they let in
+        are there still if the server met a defect when it was to send them away."""
+        meant = {row.token for row in self.tokens.values() if _is_meant(asked, row)}
+        return [
+            row.token
+            for row in self.tokens.values()
+            if row.revoked is not None and (row.token in meant or not meant.isdisjoint(row.lineage.split()))
+        ]
 
     def _put(self, row: TokenRow) -> None:
         self.tokens[row.token] = row
@@ -423,6 +450,11 @@ class Access:
         row = AuditRow(self._next_audit, now, token, owner, address, what, redact(echo(about)), outcome, times)
         self._next_audit += 1
         return row
+
+
+def _is_meant(asked: Revoke, row: TokenRow) -> bool:
+    """Is a token one of a user's, a site's or all that are to end? By its name none is."""
+    return asked.all or bool(asked.user and row.owner == asked.user) or bool(asked.site and row.site == asked.site)
 
 
 def _site(name: str) -> str:

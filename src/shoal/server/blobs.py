@@ -75,6 +75,7 @@ class Blobs:
         self._runs: dict[int, dict[tuple[str, str], float]] = {}  # run -> digest, owner -> since
         self._owned: dict[str, dict[str, int]] = {}  # owner -> digest -> references
         self._used: dict[str, int] = {}  # owner -> bytes
+        self._reserved: dict[str, int] = {}  # owner -> bytes that are about to be held
         self._bare: dict[str, float] = {}  # digest -> since when nobody holds it
         self._naming: dict[str, int] = {}  # digest -> uploads that are about to give a file this name
         self._going: dict[str, asyncio.Future[None]] = {}  # digest -> until its file is gone
@@ -94,8 +95,8 @@ class Blobs:
     def rule(self, tell: Tell, refuse: Refuse) -> None:
         """Have somebody count what owners keep, from what there is now on, and say when it is too much [S4]."""
         self._tell, self._refuse = tell, refuse
-        for owner, used in self._used.items():
-            tell(owner, used)
+        for owner in {**self._used, **self._reserved}:
+            tell(owner, self._used.get(owner, 0) + self._reserved.get(owner, 0))
 
     def check_rule(self, owner: str, digest: str, size: int) -> None:
         """Refuse a blob that a quota of the policy has no room for; what the owner holds is counted already."""
@@ -207,7 +208,8 @@ class Blobs:
         while (going := self._going.get(digest)) is not None:
             await asyncio.shield(going)
         self.check_rule(owner, digest, size)
-        self._tell(owner, size)  # counted before it is held: of two that come at once only one may have the last room
+        # Counted before it is held: of two that come at once only one may have the last room.
+        self._reserve(owner, size)
         self._naming[digest] = self._naming.get(digest, 0) + 1
         try:
             try:
@@ -221,11 +223,18 @@ class Blobs:
             self._sizes[digest] = size
             self._add(ref)
         finally:
-            self._tell(owner, -size)
+            self._reserve(owner, -size)
             self._naming[digest] -= 1
             if not self._naming[digest]:
                 del self._naming[digest]
         await self._durable(rows)
+
+    def _reserve(self, owner: str, delta: int) -> None:
+        """Remembered as well as told: who counts may be another one before it is held."""
+        left = self._reserved.pop(owner, 0) + delta
+        if left:
+            self._reserved[owner] = left
+        self._tell(owner, delta)
 
     def _add(self, row: BlobRefRow) -> None:
         of_run = self._runs.setdefault(row.run, {})

@@ -307,12 +307,12 @@ class _Work:
 
 def _senders(caller: Caller) -> list[Sender]:
     """The names under which a caller's contained requests are counted. A pilot that enrols again has a new name, so its
-    enrolment token is counted, too, and a person's other tokens with their owner."""
+    enrolment token is counted, too, and other tokens with their owner or @group."""
     if caller.is_claim:
         return [Sender(f"address:{caller.address}", 1)]
     if caller.kind == SESSION:
         return [Sender(f"pilot:{caller.pilot}", 1), Sender(f"token:{caller.token}", 8)]
-    return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.owner}", 8)]
+    return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.holder}", 8)]
 
 
 def _kind(caller: Caller) -> str:

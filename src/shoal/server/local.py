@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.engine.commands import Bury
+from shoal.model.errors import InternalError
 from shoal.model.layout import PILOT_ZIP, SERVER_FILE
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
 PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
 LOG_KEPT = 1024 * 1024
+BURY_PAUSE = 60.0  # seconds after a burial that met a defect: each costs a rebuild, and silence ends the pilot, too
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that ended badly
 
 
@@ -43,6 +45,7 @@ class LocalPilot:
         self._process: asyncio.subprocess.Process | None = None
         self._failures = 0
         self._next = 0.0
+        self._bury_from = 0.0
         self._log_from = 0  # where the words of the present pilot begin
         self._building: asyncio.Future[None] | None = building  # of the pilot's zip
 
@@ -51,9 +54,8 @@ class LocalPilot:
         if self._building is not None:
             await self._building
             self._building = None
-        if self.service.is_rebuilding:
-            return  # in a moment
-        self._bury()
+        if self.service.is_rebuilding or not self._bury():
+            return  # in a moment: the state is half changed
         if self._process is not None and self._process.returncode is not None:
             self._ended(self._process.returncode)
             self._process = None
@@ -68,14 +70,20 @@ class LocalPilot:
         if state.pilots:
             state.trouble, self._failures = "", 0
 
-    def _bury(self) -> None:
-        """A pilot of ours whose process is gone need not be waited for: its guard has ended what it ran."""
+    def _bury(self) -> bool:
+        """A pilot of ours whose process is gone need not be waited for: its guard has ended what it ran. False: that
+        met a defect, which is contained as any other and must not end the server."""
         with contextlib.suppress(OSError, ValueError):
             pid = int((self._dir / PID_FILE).read_text())
-            if not _is_pilot(pid):
+            if not _is_pilot(pid) and self.service.clock() >= self._bury_from:
                 for pilot in list(self.service.engine.state.pilots.values()):
                     if pilot.tags.get("pid") == pid and pilot.host == os.uname().nodename:
-                        self.service.tell(Bury(pilot.name, f"its process {pid} is gone"))
+                        try:
+                            self.service.tell(Bury(pilot.name, f"its process {pid} is gone"))
+                        except InternalError:
+                            self._bury_from = self.service.clock() + BURY_PAUSE
+                            return False
+        return True
 
     def _ended(self, code: int) -> None:
         if code == 0:

@@ -58,12 +58,13 @@ class OpenRuns:
 
     async def _load(self, number: int) -> Run:
         """The run in memory; one that finished long ago is brought back."""
+        self.service.check_whole()
         state = self.service.engine.state
         if number not in state.runs:
             loaded = await self.service.writer.ask(lambda db: db.load_run(number))
             if loaded is None:
                 raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-            self.service.engine.load(*loaded)
+            self.service.load(*loaded)
         return self.service.engine.state.runs[number]
 
     async def results(self, call: Call) -> web.Response:

@@ -14,7 +14,7 @@ from shoal.engine.commands import Drain, Enrol
 from shoal.engine.facts import all_facts
 from shoal.engine.hosts import key_of
 from shoal.engine.older import complete
-from shoal.engine.pilots import disowned
+from shoal.engine.pilots import check_exchange, disowned
 from shoal.engine.proofs import Proofs
 from shoal.engine.records import Pilot
 from shoal.engine.reports import may_report
@@ -48,6 +48,7 @@ class Pilots:
         if self._is_made_up(call.caller):
             raise unauthorised()
         said = await call.body(Register)
+        self.service.check_whole()  # it may have met a defect while the body came: what is read now is half changed
         is_bound = self.house.authority is not None and call.caller.tls and not said.unfit
         command = replace(self._enrolment(call.caller, said), bound=is_bound)
         self.house.access.check_site(command.site, command.owner or f"@{command.group}")
@@ -111,11 +112,14 @@ class Pilots:
         if self._is_made_up(call.caller):
             raise disowned()
         said = await call.body(Exchange)
+        self.service.check_whole()
         if said.pilot != call.word("pilot"):
             raise BadInput("the path names another pilot", code="range", field="pilot")
         self._check_speaker(call, said)
         call.rest()
         pilot = self.service.engine.state.pilots.get(said.pilot)
+        if pilot is not None:
+            check_exchange(said, pilot)  # before anything here looks through what it says
         if pilot is not None and said.protocol < NONCES_SINCE:
             said = complete(self.service.engine.state, pilot, said)
         if pilot is not None:
@@ -238,6 +242,7 @@ class Pilots:
     async def drain(self, call: Call) -> web.Response:
         """Ask pilots to end."""
         asked = await call.body(DrainRequest)
+        self.service.check_whole()
         living = self.service.engine.state.pilots
         for name in asked.pilots:
             if not is_pilot(name):

@@ -168,7 +168,7 @@ class Runs:
         spans = [span for span in spans if _fits_span(where, span[2])]
         if loaded is None or not (rows or spans):
             return 0
-        self.service.engine.load(*loaded)
+        self.service.load(*loaded)
         result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
         return int(result["tasks"])
 

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Notice, Outcome
+from shoal.engine.changes import Answer, ArrayRow, Notice, Outcome, RunRow, TaskRow
 from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
-from shoal.model.ids import parse_attempt, start_count
+from shoal.model.ids import parse_attempt, run_text, start_count
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
@@ -155,14 +155,30 @@ class Service:
         except REFUSALS:
             raise
         except Exception as error:
-            log.critical("a command met a defect: command=%s", type(command).__name__, exc_info=True)
-            self.contained += 1
-            why = f"{type(command).__name__}{_sender(command)}: {type(error).__name__}: {redact(echo(str(error)))}"
-            self._rebuild = self.loop.create_task(self._rebuild_engine(why))
-            hint = "the server goes on; this request changed nothing"
-            raise InternalError("this request met a defect in the server", hint=hint) from error
+            raise self._contain(error, type(command).__name__, _sender(command)) from error
+
+    def load(
+        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
+    ) -> None:
+        """Bring a finished run back into memory; a defect is contained as one of a command is."""
+        self.check_whole()
+        try:
+            self.engine.load(run, arrays, tasks, done)
+        except REFUSALS:
+            raise
+        except Exception as error:
+            raise self._contain(error, "Load", f" of {run_text(run.run)}") from error
 
     # --- after a defect
+    def _contain(self, error: Exception, what: str, sender: str) -> InternalError:
+        """Have the engine rebuilt; returns what its sender is told."""
+        log.critical("a command met a defect: command=%s", what, exc_info=error)
+        self.contained += 1
+        why = f"{what}{sender}: {type(error).__name__}: {redact(echo(str(error)))}"
+        self._rebuild = self.loop.create_task(self._rebuild_engine(why))
+        hint = "the server goes on; this request changed nothing"
+        return InternalError("this request met a defect in the server", hint=hint)
+
     @property
     def is_rebuilding(self) -> bool:
         """Is the engine's state being made anew, so that nothing may be asked of it?"""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client.config import Target, find_target, read_config, read_token, state_home
+from shoal.client.config import Target, durability, find_target, find_trust, read_config, read_token, state_home
 from shoal.model.errors import BadInput, Refused
 
 A, B, C = "unix:/run/shoal-1001", "unix:/run/shoal-1002", "unix:/run/shoal-1003"
@@ -86,6 +86,21 @@ def test_a_wrong_configuration_is_refused_with_file_and_line(tmp_path: Path, tex
         read_config(file)
     assert f"config.toml:{line}:" in caught.value.line
     assert words in caught.value.line
+
+
+def test_trust_comes_from_the_own_file_only(env: dict[str, str]) -> None:
+    """Somebody else of the group may write into the directory of a project, and trust lets their code run."""
+    assert find_trust(env) is None
+    user_config(env, 'trust = "a.b:C"')
+    write(Path("shoal.toml"), f'server = "{A}"')
+    assert find_trust(env) == "a.b:C"
+    for text in ('# ours\ntrust = "group"', '\n"trust" = "own"'):
+        write(Path("shoal.toml"), text)
+        for read in (find_trust, durability, lambda env: find_target(None, env)):
+            with pytest.raises(BadInput) as caught:
+                read(env)
+            assert "shoal.toml:2: trust is not taken from a directory's file" in caught.value.line
+            assert "move it to ~/.config/shoal/config.toml" in caught.value.line and "\n" not in caught.value.line
 
 
 def test_an_empty_or_missing_configuration_says_nothing(tmp_path: Path) -> None:

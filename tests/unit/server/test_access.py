@@ -514,6 +514,28 @@ def test_an_administrator_shares_a_sites_name_gives_it_away_and_frees_it(place: 
     refused(lambda: place.access.share_site(SiteHolders("box", ["none"]), NOW), NotFound, "unknown_user")
 
 
+def test_names_of_sites_are_bounded_for_each_holder_and_an_administrator_gives_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One owner with a thousand tokens after another took all names that there may be."""
+    monkeypatch.setattr(module, "MAX_SITES_OWNER", 2)
+    for site in ("a", "b", "a"):
+        place.mint("anna", kind="enrol", site=site)
+    tokens = len(place.access.tokens)
+    refused(lambda: place.mint("anna", kind="enrol", site="c"), Conflict, "too_many")
+    refused(lambda: place.mint("boss", kind="enrol", owner="anna", site="c"), Conflict, "too_many")
+    assert len(place.access.tokens) == tokens and "c" not in place.access.sites
+    place.mint("anna", kind="enrol", site="b")
+    place.mint("anna", kind="enrol")
+    place.mint("olaf", kind="enrol", site="c")
+    place.mint("mona", kind="enrol", group="phys", site="d")
+    place.access.share_site(SiteHolders("c", ["anna"]), NOW)
+    place.mint("anna", kind="enrol", site="c")
+    place.access.share_site(SiteHolders("a", ["olaf"], only=True), NOW)
+    place.access.share_site(SiteHolders("b", ["olaf"], only=True), NOW)
+    place.mint("anna", kind="enrol", site="e")
+
+
 def test_whose_a_sites_name_is_outlives_a_restart(place: Place) -> None:
     place.mint("anna", kind="enrol", site="box")
     rows = [row for row in place.kept if isinstance(row, SiteRow)]
@@ -552,6 +574,35 @@ def test_a_token_made_with_one_that_is_forgotten_by_now_still_ends_with_the_firs
     place.access._forget(NOW + 2 * 86_400.0)
     assert len(place.access.tokens) == 2
     assert last.token in place.access.revoke(place.caller("boss"), Revoke(tokens=[first.token]), NOW + 1)
+
+
+def test_what_was_made_with_a_token_that_is_forgotten_ends_by_its_name_for_an_administrator(place: Place) -> None:
+    """After a restart an expired token is not known, while those that it made live on."""
+    first, secret = place.mint("boss", scopes=["admin", "submit"], expires="1d")
+    child, own = made_with(place, secret, owner="anna", expires="20d")
+    place.access._forget(NOW + 2 * 86_400.0)
+    asked = Revoke(tokens=[first.token])
+    refused(lambda: place.access.revoke(place.caller("anna"), asked, NOW), NotFound, "unknown_token")
+    refused(
+        lambda: place.access.revoke(place.caller("boss"), Revoke([first.token, "t0"]), NOW), NotFound, "unknown_token"
+    )
+    assert place.check(own).owner == "anna"
+    assert place.access.revoke(place.caller("boss"), asked, NOW) == [child.token]
+    refused(lambda: place.check(own), Refused, "unauthorised")
+
+
+def test_a_revocation_that_is_repeated_knows_whose_pilots_should_be_gone(place: Place) -> None:
+    """A defect may come between the tokens and their pilots; by user, site or all none was left to be found."""
+    rows = everyones(place)
+    _, parent = place.mint("boss", scopes=["admin", "submit"])
+    child, _ = made_with(place, parent, kind=ENROL, owner="olaf", site="box")
+    for asked in (Revoke(site="box"), Revoke(user="boss"), Revoke(all=True)):
+        ended = place.access.revoke(place.caller("boss"), asked, NOW)
+        assert set(ended) <= set(place.access.ended(asked))
+        assert set(ended).isdisjoint(place.access.revoke(place.caller("boss"), asked, NOW))
+    assert set(place.access.ended(Revoke(user="anna"))) == {rows["anna"].token, rows["anna box"].token}
+    assert child.token in place.access.ended(Revoke(user="boss")), "made with one of theirs"
+    assert place.access.ended(Revoke(tokens=[child.token])) == []
 
 
 def test_whoever_revokes_a_users_tokens_keeps_their_own_though_it_was_made_with_one(place: Place) -> None:

@@ -394,6 +394,28 @@ def test_two_that_come_at_once_do_not_share_the_last_room(tmp_path: Path) -> Non
     asyncio.run(work())
 
 
+def test_a_counter_that_is_made_anew_during_an_upload_counts_it_once(tmp_path: Path) -> None:
+    """The engine was rebuilt between the reservation and the end: it gave back what the new one never had."""
+
+    async def work() -> None:
+        stand, before, after = Stand(tmp_path), Counter(10**9), Counter(10**9)
+        stand.blobs.rule(before.tell, before.refuse)
+        await stand.put(b"ab", BOB)
+        upload = asyncio.ensure_future(stand.put(b"abc"))
+        while not before.used.get(ANN):
+            await asyncio.sleep(0)
+        assert not stand.blobs.used(ANN)
+        stand.blobs.rule(after.tell, after.refuse)
+        assert after.used == {ANN: 3, BOB: 2}
+        await upload
+        assert after.used == {ANN: 3, BOB: 2}
+        last = Counter(10**9)
+        stand.blobs.rule(last.tell, last.refuse)
+        assert last.used == {ANN: 3, BOB: 2}
+
+    asyncio.run(work())
+
+
 # --- checkpoints
 def test_of_a_tasks_checkpoints_only_the_newest_is_held_and_the_others_go_soon(stand: Stand) -> None:
     async def story() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.model.credentials import ENROL
 from shoal.model.errors import TooBusy
+from shoal.server.access import Caller
+from shoal.server.http import _senders
 from shoal.server.lockout import LONGEST, SHORTEST, WINDOW, Lockouts, Sender
 
 NOW = 1_000.0
@@ -49,3 +52,12 @@ def test_what_is_long_ago_counts_no_more() -> None:
     lockouts = Lockouts()
     lockouts.strike(sender("p1"), NOW)
     assert lockouts.strike(sender("p1"), NOW + WINDOW) == 0.0
+
+
+def test_groups_do_not_share_a_name() -> None:
+    """Their enrolment tokens have no owner: one group's defects shut all groups' enrolments out."""
+    names = [
+        [sender.name for sender in _senders(Caller(ENROL, group=group, token=f"t-{group}"))]
+        for group in ("phys", "chem")
+    ]
+    assert names == [["token:t-phys", "owner:@phys"], ["token:t-chem", "owner:@chem"]]
