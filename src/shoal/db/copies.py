@@ -24,6 +24,7 @@ from shoal.model.errors import NotFound, Refused
 KEPT_BEFORE = 2  # copies from before migrations
 _BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
 LOG_FILES = ("-wal", "-shm")  # SQLite's own, beside the database
+_TOKENS_SINCE, _CHUNKS_SINCE = 2, 3  # schemas: a copy from before a migration has none
 
 
 def connect_readonly(path: str) -> sqlite3.Connection:
@@ -168,7 +169,8 @@ def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
 def restore(source: str, path: str) -> str:
     """Put a checked copy in a database's place while no server runs; returns where the one before is kept, if any.
 
-    The next start raises the incarnation as every start does, so pilots of the replaced history are not believed.
+    The next start raises the incarnation as every start does, so pilots of the replaced history are not believed; and
+    the bases as after a crash, for such pilots may hold first attempts that the copy knows nothing of.
     """
     source, path = _existing(source), os.path.realpath(path)
     if os.path.exists(path) and os.path.samefile(source, path):
@@ -183,7 +185,7 @@ def restore(source: str, path: str) -> str:
         try:
             with reading(source) as connection:
                 copy_to(connection, part)
-            _keep_revoked(path, part)
+            _amend(path, part)
             kept = _put_away(path)
             os.replace(part, path)
         finally:
@@ -193,17 +195,29 @@ def restore(source: str, path: str) -> str:
     return kept
 
 
-def _keep_revoked(path: str, part: str) -> None:
-    """A token that was revoked after the backup was made stays revoked, if the database before can tell."""
+def _amend(path: str, part: str) -> None:
+    """What a copy must not bring back: a server that ended in order, tokens revoked since, and the pilots they let in."""
+    revoked = _revoked(path)
+    with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
+        version = version_of(connection, part)
+        if version:
+            connection.execute(SQL["set_meta"], {"key": "ended", "value": 0})
+        if version >= _TOKENS_SINCE:
+            connection.executemany(SQL["keep_revoked"], revoked)
+            connection.execute(SQL["expel_revoked"], {"now": time.time()})
+        if version >= _CHUNKS_SINCE:
+            connection.execute(SQL["drop_expelled_chunks"])
+
+
+def _revoked(path: str) -> list[tuple[float, str]]:
+    """When which tokens were revoked, if the database that is replaced can tell."""
     if not os.path.exists(path):
-        return
+        return []
     try:
         with reading(path) as old:
-            revoked = old.execute(SQL["revoked_tokens"]).fetchall()
+            return old.execute(SQL["revoked_tokens"]).fetchall()
     except (sqlite3.Error, Refused):
-        return
-    with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
-        connection.executemany(SQL["keep_revoked"], revoked)
+        return []
 
 
 def _put_away(path: str) -> str:

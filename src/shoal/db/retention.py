@@ -23,8 +23,17 @@ def drop_logs(state_dir: Path, run: int) -> int:
 
 
 def runs_over(reader: Reader, state_dir: Path, budget: int) -> list[int]:
-    """Finished runs whose logs must go, oldest first, so that what is left is within the budget."""
+    """Finished runs whose logs must go, oldest first, so that what is left is within the budget.
+
+    Before any of them, logs of histories that are no more (`r12.lost-1`) go: no run has them, so they are deleted here.
+    """
     left = sum(_size(folder) for folder in (state_dir / LOGS).glob("r*"))
+    for folder in sorted((state_dir / LOGS).glob("r*.lost-*"), key=lambda lost: lost.stat().st_mtime):
+        if left <= budget:
+            break
+        size = _size(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        left -= size - _size(folder)
     over: list[int] = []
     for run in _finished(reader):
         if left <= budget:

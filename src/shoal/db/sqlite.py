@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -96,10 +96,17 @@ class Database:
         self._rows_in = Inserting(connection)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full") -> Database:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        durability: Literal["full", "normal"] = "full",
+        on_locked: Callable[[], None] = lambda: None,
+    ) -> Database:
         """Open or make a database and bring it up to date; refused in one line where that would be wrong.
 
         `normal` may lose the last commits at a power cut (never at a kill), and is for tests and simulations.
+        `on_locked` is called when no other server can have it, before anything is written.
         """
         place, lock, notes = os.fspath(path), None, []
         if place != MEMORY:
@@ -109,6 +116,7 @@ class Database:
             lock = Lock(place)
         connection: sqlite3.Connection | None = None
         try:
+            on_locked()
             is_unclean = size_of(place + "-wal") > 0
             if lock is not None:
                 make_private(place)
@@ -398,15 +406,16 @@ class Database:
         """
         if self._lock is None:
             return ""
+        known = self._size  # before the look: another thread may look meanwhile, later, and find the file grown
         mine = self._lock.stat()
         if mine is None:
             return ""
         found = _identity(self.path)
         if found != (mine.st_dev, mine.st_ino):
             return f"{self.path} was {'replaced' if found else 'removed'} while the server ran"
-        if mine.st_size < self._size:
+        if mine.st_size < known:
             return f"{self.path} was cut short while the server ran"
-        self._size = mine.st_size
+        self._size = max(self._size, mine.st_size)
         for suffix in LOG_FILES:
             seen = _identity(self.path + suffix)
             if self._logs.setdefault(suffix, seen) != seen:

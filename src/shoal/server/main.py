@@ -28,7 +28,7 @@ from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
-from shoal.model.errors import Refused, ShoalError
+from shoal.model.errors import InternalError, Refused, ShoalError
 from shoal.model.ids import start_count
 from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, SOCKET_FILE
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
@@ -135,10 +135,15 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
     reserve = Reserve(state_dir, MAX_RESERVE_EMBEDDED if chosen.embedded else MAX_RESERVE)
-    trouble = reserve.open()
-    if trouble:
-        log.error("%s; nothing new is accepted until there is more", trouble)
-    database = Database.open(state_dir / DATABASE, durability=chosen.durability)
+    trouble = ""
+
+    def open_reserve() -> None:  # only with the lock: until then it may be a running server's
+        nonlocal trouble
+        trouble = reserve.open()
+        if trouble:
+            log.error("%s; nothing new is accepted until there is more", trouble)
+
+    database = Database.open(state_dir / DATABASE, durability=chosen.durability, on_locked=open_reserve)
     for note in database.notes:
         log.info("%s", note)
     with _readable(database):
@@ -285,14 +290,22 @@ async def _live(
         except OSError as error:  # a full disk must not end the server: they are renewed long before they end
             log.error("tokens and certificates could not be renewed: %s", error)
 
+    def forget() -> None:
+        if not service.is_rebuilding:  # a half-changed state does not tell what is needed
+            service.results.forget(list(service.engine.state.runs))
+
+    def drop_checkpoints() -> None:
+        if not service.is_rebuilding:
+            house.blobs.drop_checkpoints(service.engine.needs_blobs)
+
     loops = [
         _every(TICK, service.tick),
         _every(WATCH_EVERY, service.writer.watch),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
         _every(KEYS_EVERY, look_at_keys),
         _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
-        _every(COUNT_FOR, lambda: service.results.forget(list(service.engine.state.runs))),
-        _every(CHECKPOINTS_EVERY, lambda: house.blobs.drop_checkpoints(service.engine.needs_blobs)),
+        _every(COUNT_FOR, forget),
+        _every(CHECKPOINTS_EVERY, drop_checkpoints),
         _watch_lag(house.gate),
         house.blobs.live(),
         house.uploads.live(),
@@ -311,8 +324,9 @@ async def _live(
     building.cancel()
     if pilot is not None and not service.engine.busy and not service.is_rebuilding:
         # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
-        service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
-        await pilot.wait_gone(3.0)
+        with contextlib.suppress(InternalError):  # logged; the end must come all the same
+            service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
+            await pilot.wait_gone(3.0)
 
 
 async def _prune(service: Service, release: Callable[[int], int]) -> None:

@@ -31,6 +31,7 @@ LAST_WORDS = 2.0  # seconds that a server whose database is gone still answers, 
 DEFECT = 5  # exit code, also of a server whose database cannot be written
 # Errors of SQLite that may mean a full disk or quota. None of them is a failed fsync, which is never tried again.
 _MAY_BE_FULL = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
+_READING = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # nothing was to be written
 
 
 class Writer:
@@ -65,7 +66,7 @@ class Writer:
         """Ask the database something that must see everything put in before; answered on the writer's thread."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._unsettled += 1
-        self._queue.put(_Entry((), None, lambda db: self._answer(answer, question, db)))
+        self._queue.put(_Entry((), None, lambda db: self._answer(answer, question)))
         return await answer
 
     async def settled(self) -> None:
@@ -115,8 +116,7 @@ class Writer:
                 self.gone = self.gone or self._database.displaced()
                 if self.gone:
                     self._leave()
-                self._database.end_in_order()
-                self._database.close()
+                self._end()
                 return
 
     def _write(self, entries: list[_Entry]) -> None:
@@ -152,6 +152,11 @@ class Writer:
         code = error.sqlite_errorcode
         return code & 0xFF == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and is_full(self._reserve.path.parent))
 
+    def _is_unwritten(self, error: sqlite3.OperationalError) -> bool:
+        """True if what was to be on the disk may not be: a failed write or fsync, and not for want of space."""
+        code = error.sqlite_errorcode
+        return code & 0xFF == sqlite3.SQLITE_IOERR and code not in _READING and not self._is_full(error)
+
     def _wait_for_space(self, count: int) -> None:
         """The engine has gone on already, so these rows must land: take the reserve, refuse new work, try again."""
         if self.gone:
@@ -165,6 +170,25 @@ class Writer:
             self._is_stuck = True
             time.sleep(RETRY_FULL)
 
+    def _end(self) -> None:
+        """Note the end in order, if there is space for that, and close the database in any case."""
+        try:
+            self._with_reserve(Database.end_in_order)
+        except sqlite3.Error as error:
+            log.error("the end could not be noted, so the next start is one as after a crash: %s", error)
+        finally:
+            self._database.close()
+
+    def _with_reserve(self, question: Callable[[Database], T]) -> T:
+        """Ask the database; once more with the reserve's space if the disk is full."""
+        try:
+            return question(self._database)
+        except sqlite3.OperationalError as error:
+            if not self._is_full(error) or not self._reserve.give_up():
+                raise
+            self.trouble = self._reserve.trouble()
+            return question(self._database)
+
     def _leave(self) -> None:
         """The database was taken away: save what is open, tell it, and end without touching what bears its name now.
 
@@ -172,6 +196,7 @@ class Writer:
         """
         path = self._database.path
         self._loop.call_soon_threadsafe(self.on_gone)
+        self._reserve.give_up()  # the copy needs space, and nobody needs the reserve any more
         try:
             copy = self._database.rescue()
         except (sqlite3.Error, ShoalError, OSError) as error:
@@ -194,17 +219,12 @@ class Writer:
         log.critical("the database cannot be written, the server ends: %s", why)
         os._exit(DEFECT)
 
-    def _answer(self, answer: asyncio.Future[T], question: Callable[[Database], T], database: Database) -> None:
+    def _answer(self, answer: asyncio.Future[T], question: Callable[[Database], T]) -> None:
         try:
-            try:
-                found = question(database)
-            except sqlite3.OperationalError as error:
-                # Retention, the very thing that makes space, needs some to begin with.
-                if not self._is_full(error) or not self._reserve.give_up():
-                    raise
-                self.trouble = self._reserve.trouble()
-                found = question(database)
+            found = self._with_reserve(question)  # retention, the very thing that makes space, needs some to begin with
         except Exception as error:
+            if isinstance(error, sqlite3.OperationalError) and self._is_unwritten(error):
+                self._die(error)
             self._loop.call_soon_threadsafe(_fail, answer, error)
         else:
             self._loop.call_soon_threadsafe(_give, answer, found)

@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +18,13 @@ from shoal.db import migrate as migration
 from shoal.db.migrate import Migration, migrations, newest
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
+from shoal.engine.changes import ChunkRow
+from shoal.engine.restore import restore
 from shoal.model.errors import NotFound, Refused
 from shoal.model.ids import start_count
 from shoal.model.people import TokenRow
-from tests.contract.db.rows import event, run_row, task_row
+from shoal.model.timing import Timing
+from tests.contract.db.rows import array_row, event, pilot_row, run_row, task_row
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = """
@@ -34,6 +39,7 @@ else:
     print("opened")
 """
 
+ARRAY = '{"command": ["true"], "array": "1-10"}'
 RAISE = "database.raise_incarnation(1.0)"
 ADD = "database.apply([run_row(2), run_row(3)])"
 KILLED = """
@@ -153,6 +159,33 @@ def test_files_that_are_removed_replaced_or_cut_are_noticed(path: str, tmp_path:
     assert displaced("true") == ""
 
 
+def test_a_file_that_grows_while_two_threads_look_was_not_cut(path: str) -> None:
+    """One thread looks, then another, which sees the file grown, and only then the first one compares."""
+    with Database.open(path) as database:
+        database.apply([run_row(1)])
+        database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert database._lock is not None
+        look = database._lock.stat
+
+        def slow() -> os.stat_result | None:
+            seen = look()
+            assert seen is not None
+            database._size = seen.st_size + 4096
+            return seen
+
+        database._lock = SimpleNamespace(stat=slow, close=database._lock.close)  # type: ignore[assignment]
+        assert database.displaced() == ""
+        assert database._size == os.path.getsize(path) + 4096, "the larger of the two is remembered"
+        assert database.displaced().endswith("was cut short while the server ran")
+
+
+def test_what_is_done_at_the_lock_is_not_done_by_a_second_server(path: str) -> None:
+    done: list[str] = []
+    with Database.open(path, on_locked=lambda: done.append("first")), pytest.raises(Refused):
+        Database.open(path, on_locked=lambda: done.append("second"))
+    assert done == ["first"]
+
+
 def test_a_database_that_was_rescued_does_not_begin_anew_by_itself(path: str) -> None:
     with Database.open(path) as database:
         database.apply([run_row(1)])
@@ -261,6 +294,66 @@ def test_a_token_that_was_revoked_since_the_backup_stays_revoked(path: str) -> N
     with Database.open(path) as database:
         assert [token.token for token in database.people(10.0)[2]] == ["t2"]
     assert sorted(os.listdir(os.path.dirname(path)))[:2] == ["backups", "shoal.db"], "no files of the copying are left"
+
+
+def test_a_pilot_that_was_expelled_since_the_backup_does_not_come_back(path: str) -> None:
+    """Nor does what it held stay with it: an engine starts from what was restored."""
+    row = TokenRow("t1", "enrol", "d1", "ann", "", "", "", None, None, "", "ann", 1.0, 1e12, None, None, "")
+    other = row._replace(token="t2", digest="d2")
+    pilots = [
+        pilot_row("p1", "busy", token="t1", session="1" * 64),
+        pilot_row("p2", "busy", token="t2", session="2" * 64),
+        pilot_row("p3", "gone", token="t1", session="3" * 64, ended=4.0, reason="told to"),
+    ]
+    held = [ChunkRow(1, 1, 4, 1, 1, "p1", 2.0), ChunkRow(1, 4, 7, 1, 1, "p2", 2.0)]
+    with Database.open(path) as database:
+        database.raise_incarnation(1.0)
+        database.apply([row, other, run_row(1), array_row(1, task=ARRAY), *pilots, *held])
+        backup = copies.back_up(path)
+        database.apply([row._replace(revoked=5.0)])
+    copies.restore(backup, path)
+    with Database.open(path) as database:
+        database.raise_incarnation(6.0)
+        snapshot = database.snapshot()
+    assert [pilot.pilot for pilot in snapshot.pilots] == ["p2"]
+    gone = {pilot.pilot: pilot for pilot in snapshot.gone}
+    assert gone["p1"].revoked and gone["p1"].reason == "its enrolment token was revoked" and gone["p1"].ended
+    assert gone["p3"].revoked and (gone["p3"].reason, gone["p3"].ended) == ("told to", 4.0)
+    state = restore(snapshot, Timing(), Random(1), 7.0)
+    assert list(state.sessions) == ["2" * 64]
+    todo = state.runs[1].arrays[0].todo
+    assert [element in todo for element in (1, 3, 4, 6, 7)] == [True, True, False, False, True]
+
+
+def test_after_a_restore_first_attempts_take_new_numbers(path: str) -> None:
+    """A copy of a database that ended in order would begin with numbers that pilots got since (ADR 0015)."""
+    with Database.open(path) as database:
+        database.raise_incarnation(1.0)
+        database.apply([run_row(1)])
+        database.end_in_order()
+    backup = copies.back_up(path)
+    with Database.open(path) as database:
+        database.raise_incarnation(2.0)
+        assert [run.base for run in database.snapshot().runs] == [0]
+        database.end_in_order()
+    copies.restore(backup, path)
+    with Database.open(path) as database:
+        database.raise_incarnation(3.0)
+        assert [run.base for run in database.snapshot().runs] == [1]
+
+
+@pytest.mark.parametrize("version", range(newest() + 1))
+def test_a_backup_of_any_older_schema_is_restored(path: str, tmp_path: Path, version: int) -> None:
+    row = TokenRow("t1", "enrol", "d1", "ann", "", "", "", None, None, "", "ann", 1.0, 1e12, 5.0, None, "")
+    with Database.open(path) as database:
+        database.apply([row])
+    old = str(tmp_path / "old.db")
+    with contextlib.closing(sqlite3.connect(old)) as connection:
+        for step in migrations()[:version]:
+            connection.executescript(f"{step.sql}\nPRAGMA user_version = {step.number};")
+    copies.restore(old, path)
+    with Database.open(path) as database:
+        assert start_count(database.raise_incarnation(1.0)) == 1
 
 
 def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(path: str, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ WRITES = {
 WHOLE_TABLE = {
     *("count_all", "living_pilots", "list_pilots", "gone_pilots", "list_hosts", "failed_runs"),
     *("live_tokens", "list_tokens", "revoked_tokens", "drop_tokens", "drop_audit"),
+    *("expel_revoked", "drop_expelled_chunks"),  # at a restore
     *("all_blobs", "all_blob_refs", "all_chunks", "all_usage", "all_places", "all_sites", "pilots_between"),
     *("newest_spent", "all_spent", "fold_spent", "drop_spent"),  # folded to some hundred lines an owner and site
     *("sum_acct", "sum_used", "drop_acct"),  # they group; how they find lines has a test of its own

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from shoal.db.sqlite import Database
-from shoal.engine.commands import Cancel, Enrol, Submit
+from shoal.engine.commands import Bury, Cancel, Enrol, Submit
 from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
 from shoal.model.ids import start_count
 from shoal.model.timing import Timing
+from shoal.server.access import Access, Caller
+from shoal.server.call import Call
+from shoal.server.house import House
+from shoal.server.local import PID_FILE, LocalPilot, Manners
+from shoal.server.on_people import People
 from shoal.server.reserve import Reserve
 from shoal.server.service import Service
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Report, Room
+from shoal.wire.requests import NewToken, NewUser, Revoke
 from shoal.wire.submission import parse_submission
 
 ROOM = Room(2, 1 << 30, 1 << 30)
@@ -133,7 +143,7 @@ def test_a_parked_exchange_is_answered_empty_and_the_next_one_is_parked_again(
         reply = await asyncio.wait_for(waiting, 30.0)
         assert (reply.seq, reply.leases, reply.verdicts) == (1, [], [])
         await service.exchange(say(pilot, 2, free=ROOM))  # it may be older than the rebuild: answered at once
-        waiting = asyncio.ensure_future(service.exchange(say(pilot, 3, ack=2, free=ROOM)))
+        waiting = asyncio.ensure_future(service.exchange(say(pilot, 3, free=ROOM)))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await submit(service)
@@ -162,7 +172,7 @@ def test_a_submission_whose_acceptance_meets_a_defect_is_answered_and_runs(
         while service.is_rebuilding:
             await asyncio.sleep(0.01)
         await service.exchange(say(pilot, 1, free=ROOM))
-        reply = await asyncio.wait_for(service.exchange(say(pilot, 2, ack=1, free=ROOM)), 30.0)
+        reply = await asyncio.wait_for(service.exchange(say(pilot, 2, free=ROOM)), 30.0)
         assert reply.leases[0].attempt.startswith(f"r{run}.")
 
     play(tmp_path, story)
@@ -184,3 +194,107 @@ def test_a_tick_that_meets_a_defect_pauses_and_does_not_stop_the_rest(
         assert await submit(service) == 1
 
     play(tmp_path, story)
+
+
+def test_a_run_that_cannot_be_loaded_again_costs_its_asker_an_answer_and_the_engine_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(service: Service) -> None:
+        run = await submit(service)
+        loaded = await service.writer.ask(lambda db: db.load_run(run))
+        assert loaded is not None
+
+        def fail(self: Engine, *rows: Any) -> None:
+            self.state.runs.clear()
+            raise ZeroDivisionError("planted")
+
+        with monkeypatch.context() as planted:
+            planted.setattr(Engine, "load", fail)
+            with pytest.raises(InternalError):
+                service.load(*loaded)
+        with pytest.raises(TooBusy):
+            service.load(*loaded)
+        while service.is_rebuilding:
+            await asyncio.sleep(0.01)
+        assert list(service.engine.state.runs) == [run] and service.contained == 1
+
+    play(tmp_path, story)
+
+
+def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(service: Service) -> None:
+        pilot = await join(service)
+        dead = service.engine.state.pilots[pilot.pilot]
+        dead.tags["pid"], dead.host = 2**22 + 1, os.uname().nodename  # no process has such a number
+        (tmp_path / PID_FILE).write_text(str(2**22 + 1))
+
+        def fail(state: Any, command: Bury) -> None:
+            raise ZeroDivisionError("planted")
+
+        monkeypatch.setattr("shoal.engine.losses.bury", fail)
+        built: asyncio.Future[None] = service.loop.create_future()
+        built.set_result(None)
+        local = LocalPilot(service, Manners(0o077, 1024), built)
+        await local.look()
+        counts = [service.contained]
+        while service.is_rebuilding:
+            await asyncio.sleep(0.01)
+        back = service.engine.state.pilots[pilot.pilot]
+        back.tags["pid"], back.host = 2**22 + 1, os.uname().nodename
+        await local.look()
+        counts.append(service.contained)
+        local._bury_from = 0.0
+        await local.look()
+        counts.append(service.contained)
+        assert counts == [1, 1, 2], "not again at once: each costs everybody a rebuild"
+
+    play(tmp_path, story)
+
+
+def test_a_revocation_that_met_a_defect_is_healed_by_repeating_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens were revoked, their pilots lived on, and the same words found no token any more."""
+
+    async def story(service: Service) -> None:
+        access = Access(([], [], [], 1), lambda rows: None)
+        for name, role in (("boss", "admin"), ("anna", "user")):
+            access.add_user(NewUser(name, role=role), 1.0)
+        boss = Caller("submit", "boss", role="admin", scopes=frozenset({"admin"}))
+        row, _ = access.mint(boss, NewToken("enrol", owner="anna"), service.clock(), secrets.token_urlsafe)
+        register = Register(PROTOCOL, "0", "host", "id", ROOM, nonce="n")
+        await service.command(Enrol(register, "anna", "local", token=row.token))
+        people = People(cast(House, SimpleNamespace(access=access, service=service)))
+
+        async def body(kind: type) -> Revoke:
+            return Revoke(user="anna")
+
+        def fail(state: Any, command: Any) -> None:
+            state.pilots.clear()
+            raise ZeroDivisionError("planted")
+
+        call = cast(Call, SimpleNamespace(caller=boss, body=body, request={}))
+        await Trap(service, monkeypatch).spring()
+        with pytest.raises(TooBusy):
+            await people.revoke(call)
+        assert access.is_live(row.token), "nothing is changed while the engine is rebuilt"
+        await settle(service)
+        with monkeypatch.context() as planted:
+            planted.setattr("shoal.engine.losses.expel", fail)
+            with pytest.raises(InternalError):
+                await people.revoke(call)
+        await settle(service)
+        assert len(service.engine.state.pilots) == 1
+        answer = await people.revoke(call)
+        assert json.loads(cast(bytes, answer.body)) == {"revoked": 0, "pilots": 1}
+        assert not service.engine.state.pilots
+
+    play(tmp_path, story)
+
+
+async def settle(service: Service) -> None:
+    """Wait until the engine is whole again."""
+    while service.is_rebuilding:
+        await asyncio.sleep(0.01)

@@ -32,6 +32,13 @@ SELECT * FROM (
     SELECT * FROM pilots WHERE state = 'gone' AND ended > :after ORDER BY ended DESC LIMIT :limit
 ) ORDER BY ended;
 
+-- name: expel_revoked
+-- Pilots whose token is revoked are gone and may not come back.
+UPDATE pilots SET
+    state = 'gone', revoked = 1, ended = ifnull(ended, :now),
+    reason = CASE state WHEN 'gone' THEN reason ELSE 'its enrolment token was revoked' END
+WHERE revoked = 0 AND token IN (SELECT token FROM tokens WHERE revoked IS NOT NULL);
+
 -- name: put_host
 -- Insert a host or overwrite it whole.
 INSERT INTO hosts (identity, owner, grp, site, host, first, seen, pilots, succeeded, failed, lost, busy)

@@ -89,6 +89,10 @@ DELETE FROM chunks WHERE run = ? AND low = ? AND number = ? AND incarnation = ?;
 -- All leases of neighbouring elements of which something may be left.
 SELECT * FROM chunks ORDER BY run, low;
 
+-- name: drop_expelled_chunks
+-- What pilots held together that may not come back is free again, under a higher base.
+DELETE FROM chunks WHERE pilot IN (SELECT pilot FROM pilots WHERE revoked = 1);
+
 -- name: list_results
 -- Finals of a run in the order of the journal, with what functions returned and whose the pilot was that ran them.
 SELECT e.seq AS seq, t.element, t.state, t.result, t.cause, t.message, t.attempt, t.last_line,
