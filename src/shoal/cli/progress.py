@@ -14,7 +14,7 @@ from shoal.cli.display import Display, Status, choose_display
 from shoal.cli.session import Session, say
 from shoal.cli.tables import clean, print_json, print_lines, write_raw
 from shoal.client.client import Client
-from shoal.model.errors import ShoalError, Unreachable
+from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
 from shoal.report.phrases import done_of, live_of
@@ -88,7 +88,14 @@ class Watch:
         """Ask how far it is, and show it; did the server answer?"""
         now = self.clock()
         try:
-            self._row = one_row(self.client, self.run)
+            row = one_row(self.client, self.run)
+            if self._row and row.get("nonce") != self._row.get("nonce"):
+                raise NotFound(
+                    f"{self.run} is another run now: the server's database was rolled back, and yours is gone",
+                    code="other_history",
+                    hint="see `shoal ps`",
+                )
+            self._row = row
             if now - self._looked >= LOOK_EVERY and now - self._began >= 0.5:
                 self._looked = now
                 self._facts = self.client.server()

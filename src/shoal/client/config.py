@@ -28,7 +28,8 @@ KEYS: dict[str, str] = {
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
     "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
     "fingerprint; without it, the system's certificates and the server's real name",
-    "trust": "(only in your own config.toml) results of calls from pilots that are not your own: `own` loads plain data, numpy and pandas values only; "
+    "trust": "(only in your own config.toml) results of calls from pilots that are not your own: `own` loads plain data, "
+    "numpy and pandas values only; "
     "`group` loads anything, so whoever may start pilots for your group can run code in your program; or the further "
     "classes that may be loaded, e.g. `mypackage.shapes:Circle, mypackage.shapes:Square`",
     "durability": "of the embedded server, at its next start: `full` (what is acknowledged survives a power cut) or `normal` "

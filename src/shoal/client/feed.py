@@ -32,6 +32,7 @@ class Feed:
         self._active = 0.0  # when a call was added or a result came
         self._stopped = False
         self._reason = ""
+        self._nonce = ""  # of the run, since the first answer
 
     @property
     def is_mine(self) -> bool:
@@ -88,6 +89,11 @@ class Feed:
                 raise
             self._active = 0.0  # a server that ended for want of work is not started for listening's sake
             return
+        nonce = str(page.get("nonce") or "")
+        if self._nonce and nonce != self._nonce:
+            self._stream.break_off(BrokenExecutor(f"{run} is another run now: the server's database was rolled back"))
+            return
+        self._nonce = nonce
         rows = [*rows_of_page(page, self._line.trust), *self._stream.rows_of(page.get("closed") or ())]
         self.after = max(self.after, int(page["last"]))
         if rows:

@@ -94,7 +94,10 @@ class OpenRuns:
             left = end - service.clock()
             if rows or closed or left <= 0 or (finished and last == after):
                 foreign = foreign_elements(rows, holders, call.caller.owner)
-                found = {"results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign}
+                nonce = run.nonce if run is not None else (service.reader.run(number) or {}).get("nonce", "")
+                found = {
+                    "results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign, "nonce": nonce,
+                }  # fmt: skip
                 return answer(found)
             after = last
             call.rest()

@@ -160,7 +160,7 @@ def _resume(value: Any) -> dict[str, Any] | None:
 
 def _set_aside_logs(folder: Path, run: str) -> None:
     """Logs under the number of a run that is only now submitted are another history's: they must not be taken for its
-    own, and are not ours to delete."""
+    own. They are kept until the logs need their space."""
     if (folder / run).is_dir():
         number = next(n for n in count(1) if not (folder / f"{run}.lost-{n}").exists())
         (folder / run).rename(folder / f"{run}.lost-{number}")

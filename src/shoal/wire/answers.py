@@ -76,6 +76,9 @@ class ResultsPage:
     last: int
     finished: bool
     foreign: list[int]
+    nonce: (
+        str  # names the run, also where its number is used again: a database that was restored begins another history
+    )
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class FakeRun:
         self.final: set[int] = set()
         self.running: set[int] = set()
         self.open = True
+        self.nonce = "a" * 16
 
     @property
     def next(self) -> int:
@@ -195,7 +196,7 @@ class FakeClient:
             if self._cut:
                 raise Unreachable("cut")
             rows = [list(row) for row in found.results[after : after + limit]]
-            return {"results": rows, "last": after + len(rows), "finished": False, "foreign": []}
+            return {"results": rows, "last": after + len(rows), "finished": False, "foreign": [], "nonce": found.nonce}
 
         return self._do("results", after, do)  # type: ignore[no-any-return]
 

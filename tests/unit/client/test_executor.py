@@ -666,3 +666,18 @@ def test_public_names_are_there() -> None:
         assert getattr(shoal, name) is not None
     with pytest.raises(AttributeError):
         getattr(shoal, "Exekutor")  # noqa: B009  # it is the looking that fails
+
+
+def test_results_of_another_history_under_the_same_number_are_not_taken(pool: Pool) -> None:
+    """A restored database gave the number to another script, whose results answered this one's futures."""
+    with executor() as made:
+        assert made.submit(double, 1).result(SOON) == 2
+        pool.auto = False
+        waiting = made.submit(double, 2)
+        until(lambda: any(len(run.calls) == 2 for run in pool.runs.values()))
+        ((name, run),) = pool.runs.items()
+        with pool.news:
+            run.nonce = "b" * 16
+            pool.work(run=name)
+        with pytest.raises(BrokenExecutor, match="another run now"):
+            waiting.result(SOON)
