@@ -284,7 +284,7 @@ BUGS |= {
 ROLLED_BACK = replace(CALM_PLAN, rollbacks=8)
 PLANS: dict[str, Plan] = {
     "a checkpoint of a copy that was given up counts": Plan(0.0, 0.0, 0.0, 0, 12, 12, 0, 0, 0, 0, 0.0),
-    "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 12, 0, 0, 0.0),
+    "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0),
     "a new pilot does not sweep what died pilots and guards left on its machine": Plan(
         0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, both=4, certain=0.0
     ),

@@ -17,7 +17,7 @@ def hold(path: str) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove a line. The registry stays: another pilot may be about to write there."""
+    """Remove a line of the registry."""
     if path:
         with contextlib.suppress(OSError):
             os.unlink(path)

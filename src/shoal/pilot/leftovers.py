@@ -116,8 +116,13 @@ class Entry:
             return
         path = os.path.join(folder, line.name)
         part = f"{path}.{os.getpid()}.part"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                self._fd = os.open(part, flags, 0o600)
+            except FileNotFoundError:  # another pilot was the last one, and took the folder along
+                os.mkdir(folder, _OWN_MODE)
+                self._fd = os.open(part, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.write(self._fd, json.dumps(asdict(line)).encode())
             os.rename(part, path)  # nobody ever sees it unlocked or half written
@@ -128,8 +133,11 @@ class Entry:
         self.path = path
 
     def remove(self) -> None:
-        """We end, and leave nothing."""
+        """We end, and leave nothing; the last one takes the folder along."""
         host_lock.forget(self.path)
+        if self.path:
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(self.path))
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
