@@ -31,11 +31,11 @@ from shoal.client import restricted_arrays
 from shoal.db.named import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
 from shoal.model.ids import parse_attempt, start_count
-from shoal.pilot import carry as carrying
-from shoal.pilot import runner_load
-from shoal.pilot.carry import StageError, bring, carry
-from shoal.pilot.stage import Facts, Stage
-from shoal.pilot.tls import Trust, WrongServer
+from shoal.pilot.commands import files as carrying
+from shoal.pilot.commands.files import StageError, bring, carry
+from shoal.pilot.commands.staging import Facts, Stage
+from shoal.pilot.runner import load
+from shoal.pilot.uplink.tls import Trust, WrongServer
 from shoal.server.routes import ROUTES
 from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
@@ -577,7 +577,7 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
             assert _name(call) != "import_module" or path in lazy, (path, call.lineno)
             if _name(call) == "import_module" and path == lazy[2]:
                 assert ast.unparse(call) == "importlib.import_module(_CLOUDPICKLE)", call.lineno
-                assert runner_load._CLOUDPICKLE == "cloudpickle"
+                assert load._CLOUDPICKLE == "cloudpickle"
             if _name(call) == "import_module" and path == lazy[3]:
                 assert ast.unparse(call.args[0]) in ("'pandas'", "'pandas._libs.internals'", "_MANAGERS"), call.lineno
                 assert restricted_arrays._MANAGERS == "pandas.core.internals.managers"
@@ -607,16 +607,22 @@ OWNERS_CODE = {
     "client/outcome.py": {"pickle"},
     "client/restricted_pickle.py": {"pickle"},
     "client/restricted_arrays.py": {"numpy"},
-    "pilot/runner_failure.py": {"pickle"},
-    "pilot/runner_load.py": {"pickle"},
-    "pilot/channel.py": {"marshal"},
+    "pilot/runner/failure.py": {"pickle"},
+    "pilot/runner/load.py": {"pickle"},
+    "pilot/guard/channel.py": {"marshal"},
     "wire/payload.py": {"pickle"},
 }
-LOADS = {"client/outcome.py", "pilot/runner_failure.py", "pilot/runner_load.py", "pilot/channel.py", "wire/payload.py"}
+LOADS = {
+    "client/outcome.py",
+    "pilot/runner/failure.py",
+    "pilot/runner/load.py",
+    "pilot/guard/channel.py",
+    "wire/payload.py",
+}
 # Who uses `wire/payload`, which reads pickles: nobody else even loads it.
 READERS = {
     *("client/outcome.py", "client/restricted_pickle.py", "client/calls.py", "client/executor.py"),
-    "pilot/runner_load.py",
+    "pilot/runner/load.py",
 }
 # Who sets the state of values by hand, each after a check of its own (tests/property/test_restricted_pickle.py).
 RULES = {"client/restricted_rules.py", "client/restricted_arrays.py"}
@@ -945,7 +951,7 @@ def test_pilot3_ssl_verify_cannot_be_left_out(guests: Guests) -> None:
         assert not _imports(path) & {"requests", "urllib3", "httpx", "certifi"}, path
         text = path.read_text(encoding="utf-8")
         assert "_create_unverified_context" not in text and "verify=False" not in text, path
-    assert places == {"pilot/tls.py:_fetch_authority", "client/tls.py:fetch_ca"}
+    assert places == {"pilot/uplink/tls.py:_fetch_authority", "client/tls.py:fetch_ca"}
     word = re.compile(r"insecure|skip.?(tls|ssl|verif)|no.?(verify|check|tls|ssl)|unverified|trust.?all", re.I)
     helps = [subprocess.run([sys.executable, "-m", m, "--help"], capture_output=True, text=True, env=clean_env()).stdout
              for m in ("shoal.server", "shoal.pilot.main")]  # fmt: skip

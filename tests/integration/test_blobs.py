@@ -15,8 +15,8 @@ import pytest
 from shoal.client.client import Client
 from shoal.model.errors import NotFound, Refused
 from shoal.model.layout import BLOBS, DATABASE, SERVER_FILE, blob_name
-from shoal.pilot.blobs import Blobs, NoBlob
-from shoal.pilot.place import Place
+from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.uplink.server_address import Place
 from tests.integration.cluster import Cluster
 from tests.integration.guests import ANNA, MIKE, MONA, OLAF, PHYS, Answer, Guests, Json, serving
 from tests.unix_http import UnixHTTPConnection, connect

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot import leftovers
+from shoal.pilot.host import cleanup
 from tests.integration.cluster import MOST_PIDS, Cluster, PilotProcess, comm, is_dead, processes_with
 
 pytestmark = pytest.mark.integration
@@ -70,7 +70,7 @@ def may_confine() -> bool:
         return False
     pid = os.fork()
     if pid == 0:
-        from shoal.pilot import pid_namespace
+        from shoal.pilot.guard import pid_namespace
 
         try:
             pid_namespace.leave()
@@ -200,10 +200,10 @@ def test_a_living_sibling_is_left_alone_by_a_sweep(cluster: Cluster) -> None:
     cluster.until(partial(whole, ledger), "the whole family runs")
     before = sorted(living(cluster))
     pilot.stop()
-    assert leftovers.sweep(leftovers.registry()).processes == 0
+    assert cleanup.sweep(cleanup.registry()).processes == 0
     pilot.cont()
     os.kill(pilot.guard, signal.SIGSTOP)
-    assert leftovers.sweep(leftovers.registry()).processes == 0
+    assert cleanup.sweep(cleanup.registry()).processes == 0
     os.kill(pilot.guard, signal.SIGCONT)
     assert sorted(living(cluster)) == before and list(pilot.work.iterdir())
     with cluster.client() as client:
@@ -240,7 +240,7 @@ def test_what_is_written_to_a_file_in_memory_counts(cluster: Cluster, limited_by
 
 
 def _has_memory_group() -> bool:
-    from shoal.pilot import cgroup
+    from shoal.pilot.guard import cgroup
 
     groups = cgroup.make("0" * 12, may_kill=False)
     for group in groups.all:

@@ -28,17 +28,21 @@ import pytest
 import shoal
 from shoal.model.blobs import is_digest
 from shoal.model.limits import MAX_INLINE, MAX_STREAM
-from shoal.pilot import runner_pool, runners, streams, tree
 from shoal.pilot.build import build
-from shoal.pilot.channel import Channel
-from shoal.pilot.runners import Runners
+from shoal.pilot.commands import streams
+from shoal.pilot.functions import runner_pool, runners
+from shoal.pilot.functions.runners import Runners
+from shoal.pilot.guard import proctree
+from shoal.pilot.guard.channel import Channel
 from shoal.wire import chunk, payload
 from shoal.wire.messages import Batch, Lease, Report, Room
 from tests.unit.blobbed import blob_of
 
 pytestmark = pytest.mark.integration
 
-BE_GUARD = "import socket, sys; from shoal.pilot import guard; guard._be_guard(socket.socket(fileno=int(sys.argv[1])))"
+BE_GUARD = (
+    "import socket, sys; from shoal.pilot.guard import guard; guard._be_guard(socket.socket(fileno=int(sys.argv[1])))"
+)
 OLDEST = next(iter(sorted((Path.home() / ".pyenv" / "versions").glob("3.9*/bin/python"))), None)
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 needs_oldest = pytest.mark.skipif(OLDEST is None, reason="no Python 3.9 on this machine (looked in ~/.pyenv/versions)")
@@ -97,7 +101,7 @@ class World:
         self.fetches.append(digest)
         path = self.folder / digest[7:]
         found = (str(path), "") if path.exists() else (None, "nobody has it")
-        self.later.append((tree.now() + self.delay, lambda: then(*found)))
+        self.later.append((proctree.now() + self.delay, lambda: then(*found)))
 
     def store(self, path: str, then: Callable[[str | None, str], None]) -> None:
         self.stores.append((path, then))
@@ -126,20 +130,20 @@ class World:
     # --- life
     def turn(self, wait: float = 0.2) -> None:
         due = self.runners.deadline()
-        times = [wait, *(at - tree.now() for at, _ in self.later)]
+        times = [wait, *(at - proctree.now() for at, _ in self.later)]
         if due is not None:
-            times.append(due - tree.now())
+            times.append(due - proctree.now())
         ready, _, _ = select.select([self.runners.fileno(), self.channel.fileno()], [], [], max(0.0, min(times)))
         if self.runners.fileno() in ready:
             self.runners.receive()
         if self.channel.fileno() in ready:
             for news in self.channel.receive():
                 assert self.runners.hear_guard(news)
-        now = tree.now()
+        now = proctree.now()
         due_now, self.later = [w for at, w in self.later if at <= now], [x for x in self.later if x[0] > now]
         for work in due_now:
             work()
-        self.runners.tick(tree.now())
+        self.runners.tick(proctree.now())
 
     def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
         end = time.monotonic() + seconds
@@ -188,7 +192,7 @@ class World:
         return path.read_text() if path.exists() else ""
 
     def processes(self) -> list[int]:
-        return [pid for pid in tree.children(self.guard.pid) if not tree.is_zombie(pid)]
+        return [pid for pid in proctree.children(self.guard.pid) if not proctree.is_zombie(pid)]
 
     def close(self) -> None:
         self.runners.close()
@@ -895,7 +899,7 @@ def test_runners_end_with_the_line_to_them(world: World) -> None:
     (pid,) = world.processes()
     world.runners.close()
     end = time.monotonic() + 10
-    while not tree.is_zombie(pid):
+    while not proctree.is_zombie(pid):
         assert time.monotonic() < end
         time.sleep(0.01)
     world.runners = world.make()
@@ -961,9 +965,9 @@ def test_functions_of_another_python_go_back_with_a_clear_sentence(world: World)
 SMALL_PILOT = """
 import os, select, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-from shoal.pilot import guard, tree
+from shoal.pilot.guard import guard, tree
 line, pid = guard.launch()
-from shoal.pilot.runners import Runners
+from shoal.pilot.functions.runners import Runners
 from shoal.wire.messages import Lease, Room
 told = []
 work = sys.argv[2]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.engine.prefetch import _merged
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.pilot.slots import Slots
+from shoal.pilot.agent.slots import Slots
 from shoal.sim.fair import Setting, play
 from shoal.wire.chunk import names
 from shoal.wire.messages import Lease, Room

@@ -53,7 +53,7 @@ concurrent.futures.ProcessPoolExecutor asyncio.run asyncio.subprocess.create_sub
 logging.FileHandler linecache.getlines inspect.getsource imp.load_source zipimport.zipimporter site.addsitedir
 distutils.spawn.spawn setuptools.setup pip.main venv.create ensurepip.bootstrap unittest.main idlelib.run.Executive
 lib2to3.pgen2.grammar.Grammar.loads nt.system commands.getoutput __builtin__.eval __builtin__.apply exceptions.OSError
-sqlite3.connect xml.etree.ElementTree.parse yaml.load jsonpickle.decode shoal.pilot.runner.main shoal.wire.payload.load
+sqlite3.connect xml.etree.ElementTree.parse yaml.load jsonpickle.decode shoal.pilot.runner.main.main shoal.wire.payload.load
 __main__.anything collections.namedtuple collections.UserDict enum.Enum dataclasses.make_dataclass weakref.finalize
 atexit.register gc.get_objects contextlib.ExitStack typing.get_type_hints string.Formatter re.compile ast.literal_eval
 """

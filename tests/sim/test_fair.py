@@ -14,7 +14,7 @@ from shoal.engine import leasing, prefetch
 from shoal.engine.records import Array
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.pilot.slots import Slots
+from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
 from shoal.sim.fair import Setting, Story, play
 from shoal.sim.faults import Plan

@@ -29,9 +29,9 @@ from shoal.engine import (
 from shoal.engine.engine import Engine
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
-from shoal.pilot.agent import Agent
-from shoal.pilot.outbox import Outbox
-from shoal.pilot.seen import Seen
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.lease_dedup import Seen
+from shoal.pilot.agent.outbox import Outbox
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.hub import Hub

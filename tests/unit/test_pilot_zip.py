@@ -227,7 +227,7 @@ def plant(src: Path, path: str, text: str) -> None:
         ("import msgspec", "imports msgspec"),
         ("from shoal.wire import codec_fast", "imports shoal.wire.codec_fast"),
         ("from shoal.wire.codec_fast import decode", "imports shoal.wire.codec_fast.decode"),
-        ("from ..wire import codec_fast", "imports shoal.wire.codec_fast"),
+        ("from ...wire import codec_fast", "imports shoal.wire.codec_fast"),
         ("import shoal.wire.codec_fast", "imports shoal.wire.codec_fast"),
         ("import shoal.gone", "imports shoal.gone"),
     ],
@@ -240,9 +240,9 @@ def test_an_import_that_leaves_the_zip_is_caught(tmp_path: Path, text: str, comp
         "shoal/wire/codec_fast.py",
     ):
         plant(tmp_path, path, "")
-    plant(tmp_path, "shoal/pilot/agent.py", f"import json\nfrom shoal.wire import codec\n{text}")
-    found = check_imports(tmp_path, ["shoal.wire.codec", "shoal.pilot.agent"])
-    assert found == [f"shoal.pilot.agent:3: {complaint}"]
+    plant(tmp_path, "shoal/pilot/agent/agent.py", f"import json\nfrom shoal.wire import codec\n{text}")
+    found = check_imports(tmp_path, ["shoal.wire.codec", "shoal.pilot.agent.agent"])
+    assert found == [f"shoal.pilot.agent.agent:3: {complaint}"]
 
 
 def test_imports_of_a_package_file_count_though_it_is_not_listed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
 from shoal.model.people import check_name
 from shoal.model.quantities import many
-from shoal.pilot.tags import parse_tags
+from shoal.pilot.host.tags import parse_tags
 from shoal.wire.join import bootstrap_line
 
 

@@ -185,7 +185,7 @@ def start(
       shoal pilot start --tag disk=ssd --tag rack=7
     """
     from shoal.pilot.build import build
-    from shoal.pilot.tags import parse_tags
+    from shoal.pilot.host.tags import parse_tags
 
     parse_tags(tags)
     session = Session(server)

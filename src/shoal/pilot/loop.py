@@ -16,13 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional, Protocol
 
-from shoal.pilot import memory, outcome, probe, tree
-from shoal.pilot.agent import Agent
-from shoal.pilot.allocation import Allocation
-from shoal.pilot.attempts import GUARD_GONE, Attempts
-from shoal.pilot.calls import Calls
-from shoal.pilot.channel import Channel
-from shoal.pilot.moves import (
+from shoal.pilot.agent import outcome
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.allocation import Allocation
+from shoal.pilot.agent.events import (
     Announced,
     Answered,
     Begin,
@@ -48,11 +45,16 @@ from shoal.pilot.moves import (
     Watch,
     Wrote,
 )
-from shoal.pilot.network import Network
-from shoal.pilot.published import Pipes
-from shoal.pilot.siblings import Siblings
-from shoal.pilot.stage import Stage
-from shoal.pilot.vitals import Vitals
+from shoal.pilot.commands.executor import GUARD_GONE, Attempts
+from shoal.pilot.commands.staging import Stage
+from shoal.pilot.functions.executor import Calls
+from shoal.pilot.guard import proctree
+from shoal.pilot.guard.channel import Channel
+from shoal.pilot.host import memory_files, probe
+from shoal.pilot.host.siblings import Siblings
+from shoal.pilot.host.tag_pipes import Pipes
+from shoal.pilot.host.usage import Vitals
+from shoal.pilot.uplink.latency import Network
 from shoal.wire.messages import Exchange, Register
 
 log = logging.getLogger(__name__)
@@ -111,7 +113,7 @@ class Loop:
         self.attempts.pause = self.calls.pause = self._pause
         self.attempts.others = self.calls.runners.hear_guard
         self.attempts.blobs = lambda: self.calls.blobs
-        self._allocation = Allocation(probe.seconds_left(), tree.now())
+        self._allocation = Allocation(probe.seconds_left(), proctree.now())
         self.unfit = ""  # why this pilot takes nothing just now; it comes back by itself
         self._fit_at = 0.0
         self.uplink: Optional[Link] = None  # set before `run`
@@ -128,7 +130,7 @@ class Loop:
         self._joined_once = self._is_over = False
         self._signals = 0
         self.is_interrupted = False
-        self._idle_since = tree.now()
+        self._idle_since = proctree.now()
         self._wake_read, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_fd, False)
@@ -177,7 +179,7 @@ class Loop:
             fruitless = False
             while self._code is None:
                 due = self._deadline()
-                wait = None if due is None else max(SPIN_GUARD if fruitless else 0.0, due - tree.now())
+                wait = None if due is None else max(SPIN_GUARD if fruitless else 0.0, due - proctree.now())
                 if self._inbox:
                     wait = 0.0
                 ready = [key.fileobj for key, _ in selector.select(wait)]
@@ -189,11 +191,11 @@ class Loop:
                 if self.calls.runners in ready:
                     self.calls.runners.receive()
                 if self.pipes in ready:
-                    for attempt, tags in self.pipes.receive(tree.now()):
+                    for attempt, tags in self.pipes.receive(proctree.now()):
                         self._feed(Announced(attempt, tags))
                 for _ in range(len(self._inbox)):  # what these bring waits a turn, so the guard is heard too
                     self._inbox.popleft()()
-                if due is not None and tree.now() >= due:
+                if due is not None and proctree.now() >= due:
                     self._tick()
                 self._say_streams()
                 self._watch_guard(selector)
@@ -242,12 +244,12 @@ class Loop:
         if self._idle_end is None or self.agent.leaving:
             return None
         if self.agent.running or self.agent.waiting:
-            self._idle_since = tree.now()
+            self._idle_since = proctree.now()
             return None
         return self._idle_since + self._idle_end
 
     def _tick(self) -> None:
-        idle, now = self._idle_deadline(), tree.now()
+        idle, now = self._idle_deadline(), proctree.now()
         if idle is not None and now >= idle:
             self._feed(Leave(f"idle for {self._idle_end:g} s"))
         leave = self._leave_at()
@@ -265,7 +267,7 @@ class Loop:
 
     def _say_streams(self) -> None:
         tails = self.attempts.tails
-        said = tuple(tails.read(tree.now()))
+        said = tuple(tails.read(proctree.now()))
         if said or self.agent.outbox.more != tails.has_more:
             self._feed(Wrote(said, tails.has_more))
 
@@ -277,7 +279,7 @@ class Loop:
         self._performing = True
         try:
             while self._events and self._code is None:
-                for action in self.agent.handle(self._events.popleft(), tree.now()):
+                for action in self.agent.handle(self._events.popleft(), proctree.now()):
                     self._perform[type(action)](action)
         finally:
             self._performing = False
@@ -359,7 +361,7 @@ class Loop:
         news = self._vitals.changed() if self._vitals is not None else {}
         if news:
             self._feed(Noticed(news))
-        agent, now = self.agent, tree.now()
+        agent, now = self.agent, proctree.now()
         is_idle = not (agent.running or agent.waiting or agent.leaving)
         if is_idle and agent.registered is not None and self._network is not None and self._network.wants_probe(now):
             assert self.uplink is not None
@@ -367,7 +369,7 @@ class Loop:
 
     def _keep_zip(self, event: Fetched) -> Fetched:
         try:
-            self._zips[event.digest] = memory.hold(event.data)
+            self._zips[event.digest] = memory_files.hold(event.data)
         except OSError as error:
             log.error("the new pilot cannot be kept: %s digest=%s", error.strerror, event.digest)
             return Fetched(event.digest, False)
@@ -394,7 +396,7 @@ class Loop:
         if self.unfit != why:
             self.unfit = why
             self._feed(Noticed({"unfit": why}))
-        self._fit_at = tree.now() + FIT_LOOK
+        self._fit_at = proctree.now() + FIT_LOOK
 
     def _look_for_space(self, now: float) -> None:
         self._fit_at = now + FIT_LOOK

@@ -11,13 +11,13 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from shoal import __version__
-from shoal.pilot import guard, tree
-from shoal.pilot.channel import Channel
+from shoal.pilot.guard import guard, proctree
+from shoal.pilot.guard.channel import Channel
 
 if TYPE_CHECKING:
+    from shoal.pilot.agent.events import Join
     from shoal.pilot.loop import Loop
-    from shoal.pilot.moves import Join
-    from shoal.pilot.place import Place
+    from shoal.pilot.uplink.server_address import Place
 
 # What the guard does not need is imported after it was forked (`_live`), so that it stays small.
 
@@ -78,7 +78,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def _check_tags(words: list[str]) -> None:
     from shoal.model.errors import BadInput
-    from shoal.pilot.tags import parse_tags
+    from shoal.pilot.host.tags import parse_tags
 
     try:
         parse_tags(words)
@@ -91,9 +91,9 @@ def main() -> int:
     """Run a pilot; returns the exit code."""
     chosen = parse(sys.argv[1:])
     umask = os.umask(0o077)
-    tree.set_name("shoal-pilot")
-    tree.become_private()
-    tree.become_subreaper()
+    proctree.set_name("shoal-pilot")
+    proctree.become_private()
+    proctree.become_subreaper()
     confined = None if chosen.no_pid_namespace else guard.launch_confined(private=chosen.join_fd)
     channel, guard_pid = confined or guard.launch(private=chosen.join_fd)
     end = _live(chosen, umask, channel, guard_pid, confined is not None)
@@ -105,26 +105,29 @@ def main() -> int:
 
 def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> _End:
     from shoal.model.errors import BadInput
-    from shoal.pilot import cgroup, leftovers, loop, probe, successor, uplink, voice
-    from shoal.pilot.carry import remove_tree
-    from shoal.pilot.place import NoPlace
+    from shoal.pilot import loop, self_update
+    from shoal.pilot.commands.files import remove_tree
+    from shoal.pilot.guard import cgroup
+    from shoal.pilot.host import cleanup, logging, probe
+    from shoal.pilot.uplink import uplink
+    from shoal.pilot.uplink.server_address import NoPlace
 
-    voice.set_up(chosen.verbose)
-    successor.keep_zip_private()
-    work, groups, entry = "", cgroup.Groups(), leftovers.Entry()
+    logging.set_up(chosen.verbose)
+    self_update.keep_zip_private()
+    work, groups, entry = "", cgroup.Groups(), cleanup.Entry()
     try:
         try:
             place = _find_place(chosen)
         except (NoPlace, BadInput) as error:
-            voice.say(str(error))
+            logging.say(str(error))
             return _End(loop.NO_SERVER)
-        registry = leftovers.registry()
+        registry = cleanup.registry()
         try:
-            swept = leftovers.sweep(registry)  # first of all: it may be what fills the disk
+            swept = cleanup.sweep(registry)  # first of all: it may be what fills the disk
             if swept.is_worth_telling:
-                voice.say(str(swept))
+                logging.say(str(swept))
         except Exception as error:  # whatever somebody left there must not keep a pilot from starting
-            voice.say(f"what other pilots left on this host was not swept: {error!r}")
+            logging.say(f"what other pilots left on this host was not swept: {error!r}")
         try:
             work = choose_work_dir(chosen.work_dir)
             reasons = probe.check(work)
@@ -132,13 +135,13 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
             reasons = [str(error)]
         if reasons:
             for reason in reasons:
-                voice.say(f"this host is unfit: {reason}")
+                logging.say(f"this host is unfit: {reason}")
             uplink.tell_unfit(place, probe.describe(chosen.site, None, unfit=reasons))
             return _End(loop.UNFIT)
         # In a PID namespace everything ends with the guard, without anybody's help.
         if not chosen.no_cgroup:
             groups = cgroup.make(work[-12:], may_kill=not is_confined)
-        line = leftovers.describe(work, guard_pid, groups.all)
+        line = cleanup.describe(work, guard_pid, groups.all)
         entry.write(registry, line)
         told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
         channel.send({"do": "work", **told})
@@ -156,7 +159,7 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
 
 
 def _find_place(chosen: argparse.Namespace) -> Place:
-    from shoal.pilot.place import Place, read_join
+    from shoal.pilot.uplink.server_address import Place, read_join
 
     if chosen.join_file or chosen.join_fd is not None:
         return Place(join=read_join(chosen.join_fd, chosen.join_file or ""))
@@ -181,16 +184,18 @@ def _serve(
     import signal
     from dataclasses import replace
 
-    from shoal.pilot import leftovers, loop, probe, successor, uplink
-    from shoal.pilot.agent import Agent
-    from shoal.pilot.blobs import Blobs
-    from shoal.pilot.network import Network
-    from shoal.pilot.place import NoPlace
-    from shoal.pilot.siblings import Siblings
-    from shoal.pilot.stage import Facts, Stage
-    from shoal.pilot.tags import parse_tags
-    from shoal.pilot.vitals import Vitals
-    from shoal.pilot.voice import say
+    from shoal.pilot import loop, self_update
+    from shoal.pilot.agent.agent import Agent
+    from shoal.pilot.commands.staging import Facts, Stage
+    from shoal.pilot.host import cleanup, probe
+    from shoal.pilot.host.logging import say
+    from shoal.pilot.host.siblings import Siblings
+    from shoal.pilot.host.tags import parse_tags
+    from shoal.pilot.host.usage import Vitals
+    from shoal.pilot.uplink import uplink
+    from shoal.pilot.uplink.blobs import Blobs
+    from shoal.pilot.uplink.latency import Network
+    from shoal.pilot.uplink.server_address import NoPlace
     from shoal.wire.messages import Register
 
     try:
@@ -200,7 +205,7 @@ def _serve(
     room = probe.measure(work)
     if chosen.cores is not None:
         room = replace(room, cores=chosen.cores)
-    digest, rng = successor.own_digest(), random.Random(secrets.randbits(64))
+    digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
     network = Network(rng)
     vitals = Vitals(work, guard_pid, network, probe.memory_left)
     fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
@@ -234,7 +239,7 @@ def _serve(
         signal.signal(number, life.interrupt)
     sys.setswitchinterval(SWITCH)
     up.start()
-    leftovers.Sweeper(registry, say).start()
+    cleanup.Sweeper(registry, say).start()
     try:
         code = life.run()
     finally:
@@ -248,7 +253,8 @@ def _become(end: _End, chosen: argparse.Namespace) -> int:
     """Go on as another pilot, in the same process; returns only if that cannot be."""
     import signal
 
-    from shoal.pilot import loop, successor, voice
+    from shoal.pilot import loop, self_update
+    from shoal.pilot.host import logging
 
     assert end.successor is not None and end.place is not None and end.life is not None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -256,9 +262,9 @@ def _become(end: _End, chosen: argparse.Namespace) -> int:
     if end.life.is_interrupted:
         return end.code  # while the old pilot put its things away: there shall be no new one
     try:
-        successor.become(end.successor, chosen, end.place.join)
+        self_update.become(end.successor, chosen, end.place.join)
     except OSError as error:
-        voice.say(f"the new pilot cannot be started: {error.strerror}")
+        logging.say(f"the new pilot cannot be started: {error.strerror}")
     return loop.NO_SERVER
 
 

@@ -22,8 +22,8 @@ from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
 from shoal.model.ids import parse_attempt
 from shoal.model.timing import Timing
-from shoal.pilot.agent import Agent
-from shoal.pilot.moves import (
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.events import (
     Answered,
     Begin,
     Called,
@@ -36,7 +36,7 @@ from shoal.pilot.moves import (
     Started,
     Stop,
 )
-from shoal.pilot.moves import Tick as Look
+from shoal.pilot.agent.events import Tick as Look
 from shoal.sim.clock import Clock
 from shoal.wire.chunk import part
 from shoal.wire.messages import PROTOCOL, Batch, Exchange, Lease, Register, Reply, Report, Room

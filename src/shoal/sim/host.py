@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.model.credentials import digest
 from shoal.model.errors import ShoalError
 from shoal.model.ids import parse_attempt
-from shoal.pilot.agent import Agent
-from shoal.pilot.moves import (
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.events import (
     Answered,
     Begin,
     Called,

@@ -17,7 +17,7 @@ from shoal.engine.commands import Command, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
-from shoal.pilot.moves import Join
+from shoal.pilot.agent.events import Join
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Where

@@ -35,7 +35,7 @@ from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_task, start_count
 from shoal.model.states import TaskState
 from shoal.model.timing import Timing
-from shoal.pilot.proofs import LeaseProofs
+from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.wire.chunk import single
 from shoal.wire.messages import (
     PROTOCOL,

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.agent import Agent
-from shoal.pilot.channel import Channel
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
+from shoal.pilot.commands.staging import Facts, Stage
+from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.spawn import STREAM_ROOM
+from shoal.pilot.host.usage import Vitals
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
-from shoal.pilot.moves import Answered, Event, Fetched, Join, Joined, Leave
-from shoal.pilot.network import Network
-from shoal.pilot.spawn import STREAM_ROOM
-from shoal.pilot.stage import Facts, Stage
-from shoal.pilot.vitals import Vitals
+from shoal.pilot.uplink.latency import Network
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, TagValue, Verdict
 
@@ -288,7 +288,7 @@ def test_a_vanished_work_directory_ends_the_pilot_and_starts_nothing(script: Scr
 
 
 def test_without_its_guard_the_pilot_gives_back_and_leaves(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.pilot.tree.kill_children", lambda patience: True)
+    monkeypatch.setattr("shoal.pilot.guard.proctree.kill_children", lambda patience: True)
     leases = [script.lease(element) for element in (1, 2, 3)]
     for lease in leases:
         script.ends[lease.attempt] = {}

@@ -1,0 +1,433 @@
+"""The pilot's thought: what to start, what to say, when to end. No clock, socket, disk or process in here.
+
+`handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
+Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
+(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
+and a report rides on one of them at a time [contract 5, U4, G1]; (5) a lease that was seen before, and of which
+nothing is here any more, is given back. What is to be said lies in `outbox`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import Any, Optional
+
+from shoal.model.ids import parse_attempt
+from shoal.model.limits import MAX_SIBLINGS
+from shoal.pilot.agent.events import (
+    Action,
+    Announced,
+    Answered,
+    Called,
+    Contact,
+    Disowned,
+    Ended,
+    Event,
+    Fetch,
+    Fetched,
+    Finish,
+    Joined,
+    Leave,
+    NoAnswer,
+    Noticed,
+    Outdated,
+    Outlived,
+    Recall,
+    Rejected,
+    Saved,
+    Send,
+    Settle,
+    Signal,
+    Started,
+    Tick,
+    Watch,
+    Wrote,
+)
+from shoal.pilot.agent.in_flight import Flights
+from shoal.pilot.agent.lease_dedup import Seen
+from shoal.pilot.agent.lease_proofs import LeaseProofs
+from shoal.pilot.agent.outbox import NOTHING, Outbox
+from shoal.pilot.agent.outcome import stopped
+from shoal.pilot.agent.registration import Joining, back_off, nonce, patience
+from shoal.pilot.agent.renewal import Renewal
+from shoal.pilot.agent.send_schedule import Urges
+from shoal.pilot.agent.slots import Slots
+from shoal.wire.chunk import names
+from shoal.wire.messages import PROTOCOL, Checkpoint, Exchange, Lease, Order, Registered, Report, Room
+
+FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
+
+
+class Agent:
+    """One pilot's state and rules."""
+
+    def __init__(self, room: Room, rng: Random) -> None:
+        self.room, self.rng = room, rng
+        self.registered: Optional[Registered] = None
+        self.reports: OrderedDict[str, Report] = OrderedDict()
+        self.leaving, self.ended = "", False
+        self._slots = Slots(room)
+        self.waiting, self.running = self._slots.waiting, self._slots.running
+        self._flights = Flights()
+        self.outbox = Outbox(self.reports)
+        self._renewal = Renewal()
+        self._seen = Seen()
+        self._proofs = LeaseProofs()
+        self._checkpoints = 0  # that were saved so far, of all attempts
+        self._ending: dict[str, str] = {}  # calls that are being stopped, and why
+        self._failures, self._joining = 0, Joining(rng)
+        self._quiet_until = 0.0  # set: not even an empty exchange is taken
+        self._contact: Optional[float] = None
+        self._urges = Urges()
+        self._beat, self._news_at = 10.0, 0.0
+        self._stop_all = False
+        self._farewell = False  # the server knows that we leave and hold nothing
+        self._renewing = ""  # we leave to become the pilot with this digest
+        self._mute = False  # nobody listens
+        self._outlived: dict[str, None] = {}  # dead pilots of this host that the server has not heard of
+        self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
+            Joined: self._on_joined,
+            Answered: self._on_answered,
+            NoAnswer: self._on_no_answer,
+            Outdated: self._on_outdated,
+            Rejected: self._on_rejected,
+            Disowned: self._on_disowned,
+            Started: self._on_started,
+            Ended: self._on_ended,
+            Saved: self._on_saved,
+            Called: self._on_called,
+            Wrote: self._on_wrote,
+            Leave: self._on_leave,
+            Fetched: lambda event, now, actions: self._renewal.take(event, now),
+            Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
+            Announced: self._on_announced,
+            Outlived: self._on_outlived,
+            Tick: lambda event, now, actions: None,
+        }
+
+    # --- the one entry
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take an event; return what to do, in order."""
+        if self.ended:
+            return []
+        if self._contact is None:
+            self._contact = now
+        actions: list[Action] = []
+        self._on[type(event)](event, now, actions)
+        begun = self._slots.begin(now)
+        actions += begun
+        if any(begin.lease.function for begin in begun):
+            self._urges.soon(now)
+        actions += [Recall(attempt) for attempt in self._slots.recall(now)]
+        self._renew(now, actions)
+        self._talk(now, actions)
+        self._maybe_finish(now, actions)
+        return actions
+
+    def deadline(self) -> Optional[float]:
+        """When `Tick` is due at the latest."""
+        if self.ended:
+            return None
+        times = self._flights.times()
+        recall = self._slots.recall_at()
+        if self._mute:
+            times = []
+        elif self.registered is None:
+            times += self._joining.deadline()
+        elif self._quiet_until:
+            times.append(self._quiet_until)
+        elif not times and self._flights.has_room:
+            times += self._urges.times(self._flights.carries, not self._flights.may_ask(self._joining.is_new))
+        renewal = self._renewal.deadline()
+        if renewal is not None and self._is_idle():
+            times.append(renewal)
+        if self._contact is not None and not self.running:
+            hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
+            times.append(
+                self._since() + (2 * self._beat if hurried else patience(self.registered, self.outbox.unheard)) + 0.01
+            )
+        if recall is not None:
+            times.append(recall)
+        return min(times) if times else None
+
+    # --- events
+    def _on_joined(self, event: Joined, now: float, actions: list[Action]) -> None:
+        self.registered = event.registered
+        self._beat = event.registered.beat
+        self._joining.joined()
+        self._failures = 0
+        self._flights.clear()
+        self._contact = now
+        self._urges.urgent = True
+        actions.append(Contact(now))
+
+    def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
+        reply = event.reply
+        flight = self._flights.land(reply.seq)
+        if flight is None:
+            return  # a duplicate: everything in it was taken already
+        self._failures = 0
+        self._joining.answered()
+        self._flights.hurry(now)
+        self._contact = max(self._contact or 0.0, flight.sent_at)
+        self._beat = reply.hold
+        actions.append(Contact(self._contact))
+        said = flight.exchange
+        self._proofs.answered(said)
+        for session in said.ended:
+            self._outlived.pop(session, None)
+        self._farewell = bool(said.leaving) and not said.held
+        actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
+        if self.outbox.has_announced:
+            self._urges.tell(now)
+        self._urges.answered(now, reply.leases)
+        for lease in reply.leases:
+            self._take(lease, now - flight.sent_at)
+        for order in reply.orders:
+            self._obey(order, now, actions)
+
+    def _on_no_answer(self, event: NoAnswer, now: float, actions: list[Action]) -> None:
+        self._failures += 1
+        wish = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
+        again = max(wish, now + back_off(self.rng, self._failures))
+        if event.seq == 0:
+            self._joining.put_off(again)
+        else:
+            self._flights.put_off(event.seq, again, wish)
+
+    def _on_outdated(self, event: Outdated, now: float, actions: list[Action]) -> None:
+        flight = self._flights.land(event.seq, is_answered=False)
+        if flight is not None:
+            self.outbox.put_back([flight.exchange])
+            self._urges.urgent = True
+
+    def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
+        if event.seq not in self._flights:
+            return
+        self._failures += 1
+        again = now + back_off(self.rng, self._failures)
+        if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):
+            return  # not the server's words: something between may let it through the next time
+        flight = self._flights.land(event.seq, is_answered=False)
+        assert flight is not None
+        said = flight.exchange
+        if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
+            actions += self.outbox.reject(said, event.why, event.is_sure)
+            self._urges.urgent = True
+        # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
+        self._quiet_until = again
+
+    def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
+        if event.seq and event.seq not in self._flights:
+            return  # about a session we already left
+        self.outbox.put_back(self._flights.underway)
+        self._flights.clear()
+        self._joining.disowned(self.registered, now)
+        self.registered = None
+
+    def _on_started(self, event: Started, now: float, actions: list[Action]) -> None:
+        run = self.running.get(event.attempt)
+        if run is not None:
+            run.started = True
+            self._urges.soon(now)
+
+    def _on_announced(self, event: Announced, now: float, actions: list[Action]) -> None:
+        run = self.running.get(event.attempt)
+        if run is not None:
+            self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
+            self._urges.tell(now)
+
+    def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
+        self._outlived.update(dict.fromkeys(event.sessions))
+        self._urges.urgent = True
+
+    def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
+        if event.attempt in self.running:  # else its report says what there is to say
+            self._checkpoints += 1
+            self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
+
+    def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
+        self.outbox.add_tails(event.tails, event.more)
+        self._urges.urgent = self._urges.urgent or bool(event.tails)
+
+    def _on_ended(self, event: Ended, now: float, actions: list[Action]) -> None:
+        self._news_at = now
+        run = self._slots.end(event.report.attempt, now)
+        if run is None:
+            return
+        if not self.leaving and self._slots.took_back(run, event.report):
+            actions.append(Settle(run.lease.attempt, False))
+            return
+        report = stopped(event.report, run.stopping, self._stop_all or run.is_moving)
+        self.reports[report.attempt] = report
+        self.outbox.add_tails(event.tails, event.more)
+        self._urges.report(now, bool(self.waiting and not self.leaving))
+
+    def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
+        self._news_at = now
+        run = self.running.get(event.piece)
+        if run is None:
+            return
+        if event.batch is not None:
+            run.done += event.batch.count
+            self.outbox.add_batch(event.batch)
+            self._slots.learn(run.lease.function, event.batch.duration)
+        for report in event.reports:
+            run.done += 1
+            why = self._ending.pop(report.attempt, "")
+            self.reports[report.attempt] = stopped(report, why, self._stop_all)
+            self._slots.learn(run.lease.function, [report.duration])
+        run.since = now
+        if event.batch is not None or event.reports:
+            self._urges.report(now, bool(self.waiting and not self.leaving))
+        self._urges.soon(now)
+        if event.over:
+            self._slots.end(event.piece, now)
+        if event.over and self.leaving:
+            self._give_back_all(self.leaving)
+
+    def _give_back_all(self, why: str) -> None:
+        while self.waiting:
+            self._give_back(names(self.waiting.popleft()), why)
+
+    def _on_leave(self, event: Leave, now: float, actions: list[Action]) -> None:
+        self._news_at = now
+        self.leaving = event.why if self._renewing else self.leaving or event.why
+        self._renewing = ""
+        self._mute = self._mute or event.mute
+        self._urges.urgent = True
+        self._give_back_all(event.why)
+        if event.now:
+            self._stop_all = True
+            actions += self._slots.stop_all(event.why, self._ending, keep=not self._mute)
+        elif event.checkpoint and not self._mute:
+            actions += self._slots.checkpoint_all(event.why)
+
+    # --- leases and orders
+    def _take(self, lease: Lease, age: float) -> None:
+        new, again = self._seen.take(lease)
+        self._proofs.take(lease)
+        refused = ""
+        if self.leaving:
+            refused = self.leaving
+        elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
+            # The lease is the start, and it came too late: another may run it by now [B0.4].
+            refused = f"its lease was {age:.0f} s on the way"
+        elif not self._slots.can_ever_hold(lease.room):
+            refused = "it is larger than this pilot"
+        for one in new:
+            if refused:
+                self._give_back(names(one), refused)
+            else:
+                self._slots.add(one)
+        if again:
+            # The server believes that we have it, and we have not: its report was settled by a server that has since
+            # lost its memory, or refused. It may have begun here, and will not go on here.
+            here = self._slots.attempts() | self.outbox.attempts()
+            gone = [attempt for one in again for attempt in names(one) if attempt not in here]
+            self._give_back(gone, "this pilot had it before, and has nothing of it any more", started=0.0)
+
+    def _give_back(self, attempts: list[str], why: str, started: Optional[float] = None) -> None:
+        for attempt in attempts:
+            self.reports[attempt] = Report(attempt, "returned", message=why, started=started)
+            self._urges.urgent = True
+
+    def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
+        if order.kind == "drain":
+            self._on_leave(Leave(order.why or "told to drain"), now, actions)
+        elif order.kind == "move":
+            actions += self._slots.move(order.attempt, order.why)
+            self._give_back(self._slots.take_out(parse_attempt(order.attempt)), order.why)
+        elif order.kind == "cancel":
+            actions += self._slots.cancel(order.attempt, order.why or "cancelled", self._ending)
+            for attempt in self._slots.take_out(parse_attempt(order.attempt)):
+                self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
+                self._urges.urgent = True
+        elif order.kind == "take_back":
+            self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
+        elif order.kind == "signal" and order.attempt in self.running:
+            actions.append(Signal(order.attempt, order.signal))
+        elif order.kind == "tail" and order.attempt in self.running:
+            actions.append(Watch(order.attempt, order.stream))
+        elif order.kind == "renew":
+            self._renewal.order(order.why)
+
+    def _is_idle(self) -> bool:
+        busy = self.running or self.waiting or self.leaving
+        return self.registered is not None and not busy and self.outbox.is_empty
+
+    def _renew(self, now: float, actions: list[Action]) -> None:
+        """Nothing is under way: fetch the pilot that we should be; once it is here, leave for it."""
+        if not self._is_idle():
+            return
+        digest = self._renewal.fetch(now)
+        if digest:
+            actions.append(Fetch(digest))
+        elif self._renewal.ready:
+            self._renewing = self._renewal.ready
+            self.leaving = f"renewed by the server to {self._renewing[:12]}"
+            self._urges.urgent = True
+
+    def free(self) -> Room:
+        """Room that neither running nor waiting attempts take."""
+        return self._slots.free()
+
+    # --- talking
+    def _talk(self, now: float, actions: list[Action]) -> None:
+        if self._mute:
+            return
+        if self.registered is None:
+            actions += self._joining.ask(now)
+            return
+        actions += [Send(exchange) for exchange in self._flights.due(now)]
+        if self._flights.failed:
+            return  # the server is away: no second message until the first got through
+        if now < self._quiet_until:
+            return
+        self._quiet_until = 0.0
+        due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
+        due = due or self.outbox.has_checkpoint(self._flights.underway)
+        if due and self._flights.has_room and not self._flights.carries:
+            actions.append(Send(self._exchange(now)))
+        if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
+            actions.append(Send(self._exchange(now, is_asking=self._flights.carries)))
+
+    def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
+        """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
+        assert self.registered is not None
+        parcel = NOTHING if is_asking else self.outbox.pack(self._flights.underway)
+        held = self._slots.held(now) + self.outbox.held()
+        exchange = Exchange(
+            PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
+            held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
+            list(self._proofs.to_say()),
+            list(self._outlived)[:MAX_SIBLINGS],
+            parcel.checkpoints,
+        )  # fmt: skip
+        self._flights.add(exchange, now)
+        if is_asking:
+            self._urges.asked(now, self._slots.has_untold(now))
+        else:
+            self._urges.said(now, self.outbox.has_report(self._flights.underway), self._slots.has_untold(now))
+        return exchange
+
+    def _maybe_finish(self, now: float, actions: list[Action]) -> None:
+        silent = now - self._since()
+        if self.leaving and not (self.running or self.waiting):
+            away = silent > 2 * self._beat
+            if self.outbox.is_empty and (self._farewell or self.registered is None or away or self._mute):
+                self._end(actions, 0, self.leaving)
+            elif self._mute or (self._stop_all and away):
+                self._end(actions, 4, f"{self.leaving}; {self.outbox.unheard} reports could not be delivered")
+        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unheard):
+            self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
+
+    def _since(self) -> float:
+        """From when silence counts: the last contact, or the latest thing that still has to be said."""
+        return max(self._contact or 0.0, self._news_at)
+
+    def _end(self, actions: list[Action], code: int, why: str) -> None:
+        self.ended = True
+        actions.append(Finish(code, why, self._renewing if code == 0 else ""))

@@ -1,0 +1,312 @@
+"""What of this host is taken by whom, and what may begin. Pure, like `agent`.
+
+Leases wait as the chunk they came in. A command is taken out of it and made whole when it begins; of calls of a
+function a runner gets a *piece* at a time, which takes the room of one call, for it makes them one after another.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Optional
+
+from shoal.model.ids import AttemptId, parse_attempt
+from shoal.pilot.agent.events import Begin, Stop
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, Lines
+from shoal.sched.size import piece
+from shoal.wire.chunk import follows, joined, names, part, shift, single
+from shoal.wire.messages import Held, Lease, Report, Room
+
+TOLD = 0.25  # seconds that a call takes before it is told that it began
+PACES_KEPT = 100  # functions of which is known how long they take
+
+
+@dataclass
+class Run:
+    """An attempt, or a piece, that the hands have."""
+
+    lease: Lease
+    gpus: tuple[int, ...]
+    started: bool = False
+    stopping: str = ""
+    is_moving: bool = False  # it is stopped to go on elsewhere
+    done: int = 0  # calls of the piece that ended
+    since: float = 0.0  # when it began, or its last call ended
+    after: str = ""  # it stands in line behind this attempt, and takes no room yet
+    behind: str = ""  # the attempt that stands behind it
+    is_recalled: bool = False  # it shall leave the line and wait here again
+
+    @property
+    def left(self) -> list[str]:
+        """Calls of the piece that have not ended."""
+        return names(self.lease)[self.done :]
+
+
+class Slots:
+    """The room of one pilot, the attempts in it and those that wait for it."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.waiting: deque[Lease] = deque()
+        self.running: OrderedDict[str, Run] = OrderedDict()
+        self._gpus = list(range(room.gpus))
+        self._paces: OrderedDict[str, float] = OrderedDict()  # function -> seconds of a call
+        self.lines = Lines()
+
+    def add(self, lease: Lease) -> None:
+        """It waits, before those of a smaller precedence; what goes on where the last ones end waits with them: larger
+        pieces cost less."""
+        at = len(self.waiting)
+        while at and self.waiting[at - 1].precedence < lease.precedence:
+            at -= 1
+        if at and follows(self.waiting[at - 1], lease):
+            self.waiting[at - 1] = joined(self.waiting[at - 1], lease)
+        else:
+            self.waiting.insert(at, lease)
+
+    def _add_again(self, lease: Lease) -> None:
+        """What did not begin after all waits first of those of its precedence."""
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].precedence > lease.precedence:
+            at += 1
+        self.waiting.insert(at, lease)
+
+    def can_ever_hold(self, room: Room) -> bool:
+        """Is this pilot large enough?"""
+        return room.cores <= self.room.cores and room.gpus <= self.room.gpus
+
+    def held(self, now: float) -> list[Held]:
+        """Everything here, as the server is told. Of calls it is told that they began only if they take a while."""
+        held = [Held(lease.attempt, "leased", lease.count) for lease in self.waiting]
+        for attempt, run in self.running.items():
+            if not run.lease.function:
+                held.append(Held(attempt, "running" if run.started else "leased"))
+                continue
+            first, left = shift(parse_attempt(attempt), run.done), run.lease.count - run.done
+            if left:
+                held.append(Held(str(first), "running" if now >= run.since + TOLD else "leased"))
+            if left > 1:
+                held.append(Held(str(shift(first, 1)), "leased", left - 1))
+        return held
+
+    def attempts(self) -> set[str]:
+        """The names of everything here that has not ended."""
+        found = {attempt for lease in self.waiting for attempt in names(lease)}
+        for attempt, run in self.running.items():
+            found.update(run.left if run.lease.function else [attempt])
+        return found
+
+    def has_untold(self, now: float) -> bool:
+        """Is a call under way of which it was not yet told that it began?"""
+        return any(run.lease.function and now < run.since + TOLD for run in self.running.values())
+
+    def free(self) -> Room:
+        """Room that neither running nor waiting attempts take."""
+        taken = [(run.lease.room, 1) for run in self.running.values()]  # in line as well: it is spoken for
+        taken += [(lease.room, lease.count) for lease in self.waiting]
+        return Room(
+            max(0, self.room.cores - sum(r.cores * n for r, n in taken)),
+            max(0, self.room.memory - sum(r.memory * n for r, n in taken)),
+            max(0, self.room.disk - sum(r.disk * n for r, n in taken)),
+            max(0, self.room.gpus - sum(r.gpus * n for r, n in taken)),
+        )
+
+    def begin(self, now: float) -> list[Begin]:
+        """Start waiting leases in order while they fit; the head never starves behind smaller ones."""
+        begun: list[Begin] = []
+        while self.waiting:
+            room = self.waiting[0].room
+            taken = [run.lease.room for run in self.running.values() if not run.after]
+            cores = self.room.cores - sum(r.cores for r in taken)
+            if (
+                room.cores > cores
+                or sum(r.memory for r in taken) + room.memory > max(self.room.memory, room.memory if not taken else 0)
+                or len(self._gpus) < room.gpus
+            ):
+                break
+            lease = self._take_head(cores // max(1, room.cores))
+            gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
+            self.running[lease.attempt] = Run(lease, gpus, since=now)
+            begun.append(Begin(lease, gpus))
+        if self.waiting and self.lines.is_brisk:
+            begun += self._stand_in_line(now)
+        return begun
+
+    def _stand_in_line(self, now: float) -> list[Begin]:
+        """Short commands go to the guard ahead of their time."""
+        heads = sum(1 for run in self.running.values() if not run.after)
+        left = AHEAD * heads - (len(self.running) - heads)
+        if left <= AHEAD * heads // 2:
+            return []  # many at a time cost less than one after another
+        ends = deque(run for run in self.running.values() if not run.behind and self.lines.may_stand(run))
+        begun: list[Begin] = []
+        head = self.waiting[0]
+        if not ends or not self.lines.may_line_up(head) or any(run.lease.room != head.room for run in ends):
+            return begun
+        for lease in self._take_some(left):
+            before = ends.popleft()
+            run = self.running[lease.attempt] = Run(lease, before.gpus, since=now, after=before.lease.attempt)
+            before.behind = lease.attempt
+            ends.append(run)
+            begun.append(Begin(lease, run.gpus, run.after))
+        return begun
+
+    def _take_some(self, most: int) -> list[Lease]:
+        """Some commands of the chunk that waits in front, each whole."""
+        lease = self.waiting.popleft()
+        count = min(most, lease.count)
+        if count < lease.count:
+            self.waiting.appendleft(part(lease, count, lease.count))
+        return [self._whole(lease, at) for at in range(count)]
+
+    @staticmethod
+    def _whole(lease: Lease, at: int) -> Lease:
+        return lease if lease.seed is None and not lease.params else single(lease, at)
+
+    def _is_idle(self) -> bool:
+        """Is a slot free for which nothing waits?"""
+        heads = sum(run.lease.room.cores for run in self.running.values() if not run.after)
+        return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
+
+    def _is_pressed(self) -> bool:
+        """Does something wait that goes before commands which stand in line?"""
+        precedence = self.waiting[0].precedence if self.waiting else 0
+        return precedence > 0 and any(run.after and run.lease.precedence < precedence for run in self.running.values())
+
+    def recall(self, now: float) -> list[str]:
+        """Commands that stand behind one that takes long, while another slot is idle or something goes before them:
+        they shall come back."""
+        if not (self._is_idle() or self._is_pressed()):
+            return []
+        found = []
+        for run in self.running.values():
+            before = self.running.get(run.after)
+            if before is not None and not before.after and now >= before.since + LONG and not run.is_recalled:
+                while True:
+                    run.is_recalled = True
+                    found.append(run.lease.attempt)
+                    if run.behind not in self.running:
+                        break
+                    run = self.running[run.behind]
+        return found
+
+    def recall_at(self) -> Optional[float]:
+        """When to look whether some have to be called back."""
+        if not (self._is_idle() or self._is_pressed()):
+            return None
+        heads = [run.since + LONG for run in self.running.values() if self._is_recallable(run)]
+        return min(heads) if heads else None
+
+    def _is_recallable(self, run: Run) -> bool:
+        """Does somebody stand behind one that runs who was not called back yet?"""
+        behind = self.running.get(run.behind)
+        return not run.after and behind is not None and not behind.is_recalled
+
+    def _take_head(self, slots: int) -> Lease:
+        """One command, or as many calls as a runner gets at once; so many slots are idle."""
+        lease = self.waiting.popleft()
+        # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
+        count = piece(self._paces.get(lease.function), lease.count, slots) if lease.function else 1
+        if count < lease.count:
+            self.waiting.appendleft(part(lease, count, lease.count))
+        return part(lease, 0, count) if lease.function else self._whole(lease, 0)
+
+    def end(self, attempt: str, now: float = 0.0) -> Optional[Run]:
+        """An attempt, or a piece, is over: its room is free, and what of it never began waits again."""
+        run = self.running.pop(attempt, None)
+        if run is not None:
+            behind = self.running.get(run.behind)
+            self.lines.step_out(run, self.running.get(run.after), behind, now)
+            if not run.after and behind is None:
+                self._gpus.extend(run.gpus)
+            if run.lease.function and run.done < run.lease.count:
+                self._add_again(part(run.lease, run.done, run.lease.count))
+        return run
+
+    # --- before their time
+    def stop_all(self, why: str, ending: dict[str, str], keep: bool) -> list[Stop]:
+        """The pilot leaves at once: what runs ends, and may go on elsewhere from what it wrote if there is somebody to
+        `keep` it [B2, G10]. `ending` has the calls that are being stopped, and why."""
+        stops: list[Stop] = []
+        for attempt, run in self.running.items():
+            if run.lease.function:
+                ending.update(dict.fromkeys(run.left, why))
+                stops += [Stop(call, why) for call in run.left]
+            elif not run.stopping:
+                run.stopping = why
+                stops.append(Stop(attempt, why, keep))
+        return stops
+
+    def checkpoint_all(self, why: str) -> list[Stop]:
+        """The pilot leaves and may soon be killed: what can write a checkpoint ends and goes on elsewhere from it, and all
+        else is finished."""
+        return [stop for attempt in list(self.running) for stop in self.move(attempt, why)]
+
+    def cancel(self, attempt: str, why: str, ending: dict[str, str]) -> list[Stop]:
+        """Nobody wants this attempt, or call, any more."""
+        run = self.running.get(attempt)
+        if run is not None and not run.stopping:
+            run.stopping = why
+        elif run is None and self.piece_of(parse_attempt(attempt)) is not None:
+            ending[attempt] = why
+        else:
+            return []
+        return [Stop(attempt, why)]
+
+    def move(self, attempt: str, why: str) -> list[Stop]:
+        """This attempt shall go on elsewhere; one that can keep nothing would only lose what it did."""
+        run = self.running.get(attempt)
+        if run is None or run.stopping or not run.lease.checkpoint:
+            return []
+        run.stopping, run.is_moving = why or "moved", True
+        return [Stop(attempt, run.stopping, keep=True)]
+
+    def took_back(self, run: Run, report: Report) -> bool:
+        """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""
+        if report.started is not None:
+            self.lines.note(report.duration)
+        elif run.is_recalled and not run.stopping:
+            self._add_again(run.lease)
+            return True
+        return False
+
+    def learn(self, function: str, durations: list[float]) -> None:
+        """How long calls of a function take here."""
+        if not durations:
+            return
+        mean = sum(durations) / len(durations)
+        before = self._paces.pop(function, mean)
+        self._paces[function] = 0.5 * before + 0.5 * mean
+        if len(self._paces) > PACES_KEPT:
+            self._paces.popitem(last=False)
+
+    def piece_of(self, attempt: AttemptId) -> Optional[Run]:
+        """The piece in a runner that holds this call, if it has not ended."""
+        for run in self.running.values():
+            if run.lease.function:
+                first = parse_attempt(run.lease.attempt)
+                at = attempt.element - first.element
+                if run.done <= at < run.lease.count and shift(first, at) == attempt:
+                    return run
+        return None
+
+    def take_out(self, attempt: AttemptId, count: int = 1) -> list[str]:
+        """Take those of these neighbouring attempts that wait out of what waits; their names."""
+        out: list[str] = []
+        kept: deque[Lease] = deque()
+        for lease in self.waiting:
+            first = parse_attempt(lease.attempt)
+            low = max(0, attempt.element - first.element)
+            high = min(lease.count, attempt.element + count - first.element)
+            if low >= high or shift(first, low) != attempt._replace(element=first.element + low):
+                kept.append(lease)
+                continue
+            out += [str(shift(first, at)) for at in range(low, high)]
+            if low > 0:
+                kept.append(part(lease, 0, low))
+            if high < lease.count:
+                kept.append(part(lease, high, lease.count))
+        if out:
+            self.waiting.clear()
+            self.waiting.extend(kept)
+        return out

@@ -1,0 +1,1 @@
+"""One command from its lease to its report: directory, environment, streams, files."""

@@ -1,0 +1,110 @@
+"""From the end of a command to its report: whose fault it was, a checkpoint kept, outputs brought out.
+
+What blocks here runs on the porter's threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from shoal.model.ids import parse_attempt, run_text
+from shoal.pilot.commands import checkpoint, setup, streams
+from shoal.pilot.commands.files import NoSpace, StageError, size_of
+from shoal.pilot.commands.staging import Prepared, Stage
+from shoal.pilot.host import disk_space
+from shoal.pilot.uplink.blobs import Blobs
+from shoal.wire.messages import Report
+
+log = logging.getLogger(__name__)
+
+_MEBI = 1024 * 1024
+LAST_WORDS = 4096  # bytes of stderr in which a container runtime says that it failed
+
+
+@dataclass(frozen=True)
+class End:
+    """What is known of the end of a command."""
+
+    made: Prepared
+    report: Report
+    err: str  # the file of its stderr
+    stop: str = ""  # why it was stopped
+    keep: bool = False  # it was stopped so that it goes on later
+    staged: float = 0.0  # seconds that staging in took
+
+    @property
+    def is_slow(self) -> bool:
+        """Is there something to move or to clear away?"""
+        made, lease = self.made, self.made.lease
+        return bool(made.own_dir or lease.container) or (bool(lease.checkpoint) and self._may_go_on)
+
+    @property
+    def _may_go_on(self) -> bool:
+        if self.stop or self.report.cause == "cancelled":
+            return self.keep and self.report.cause == "cancelled"
+        return self.report.exit_code == checkpoint.EXIT and self.report.cause == "task_error"
+
+    def finish(self, stage: Stage, blobs: Optional[Blobs]) -> Report:
+        """The report that the server gets."""
+        began, made, report = time.monotonic(), self.made, self._judge()
+        if report.evidence == "no_space" and made.own_dir:
+            report = self._blame_filler(report)
+        if made.own_dir:
+            report = replace(report, new_files=stage.new_files(made))
+        try:
+            if made.lease.checkpoint and self._may_go_on and report.cause != "host_unfit":
+                report = self._keep(report, blobs)
+            elif report.outcome == "succeeded":
+                stage.collect(made)
+        except NoSpace as error:
+            report = replace(report, outcome="returned", cause=error.cause, message=str(error), evidence="no_space")
+        except StageError as error:
+            report = replace(report, outcome="failed", cause=error.cause, message=str(error))
+        except (ValueError, OSError) as error:
+            report = replace(report, outcome="failed", cause="stage_out", message=str(error))
+        if made.own_dir or report.files or self.staged:
+            report = replace(report, staging=self.staged + time.monotonic() - began)
+        return report
+
+    def _blame_filler(self, report: Report) -> Report:
+        """The disk is full: of what this very task wrote beyond what it asked for?"""
+        used, asked = size_of(self.made.own_dir), self.made.lease.room.disk
+        if used < max(asked, disk_space.PLENTY):
+            return report
+        message = f"it filled the disk: {used // _MEBI} MiB in its own directory, its disk need is {asked // _MEBI} MiB"
+        return replace(report, outcome="failed", cause="task_error", message=message, evidence="")
+
+    def _judge(self) -> Report:
+        """Was it the command that ended, or what comes before it?"""
+        gate, report = self.made.gate, self.report
+        if gate is None:
+            return report
+        where, runtime = gate.reached()
+        if gate.image and (report.signal is not None or report.cause not in ("", "task_error")):
+            wrong = gate.remove(self.made.env)
+            if wrong:
+                log.error("attempt=%s %s", report.attempt, wrong)
+        words = streams.tail(self.err, LAST_WORDS) if runtime else ""
+        return setup.judge(gate, report, where, runtime, words)
+
+    def _keep(self, report: Report, blobs: Optional[Blobs]) -> Report:
+        """The files by which it goes on, if it wrote them."""
+        made, is_told = self.made, report.exit_code == checkpoint.EXIT
+        if not is_told and not checkpoint.is_written(made.cwd, made.before):
+            return report
+        try:
+            if blobs is None:
+                raise StageError("stage_out", "this pilot has no way to keep a checkpoint")
+            run = run_text(parse_attempt(report.attempt).run)
+            patience = checkpoint.WINDOW if self.stop else None
+            files = checkpoint.keep(made.cwd, made.lease.checkpoint, blobs, run, patience)
+        except StageError as error:
+            if not self.stop:
+                raise
+            log.error("attempt=%s %s", report.attempt, error)  # it is given back, and begins where it began before
+            return report
+        message = f"wrote its checkpoint{f' when it was stopped: {self.stop}' if self.stop else ''}"
+        return replace(report, outcome="checkpointed", cause="", message=message, files=files)

@@ -1,0 +1,393 @@
+"""Every attempt on this host, from Begin to Settle: stage in, hand to the guard, hear of the end, stage out, report.
+
+All methods but those given to the porter run on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Optional, Union
+
+from shoal.model.limits import MAX_STDERR_TAIL
+from shoal.pilot.agent import outcome
+from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
+from shoal.pilot.commands import streams
+from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
+from shoal.pilot.commands.ending import End
+from shoal.pilot.commands.files import NoSpace, StageError
+from shoal.pilot.commands.staging import Prepared, Stage
+from shoal.pilot.guard import proctree
+from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
+from shoal.pilot.host import disk_space, probe
+from shoal.pilot.host.file_threads import Porter
+from shoal.pilot.uplink.blobs import Blobs
+from shoal.pilot.uplink.log_upload import Tails
+from shoal.wire.messages import Lease, Registered, Report
+
+log = logging.getLogger(__name__)
+
+GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
+CONTACT_EVERY = 0.5  # seconds; contact is told to the guard no oftener
+MAX_UNFIT = 3  # starts in a row that failed for the host's sake
+FIT_LOOK = 0.1
+STREAMS = ("stdout", "stderr")
+GUARD_GONE = "host_unfit: the guard process died"
+
+
+@dataclass
+class _Here:
+    """An attempt from its beginning until the server has settled it."""
+
+    lease: Lease
+    out: str
+    err: str
+    after: str = ""  # it begins when this attempt is over
+    made: Optional[Prepared] = None
+    started: Optional[float] = None
+    guarded: bool = False  # the guard has it
+    stop: str = ""
+    keep: bool = False  # it is stopped to go on later
+    staged: float = 0.0  # seconds that staging in took
+    cut: tuple[str, ...] = ()  # streams that lost their middle
+    wrote: Collection[str] = STREAMS  # streams that may hold something
+    reported: bool = False
+
+    @property
+    def slow(self) -> bool:
+        """Is there a directory to empty?"""
+        return self.made is not None and bool(self.made.own_dir)
+
+
+class Attempts:
+    """The attempts here and the line to the guard that runs them."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        guard_pid: int,
+        stage: Stage,
+        umask: int,
+        feed: Callable[[Event], None],
+        post: Callable[[Callable[[], None]], None],
+        unfit: Callable[[str], None],
+        tail_room: Callable[[], int],
+    ) -> None:
+        self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
+        self._stage, self._umask = stage, umask
+        self._feed, self._post, self._unfit = feed, post, unfit
+        self._work = stage.facts.work
+        self._porter = Porter()
+        self.tails = Tails(tail_room)
+        self._here: dict[str, _Here] = {}
+        self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
+        self._log_dir = ""
+        self.grace = 10.0
+        self._kill_after = float("inf")
+        self._contact = 0.0
+        self._told_contact = -CONTACT_EVERY
+        self._doubt: Optional[float] = None
+        self._unfit_starts = 0
+        self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
+        self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
+        self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
+        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._space = disk_space.Space()
+        self._fit_until = 0.0
+        self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
+
+    def on_joined(self, told: Registered) -> None:
+        """Take what the server says on logs and times."""
+        self.grace, self._kill_after = told.grace, told.kill_after
+        mark = os.path.join(told.log_dir, told.log_mark)
+        self._log_dir = told.log_dir if told.log_mark and os.access(mark, os.R_OK) else ""
+
+    # --- the agent's actions
+    def begin(self, action: Begin) -> None:
+        """Stage an attempt in and start it."""
+        lease = action.lease
+        out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
+        here = self._here[lease.attempt] = _Here(lease, out, err, action.after)
+        if not self._log_dir:
+            self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
+        unfit = self._lost_fitness()
+        lack = "" if unfit else self.lack()
+        if unfit or self.guard_lost:
+            self._give_back(here, unfit or GUARD_GONE)
+        elif lack:
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", lack, evidence="no_space"))
+        elif self._stage.is_slow(lease):
+            self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
+        else:
+            self._start(here, self._prepare(here, action.gpus))
+
+    def _lost_fitness(self) -> str:
+        """Asked at each start, looked up ten times a second: the loop looks too when leases come."""
+        now = proctree.now()
+        if now < self._fit_until:
+            return ""
+        unfit = probe.lost_fitness(self._work)
+        if not unfit:
+            self._fit_until = now + FIT_LOOK
+        return unfit
+
+    def lack(self, least: int = probe.LEAST_FREE) -> str:
+        """Where there is no space for another attempt now; empty while there is."""
+        now, logs = proctree.now(), self._log_dir
+        if probe.is_short(self._work, least):
+            return disk_space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
+        for folder in (self._work, logs) if logs else (self._work,):
+            number = self._space.trouble(folder, now)
+            if number:
+                return disk_space.no_space(folder, number, "an attempt was to begin")
+        return ""
+
+    def stop(self, action: Stop) -> None:
+        """End an attempt, wherever it stands."""
+        here = self._here.get(action.attempt)
+        if here is not None:
+            here.stop, here.keep = action.why, action.keep
+            self.checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
+            log.info("stop attempt=%s why=%s", action.attempt, action.why)
+            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+
+    def recall(self, action: Recall) -> None:
+        """Have an attempt back that has not begun; the guard knows."""
+        here = self._here.get(action.attempt)
+        if here is not None and here.guarded:
+            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": None})
+
+    def signal(self, action: Signal) -> None:
+        """Send a signal to an attempt; the guard knows whether it runs."""
+        if action.number in signal.valid_signals():
+            log.info("signal attempt=%s number=%d", action.attempt, action.number)
+            self.channel.send({"do": "signal", "attempt": action.attempt, "number": action.number})
+
+    def watch_stream(self, action: Watch) -> None:
+        """Say what an attempt writes while it writes it."""
+        self.tails.watch(action.attempt, action.stream, proctree.now())
+
+    def settle(self, action: Settle) -> None:
+        """The server has decided on a report: nothing of the attempt stays here."""
+        here = self._here.pop(action.attempt, None)
+        if here is None:
+            return  # given back before it began
+        self.tails.settle(action.attempt)
+        if here.made is not None:
+            work = partial(self._put_away, here.made, action.accepted)
+            self._porter.do(work) if here.slow else work()
+
+    def contact(self, action: Contact) -> None:
+        """Tell the guard since when there is no contact."""
+        self._contact, self._doubt = action.at, None
+        if action.at < self._told_contact + CONTACT_EVERY:
+            return  # that the guard counts from a little earlier does no harm
+        self._told_contact = action.at
+        self.channel.send({"do": "contact", "at": action.at, "kill_after": self._kill_after})
+
+    # --- from lease to guard
+    def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
+        began = time.monotonic()
+        try:
+            made = self._stage.prepare(here.lease, gpus, self.blobs() if here.lease.restored else None)
+        except (StageError, OSError) as error:
+            return error
+        except ValueError as error:  # a name that no file can have
+            return StageError("stage_in", str(error))
+        if made.own_dir or here.lease.restored:
+            here.staged = time.monotonic() - began
+        return made
+
+    def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
+        lease = here.lease
+        if isinstance(made, NoSpace):
+            self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
+            return
+        if isinstance(made, StageError):
+            self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
+            return
+        if isinstance(made, OSError) and disk_space.is_full(made):
+            why = disk_space.no_space(self._work, made.errno or 0, "an attempt was prepared")
+            self._end(here, Report(lease.attempt, "returned", "host_unfit", why, evidence="no_space"))
+            return
+        if isinstance(made, OSError):
+            self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
+            return
+        here.made = made
+        if here.stop:
+            self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
+            return
+        if self.guard_lost:
+            self._give_back(here, GUARD_GONE)
+            return
+        here.guarded = True
+        if lease.rerun == "exclusive":
+            self._exclusive.add(lease.attempt)
+        log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
+        order: dict[str, Any] = {
+            "do": "start",
+            "attempt": lease.attempt,
+            "argv": made.argv,
+            "cwd": made.cwd,
+            "base": made.base.number,
+            "env": made.own,
+            "stdin": made.stdin,
+            "stdout": here.out,
+            "stderr": here.err,
+            "time": lease.time,
+            "memory": lease.room.memory,
+            "cpu": lease.room.cores * lease.time + self.grace if lease.time is not None else None,
+            "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
+            "exclusive": lease.attempt in self._exclusive,
+            "grace": self.grace,
+            "umask": self._umask,
+        }
+        if here.after:
+            order["after"] = here.after
+        if made.gate is not None and made.gate.image:
+            order["gate"], order["container"] = made.gate.mark, made.gate.name
+        if made.base.number not in self._told:
+            self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
+            order["base_env"] = made.base.values
+        self.channel.send(order)
+
+    # --- from guard to report
+    def hear_guard(self) -> None:
+        """Take the guard's news."""
+        heard = self.channel.receive()
+        over = {news["attempt"] for news in heard if news["was"] != "started"}
+        self.channel.hold()  # what comes of all this is said at once
+        for news in heard:
+            here = self._here.get(news["attempt"])
+            if here is None:
+                self.others(news)
+                continue
+            if news["was"] == "started":
+                here.started = news.get("at") or time.time()
+                self._unfit_starts = 0
+                if here.lease.attempt not in over:  # else the agent hears of its end in a moment
+                    if here.made is not None:
+                        self.checkpoints.add(here.made, proctree.now())
+                    self._feed(Started(here.lease.attempt))
+                continue
+            here.guarded = False
+            self._exclusive.discard(here.lease.attempt)
+            self.checkpoints.remove(here.lease.attempt)
+            if news["was"] == "failed":
+                self._on_not_started(here, news)
+            else:
+                here.cut, here.wrote = tuple(news["cut"]), news.get("wrote", STREAMS)
+                self._on_ended(here, outcome.judge(here.lease, news, here.started))
+        self.channel.flush()
+        if self.channel.closed:
+            self.lose_guard()
+
+    def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
+        report = outcome.not_started(here.lease, news)
+        if report.cause == "host_unfit" and report.evidence != "no_space":
+            self._unfit_starts += 1
+            if self._unfit_starts >= MAX_UNFIT:
+                self._unfit(f"host_unfit: {report.message}")
+        self._end(here, report)
+
+    def _on_ended(self, here: _Here, report: Report) -> None:
+        assert here.made is not None
+        if here.made.own_dir and report.cause == "task_error":
+            number = self._space.trouble(self._work, proctree.now())
+            if number:  # perhaps that is all that was wrong with it
+                why = disk_space.no_space(self._work, number, "the task ran there")
+                report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
+        end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
+        if end.is_slow:
+            self._porter.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
+        else:
+            self._end(here, end.finish(self._stage, None))
+
+    def _give_back(self, here: _Here, why: str) -> None:
+        """The host, not the task, is at fault; it takes no more."""
+        # First the leaving: an end makes room, and nothing new may begin in it.
+        self._unfit(why)
+        self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
+
+    def _end(self, here: _Here, report: Report) -> None:
+        if here.reported:
+            return
+        here.reported, here.guarded = True, False
+        if report.evidence == "no_space":
+            self.pause(report.message)
+        self._exclusive.discard(report.attempt)
+        last = streams.last_line(here.out) if "stdout" in here.wrote else ""
+        tail = ""
+        if report.outcome != "succeeded" and "stderr" in here.wrote:
+            tail = streams.tail(here.err, MAX_STDERR_TAIL)
+        if last or tail:
+            report = replace(report, last_line=last, stderr_tail=tail)
+        log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
+        self.tails.end(report.attempt, here.cut)
+        said = tuple(self.tails.read(proctree.now()))
+        self._feed(Ended(report, said, self.tails.has_more))
+
+    def _put_away(self, made: Prepared, accepted: bool) -> None:
+        for wrong in self._stage.settle(made, accepted):
+            log.error("attempt=%s %s", made.lease.attempt, wrong)
+
+    # --- the guard's own life
+    def watch_deadline(self) -> Optional[float]:
+        """When to look whether the guard ended the exclusive tasks as it should; None where there is none."""
+        if self.guard_lost or not self._exclusive:
+            return None
+        due = (self._contact + self._kill_after if self._doubt is None else self._doubt) + GUARD_LATE
+        return due if due < float("inf") else None
+
+    def watch(self, now: float) -> None:
+        """Do without a guard that is too late."""
+        due = self.watch_deadline()
+        if due is None or now < due:
+            return
+        if self._doubt is None:
+            self._doubt = now  # perhaps the whole host slept, and the guard wakes as we do: once more
+        else:
+            log.error("guard does not act pid=%d", self.guard_pid)
+            self.lose_guard()
+
+    def lose_guard(self) -> None:
+        """Without a guard no task may live: end them all, give them back, leave."""
+        if self.guard_lost:
+            return
+        self.guard_lost = True
+        log.error("guard lost pid=%d attempts=%s", self.guard_pid, ",".join(self._here) or "none")
+        self.channel.close()
+        self._kill_guard()
+        proctree.kill_children(5.0)
+        self._unfit(GUARD_GONE)
+        for here in [here for here in self._here.values() if here.guarded]:
+            self._give_back(here, GUARD_GONE)
+
+    def _kill_guard(self) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self.guard_pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the guard and whatever is left; wait for the porter."""
+        self.checkpoints.close()
+        if not self.guard_lost:
+            self.channel.send({"do": "quit"})
+            end = proctree.now() + 7.0
+            while not proctree.is_zombie(self.guard_pid) and proctree.now() < end:
+                time.sleep(0.005)
+            self._kill_guard()
+        proctree.kill_children(5.0)
+        # What the server never accepted leaves no half-published outputs.
+        for here in self._here.values():
+            if here.made is not None:
+                self._porter.do(partial(self._put_away, here.made, False))
+        self._porter.finish(60.0)

@@ -1,0 +1,223 @@
+"""Files between the submitter's directory and an attempt's own: in by link or copy, out by move or copy.
+
+A path below an own directory is walked part by part without following symbolic links: a task may have put
+anything there [S11].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+
+from shoal.pilot.host import disk_space
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class StageError(Exception):
+    """Files could not be brought in or out; `cause` as in model.states."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class NoSpace(StageError):
+    """There is no room for files that had to be written: the host's failure, not the task's."""
+
+    def __init__(self, folder: str, error: OSError, doing: str) -> None:
+        super().__init__("host_unfit", disk_space.no_space(folder, error.errno or 0, doing))
+
+
+def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
+    """Put one input into the own directory; returns its name there. `rewritten` are never linked."""
+    source = os.path.realpath(os.path.join(base, path))
+    name = os.path.normpath(path)
+    if os.path.isabs(path) or name.startswith(".."):
+        name = os.path.basename(name)
+    target = os.path.join(own_dir, name)
+    try:
+        if not stat.S_ISREG(os.stat(source).st_mode):
+            raise StageError("stage_in", f"input {path} is not a plain file")
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        if os.path.lexists(target):
+            raise StageError("stage_in", f"two inputs are named {name}")
+        # What the task is going to rewrite must not be the submitter's own file.
+        if name in rewritten or not _link(source, target):
+            shutil.copyfile(source, target)
+            shutil.copystat(source, target)
+    except FileNotFoundError:
+        raise StageError("stage_in", f"input {path} does not exist") from None
+    except OSError as error:
+        if disk_space.is_full(error):
+            raise NoSpace(own_dir, error, f"input {path} was brought in") from None
+        raise StageError("stage_in", f"input {path} cannot be brought in: {error.strerror or error}") from None
+    return name
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def check_names(names: Sequence[str], what: str, cause: str) -> None:
+    """Such files stay below their directory. The server looked at them before parameters were filled in [S11, E46]."""
+    for name in names:
+        if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise StageError(cause, f"{what}_refused: {name} is no path below the task's directory")
+
+
+def carry(own_dir: str, name: str, part: str, umask: int) -> None:
+    """Move one output from the own directory to its part file."""
+    opened: list[int] = []
+    try:
+        within = _open_below(own_dir, name, opened, "output")
+        found = os.fstat(opened[-1])
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(name, "no plain file")
+        if found.st_uid != os.getuid() or found.st_nlink != 1:
+            raise _refused(name, "a second name of another file")
+        try:
+            make_folders(os.path.dirname(part), umask)
+            remove(part)
+            _move(within, name.rpartition("/")[2], opened[-1], part)
+        except OSError as error:
+            if disk_space.is_full(error):
+                raise NoSpace(os.path.dirname(part), error, f"output {name} was brought there") from None
+            message = f"output {name} cannot be brought to {os.path.dirname(part)}: {error.strerror}"
+            raise StageError("stage_out", message) from None
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _open_below(base: str, name: str, opened: list[int], what: str) -> int:
+    """Open a file, and all folders on the way to it; returns the folder it is in."""
+    *folders, last = name.split("/")
+    try:
+        opened.append(os.open(base, _DIRECTORY))
+        for folder in folders:
+            opened.append(os.open(folder, _DIRECTORY, dir_fd=opened[-1]))
+        within = opened[-1]
+        opened.append(os.open(last, _FILE, dir_fd=within))
+    except FileNotFoundError:
+        raise StageError("output_missing", f"{what} {name} was not written") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise _refused(name, "a symbolic link or no plain file", what) from None
+        raise StageError("stage_out", f"{what} {name} cannot be read: {error.strerror}") from None
+    return within
+
+
+@contextlib.contextmanager
+def open_below(base: str, name: str, what: str) -> Iterator[int]:
+    """A plain file below a directory, open; StageError where it is anything else, or is missing."""
+    opened: list[int] = []
+    try:
+        _open_below(os.path.realpath(base), name, opened, what)
+        if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
+            raise _refused(name, "no plain file", what)
+        yield opened[-1]
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def put_below(base: str, name: str, source: str, umask: int, what: str) -> None:
+    """Make a file below a directory, or write it anew, from another: all of it or nothing."""
+    *folders, last = name.split("/")
+    part = f".{last[:100]}.{os.getpid()}.part"
+    opened: list[int] = []
+    try:
+        opened.append(os.open(os.path.realpath(base), _DIRECTORY))
+        for folder in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o777, dir_fd=opened[-1])
+                os.chmod(folder, 0o777 & ~umask, dir_fd=opened[-1])
+            opened.append(os.open(folder, _DIRECTORY, dir_fd=opened[-1]))
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(last, dir_fd=opened[-1], follow_symlinks=False).st_mode):
+                raise StageError("stage_in", f"{what}_refused: {name} is a symbolic link or no plain file")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=opened[-1])
+        try:
+            with open(os.open(part, _NEW, 0o600, dir_fd=opened[-1]), "wb") as writer, open(source, "rb") as reader:
+                shutil.copyfileobj(reader, writer, 1 << 20)
+                os.fchmod(writer.fileno(), 0o666 & ~umask)
+            os.rename(part, last, src_dir_fd=opened[-1], dst_dir_fd=opened[-1])
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=opened[-1])
+            raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise StageError("stage_in", f"{what}_refused: {name} lies behind a symbolic link or no folder") from None
+        raise StageError("stage_in", f"{what} {name} cannot be written: {error.strerror}") from None
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _move(within: int, name: str, source: int, part: str) -> None:
+    try:
+        os.rename(name, part, src_dir_fd=within)
+        moved, checked = os.lstat(part), os.fstat(source)
+        if (moved.st_dev, moved.st_ino) != (checked.st_dev, checked.st_ino):
+            # The task put something else under the name after we had looked at it [CVE-2023-41914].
+            os.unlink(part)
+            raise _refused(name, "another file than it was")
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with open(os.open(part, _NEW, 0o600), "wb") as writer, open(os.dup(source), "rb") as reader:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            os.fchmod(writer.fileno(), stat.S_IMODE(os.fstat(source).st_mode) & 0o777)
+
+
+def _refused(name: str, found: str, what: str = "output") -> StageError:
+    return StageError("stage_out", f"{what}_refused: {name} is {found}")
+
+
+def make_folders(path: str, umask: int) -> None:
+    """Folders in the submitter's directory, with the rights that the submitter would give them."""
+    if not path or os.path.isdir(path):
+        return
+    make_folders(os.path.dirname(path), umask)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+        os.chmod(path, 0o777 & ~umask)
+
+
+def remove(path: str) -> None:
+    """Delete a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory even where a task took away its own right to write into a part of it."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path):
+        for folder, _, _ in os.walk(path):
+            with contextlib.suppress(OSError):
+                os.chmod(folder, 0o700)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def size_of(folder: str) -> int:
+    """Bytes on disk of all files below a directory; what vanishes meanwhile does not count."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512
+    return total

@@ -1,0 +1,327 @@
+"""Where an attempt runs and with which environment; inputs in, outputs out [contract 3].
+
+Outputs of an own directory lie under the attempt's name beside their place until the server has accepted the
+report; only then they are renamed, so of two copies of a task one writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import stat
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from shoal.model.ids import parse_attempt, run_text
+from shoal.model.limits import MAX_BODY
+from shoal.pilot.commands import checkpoint, container, setup
+from shoal.pilot.commands.files import StageError, bring, carry, check_names, remove_tree
+from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.uplink.blobs import Blobs
+from shoal.wire.messages import Lease
+
+_ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
+_ENVIRONMENTS_KEPT = 8
+_NEW_FILES = 100
+_NAME_BYTES = 200  # of one new file's name in a report
+_Version = tuple[str, int, int, int, int]
+_BY_DIGEST = re.compile(r"([0-9a-f]{64})\.json")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What staging needs to know of this pilot."""
+
+    work: str
+    environ: Mapping[str, str]
+    devices: Sequence[str] = ()
+    umask: int = 0o077  # of the person, for what is made in their directory
+
+
+class Environment(NamedTuple):
+    """What many attempts have in common of their environments; it never changes, and neither does its number."""
+
+    number: int
+    values: dict[str, str]
+
+
+@dataclass
+class Prepared:
+    """An attempt ready to be started, and what is to be put away after it."""
+
+    lease: Lease
+    argv: list[str]
+    cwd: str
+    base: Environment
+    own: dict[str, str] = field(default_factory=dict)  # variables of this attempt, over those of `base`
+    stdin: Optional[str] = None
+    own_dir: str = ""
+    script: str = ""
+    surround: str = ""  # the script that comes before the command
+    brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
+    parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
+    gate: Optional[Gate] = None  # what comes before the command
+    before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Its whole environment."""
+        return {**self.base.values, **self.own}
+
+
+class Stage:
+    """Prepares, collects and settles attempts. Different attempts may be handled by different threads."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._numbers = itertools.count(1)
+        self._environments: OrderedDict[_Version, Environment] = OrderedDict()
+        allowed = {k: v for k, v in facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
+        self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
+        self._seen: dict[str, _Version] = {}  # environment files that were looked at
+        self.pipes: Mapping[str, str] = {}  # by which attempts publish tags, see `published`
+
+    def is_slow(self, lease: Lease) -> bool:
+        """Are there perhaps large files to move, so that the loop should not do it itself?"""
+        return lease.own or not lease.cwd or bool(lease.restored) or self._see(lease.env_file) is None
+
+    # --- before
+    def prepare(self, lease: Lease, gpus: Sequence[int] = (), blobs: Optional[Blobs] = None) -> Prepared:
+        """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
+        seen = self._see(lease.env_file)
+        if seen is None and (lease.inputs or lease.outputs):
+            raise StageError(
+                "stage_in",
+                "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
+            )
+        check_names(lease.outputs, "output", "stage_out")
+        own = lease.own or seen is None or not lease.cwd
+        name = _file_name(lease.attempt)
+        made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor)
+        try:
+            if own:
+                made.cwd = made.own_dir = os.path.join(self.facts.work, "tasks", name)
+                shutil.rmtree(made.own_dir, ignore_errors=True)
+                os.makedirs(made.own_dir, mode=0o700)
+            if lease.shell is not None:
+                made.script = os.path.join(self.facts.work, "scripts", name + ".sh")
+                _write_script(made.script, lease.shell)
+                made.argv = ["/bin/sh", made.script]
+            made.own = self._own(lease, made.cwd, gpus)
+            if made.own_dir:
+                for path in lease.inputs:
+                    made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
+            if lease.stdin is not None:
+                made.stdin = _find_stdin(lease, made.own_dir)
+            if lease.checkpoint or lease.restored:
+                self._restore(made, blobs)
+            if lease.setup or lease.container:
+                self._surround(made, name)
+        except BaseException:
+            self._remove(made)
+            raise
+        return made
+
+    def _restore(self, made: Prepared, blobs: Optional[Blobs]) -> None:
+        """Bring back what the last part of a task left, so that this one goes on from there [G10]."""
+        lease = made.lease
+        checkpoint.check([*lease.checkpoint, *lease.restored])
+        if lease.restored:
+            if blobs is None:
+                raise StageError("stage_in", "this pilot has no way to the checkpoint of the task")
+            checkpoint.restore(made.cwd, lease.restored, blobs, self.facts.umask)
+        made.before = checkpoint.look(made.cwd, lease.checkpoint)
+        made.own["SHOAL_PART"] = str(lease.part)
+
+    def _surround(self, made: Prepared, name: str) -> None:
+        """Put a script before the command: set-up lines, then perhaps a container."""
+        lease, folder = made.lease, os.path.join(self.facts.work, "scripts")
+        which = hashlib.sha256(self.facts.work.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        made.gate = gate = Gate(
+            os.path.join(folder, name + ".at"), tuple(lease.setup), lease.container, f"shoal-{name}-{which}"
+        )
+        if lease.container:
+            seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
+            pipes = [made.own[tell] for tell in ("SHOAL_TAGS", "SHOAL_EMIT") if os.path.exists(made.own.get(tell, ""))]
+            wish = container.Wish(
+                made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
+                [*pipes, *([made.script] if made.script else [])], lease.env, lease.room.gpus, lease.room.memory,
+                made.stdin is not None,
+            )  # fmt: skip
+            then = container.become(gate, wish)
+        else:
+            then = setup.run_command(gate.mark, made.argv)
+        made.surround = os.path.join(folder, name + ".run")
+        declared = sorted(lease.env) if made.base is self._poor else None
+        _write_script(made.surround, setup.script(gate, then, declared))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(gate.mark)
+        made.argv = [setup.shell() if lease.setup else "/bin/sh", made.surround]
+
+    def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
+        """Environment and directory of the interpreter that makes calls; what is one task's own is not in it."""
+        seen = self._see(lease.env_file)
+        cwd = lease.cwd if seen is not None and lease.cwd and not lease.own else os.path.join(self.facts.work, "calls")
+        if cwd != lease.cwd:
+            os.makedirs(cwd, mode=0o700, exist_ok=True)
+        own = self._own(lease, cwd, gpus)
+        for name in ("SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT"):
+            del own[name]
+        return {**(self._submitters(seen) if seen else self._poor).values, **own}, cwd
+
+    def _own(self, lease: Lease, cwd: str, gpus: Sequence[int]) -> dict[str, str]:
+        env = {"PWD": cwd, "OMP_NUM_THREADS": str(lease.room.cores), **lease.env}
+        which = parse_attempt(lease.attempt)
+        env["SHOAL_RUN"] = run_text(which.run)
+        env["SHOAL_TASK"] = str(which.task)
+        env["SHOAL_ATTEMPT"] = which.text
+        if lease.attempt in self.pipes:
+            env["SHOAL_TAGS"] = self.pipes[lease.attempt]
+        if gpus:
+            names = self.facts.devices
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(names[at] if at < len(names) else str(at) for at in gpus)
+        return env
+
+    def _submitters(self, found: _Version) -> Environment:
+        """The submitter's environment from its file, without what is ours to say; the last few are kept."""
+        known = self._environments.get(found)
+        if known is not None:
+            return known
+        path = found[0]
+        try:
+            with open(path, encoding="utf-8") as file:
+                env = json.load(file)
+        except (OSError, ValueError) as error:
+            raise StageError("stage_in", f"cannot read the submitter's environment {path}: {error}") from None
+        if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+            raise StageError("stage_in", f"the submitter's environment {path} is not an object of texts")
+        values = {name: value for name, value in env.items() if not name.startswith("SHOAL_")}
+        made = self._environments[found] = Environment(next(self._numbers), values)
+        while len(self._environments) > _ENVIRONMENTS_KEPT:
+            self._environments.popitem(last=False)
+        return made
+
+    def _see(self, path: str) -> Optional[_Version]:
+        """Does this host see the submitter's files? Their environment file is the proof: as it is now, or None."""
+        try:
+            found = _version(path)
+            if self._seen.get(path) == found:
+                return found
+            if not os.access(path, os.R_OK):
+                return None
+            named = _BY_DIGEST.fullmatch(os.path.basename(path))
+            if named is not None:
+                # The same path on another host may be another file: only the bytes that it is named for count.
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                with open(fd, "rb") as file:
+                    if hashlib.sha256(file.read(MAX_BODY)).hexdigest() != named[1]:
+                        return None
+        except OSError:
+            return None
+        if len(self._seen) >= _ENVIRONMENTS_KEPT:
+            self._seen.clear()
+        self._seen[path] = found
+        return found
+
+    # --- after
+    def collect(self, made: Prepared) -> None:
+        """The attempt succeeded: its declared outputs must be there, and are brought beside their place."""
+        lease = made.lease
+        if not made.own_dir:
+            for name in lease.outputs:
+                if not os.path.exists(os.path.join(lease.cwd, name)):
+                    raise StageError("output_missing", f"output {name} was not written")
+            return
+        suffix = "." + parse_attempt(lease.attempt).text.replace("#", "-") + ".part"
+        try:
+            for name in lease.outputs:
+                final = os.path.join(lease.cwd, name)
+                made.parts.append((final + suffix, final))
+                carry(made.own_dir, name, final + suffix, self.facts.umask)
+        except StageError:
+            self._drop_parts(made)
+            raise
+
+    def new_files(self, made: Prepared) -> list[str]:
+        """Files in an own directory that are neither inputs nor outputs: the first hundred."""
+        known = set(made.brought) | set(made.lease.outputs)
+        found: list[str] = []
+        if made.own_dir:
+            for folder, _, files in os.walk(made.own_dir):
+                inner = os.path.relpath(folder, made.own_dir)
+                for file in files:
+                    name = os.path.normpath(os.path.join(inner, file))
+                    if name not in known:
+                        found.append(name.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore"))
+                        if len(found) == _NEW_FILES:
+                            return sorted(found)
+        return sorted(found)
+
+    def settle(self, made: Prepared, accepted: bool) -> list[str]:
+        """The server has decided: outputs into place or away, then nothing is left. Returns what went wrong."""
+        wrong = []
+        if accepted:
+            for part, final in made.parts:
+                try:
+                    os.replace(part, final)
+                except OSError as error:
+                    wrong.append(f"output {final} could not be put into place: {error.strerror}")
+            made.parts = []
+        self._drop_parts(made)
+        self._remove(made)
+        return wrong
+
+    def _drop_parts(self, made: Prepared) -> None:
+        for part, _ in made.parts:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+        made.parts = []
+
+    def _remove(self, made: Prepared) -> None:
+        for path in (made.script, made.surround, made.gate.mark if made.gate is not None else ""):
+            if path:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        if made.own_dir:
+            remove_tree(made.own_dir)
+
+
+def _version(path: str) -> _Version:
+    """A file as it is now: another where it was written or replaced since."""
+    found = os.stat(path)
+    return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _file_name(attempt: str) -> str:
+    """An attempt as a file name without characters that tools read a meaning into."""
+    return attempt.replace("#", "-").replace("@", "-")
+
+
+def _write_script(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    with open(fd, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.write(b"\n")
+
+
+def _find_stdin(lease: Lease, own_dir: str) -> str:
+    assert lease.stdin is not None
+    tried = [os.path.join(own_dir, lease.stdin)] if own_dir else []
+    tried.append(os.path.join(lease.cwd, lease.stdin))
+    for path in tried:
+        with contextlib.suppress(OSError):
+            mode = os.stat(path).st_mode
+            # A pipe would hold up the guard that opens it.
+            if stat.S_ISREG(mode) or stat.S_ISCHR(mode):
+                return path
+    raise StageError("stage_in", f"stdin file {lease.stdin} is not there, or is no plain file")

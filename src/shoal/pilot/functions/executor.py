@@ -1,0 +1,195 @@
+"""Functions on this host: what runners need of the rest of the pilot, and what the loop needs of runners.
+
+All methods run on the loop's thread; blobs move on the porter's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from typing import Any, Optional
+
+from shoal.model.ids import parse_attempt
+from shoal.model.layout import SUFFIX
+from shoal.pilot.agent.events import Begin, Called, Event, Watch
+from shoal.pilot.commands import streams
+from shoal.pilot.commands.staging import Stage
+from shoal.pilot.functions.runners import Runners
+from shoal.pilot.guard import proctree
+from shoal.pilot.host import disk_space
+from shoal.pilot.host.file_threads import Porter
+from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.uplink.log_upload import Tails
+from shoal.wire.batches import report_of
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Batch, Lease, Registered, Report
+
+log = logging.getLogger(__name__)
+
+IN_USE = 120.0  # seconds after which a runner has surely opened the blob that it asked for
+Then = Callable[[Optional[str], str], None]
+
+
+class Calls:
+    """The runners of a pilot, with their blobs, environments and logs."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        umask: int,
+        cores: int,
+        send_guard: Callable[[dict[str, Any]], None],
+        feed: Callable[[Event], None],
+        post: Callable[[Callable[[], None]], None],
+        tails: Tails,
+    ) -> None:
+        self._stage, self._feed, self._post, self._tails = stage, feed, post, tails
+        self._is_near = False  # the server reads our logs where we write them
+        self._gpus: dict[str, tuple[int, ...]] = {}
+        self._log_dir = os.path.join(stage.facts.work, "logs")
+        self._porter = Porter()
+        self.blobs: Optional[Blobs] = None  # set before the first lease
+        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._space = disk_space.Space()
+        self._fetched: deque[tuple[float, str]] = deque()
+        self.runners = Runners(
+            send_guard=send_guard,
+            work=stage.facts.work,
+            prepare=self._prepare,
+            fetch=self._fetch,
+            store=self._store,
+            ended=self._on_ended,
+            log_paths=lambda attempt: streams.log_paths(self._log_dir, attempt),
+            grace=10.0,
+            umask=umask,
+            cores=cores,
+        )
+
+    def connect(self, blobs: Blobs) -> None:
+        """Where blobs come from."""
+        self.blobs = blobs
+
+    def on_joined(self, told: Registered) -> None:
+        """Take what the server says on logs and times."""
+        near = self._is_near = bool(told.log_mark) and os.access(os.path.join(told.log_dir, told.log_mark), os.R_OK)
+        self._log_dir = told.log_dir if near else os.path.join(self._stage.facts.work, "logs")
+        self.runners.grace = told.grace
+        if self.blobs is not None:
+            self.blobs.joined(told.session, told.blob_dir if near else "")
+
+    def lack(self) -> str:
+        """Where calls can write nothing now; empty while they can."""
+        now = proctree.now()
+        for folder in (self._stage.facts.work, self._log_dir):
+            number = self._space.trouble(folder, now)
+            if number:
+                return disk_space.no_space(folder, number, "calls wrote output and results")
+        return ""
+
+    # --- the agent's actions
+    def begin(self, action: Begin) -> None:
+        """Have a runner make these calls."""
+        self._gpus[action.lease.attempt] = action.gpus
+        self.runners.start(action.lease)
+
+    def _prepare(self, lease: Lease) -> tuple[dict[str, str], str]:
+        return self._stage.surroundings(lease, self._gpus.get(lease.attempt, ()))
+
+    def _on_ended(self, piece: str, batch: Optional[Batch], reports: tuple[Report, ...], over: bool) -> None:
+        if over:
+            self._gpus.pop(piece, None)
+        lack = self.lack() if batch is not None or reports else ""
+        if lack:
+            reports, batch = tuple(_give_back(batch, reports, lack)), None
+            self.pause(lack)
+        if not self._is_near:
+            for attempt in _writers(batch, reports):
+                self._tails.add(attempt, dict(zip(SUFFIX, streams.log_paths(self._log_dir, attempt))))
+                self._tails.end(attempt, ())
+                self._tails.settle(attempt)  # nobody asks for the files once they are said
+        self._feed(Called(piece, batch, reports, over))
+
+    def watch_stream(self, action: Watch) -> bool:
+        """Have what a call writes seen while it writes it; False: it is no call that runs here."""
+        files = self.runners.files(action.attempt)
+        if files is None:
+            return False
+        if self._is_near:
+            for path, log_path in zip(files, streams.log_paths(self._log_dir, action.attempt)):
+                with contextlib.suppress(OSError):  # it is seen already, or nothing was written yet
+                    os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
+                    os.link(path, log_path)
+        else:
+            self._tails.add(action.attempt, dict(zip(SUFFIX, files)))
+            self._tails.watch(action.attempt, action.stream, proctree.now())
+        return True
+
+    # --- blobs
+    def _fetch(self, digest: str, then: Then) -> None:
+        self._porter.do(lambda: self._carry(lambda blobs: blobs.fetch(digest), then, digest))
+
+    def _store(self, path: str, then: Then) -> None:
+        self._porter.do(lambda: self._carry(lambda blobs: blobs.store(path), then))
+
+    def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
+        """On a thread of the porter: move bytes, and tell the loop."""
+        assert self.blobs is not None
+        found: Optional[str] = None
+        error = ""
+        try:
+            found = work(self.blobs)
+        except (NoBlob, OSError) as failure:
+            error = str(failure)
+
+        def tell() -> None:
+            if fetched and found is not None:
+                self._fetched.append((proctree.now() + IN_USE, fetched))
+            then(found, error)
+
+        self._post(tell)
+
+    # --- time and ends
+    def deadline(self) -> Optional[float]:
+        """When `tick` is due at the latest."""
+        times = [self._fetched[0][0]] if self._fetched else []
+        due = self.runners.deadline()
+        return min([*times, due]) if due is not None else times[0] if times else None
+
+    def tick(self, now: float) -> None:
+        """Limits of calls, runners nobody needs, blobs that are open by now."""
+        self.runners.tick(now)
+        while self._fetched and self._fetched[0][0] <= now:
+            _, digest = self._fetched.popleft()
+            if self.blobs is not None:
+                self.blobs.free(digest)
+
+    def close(self) -> None:
+        """End the runners and whoever waits for bytes."""
+        if self.blobs is not None:
+            self.blobs.close()
+        self.runners.close()
+        self._porter.finish(5.0)
+
+
+def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) -> Iterator[Report]:
+    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they say."""
+    ended = [report_of(batch, at) for at in range(batch.count)] if batch is not None else []
+    for report in (*ended, *reports):
+        if report.cause in ("cancelled", "over_time", "out_of_memory"):
+            yield report
+        else:
+            yield Report(report.attempt, "returned", "host_unfit", why, started=report.started, evidence="no_space")
+
+
+def _writers(batch: Optional[Batch], reports: tuple[Report, ...]) -> list[str]:
+    """The attempts that wrote something."""
+    found = [report.attempt for report in reports if report.out or report.err]
+    if batch is not None and (batch.out or batch.err):
+        first = parse_attempt(batch.attempt)
+        pairs = zip_longest(batch.out, batch.err, fillvalue=0)
+        found += [str(shift(first, at)) for at, pair in enumerate(pairs) if any(pair)]
+    return found

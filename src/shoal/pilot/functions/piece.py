@@ -1,0 +1,215 @@
+"""A piece: some calls of a function that one runner makes one after another, and how they are told as they end.
+
+Calls are told in their order, successes of neighbours as one batch. A large result is first put away as a blob;
+until that is done, the calls after it wait. No process in here; files only by way of what is passed in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable, NamedTuple, Optional, Protocol, Union
+
+from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.limits import MAX_STDERR_TAIL
+from shoal.pilot.commands import streams
+from shoal.wire.chunk import shift
+from shoal.wire.messages import Batch, Lease, Report
+
+# How a runner writes down an ended call: [start, duration, cpu, result] in ns, or an object where there is more to say.
+Entry = Union[list[Any], dict[str, Any]]
+
+
+class Entries(NamedTuple):
+    """Calls that ended one after another."""
+
+    rows: Sequence[Entry] = ()
+    is_plain: bool = False  # all of them are lists, and there are some
+
+
+Ended = Callable[["Piece", Optional[Batch], tuple[Report, ...], bool], None]
+Then = Callable[[Optional[str], str], None]
+
+
+@dataclass
+class _Slot:
+    """One ended call; without a report while its result is on the way."""
+
+    report: Optional[Report] = None
+
+
+class Files(Protocol):
+    """Where what a call wrote goes; the runner's own files are given by stream and number."""
+
+    def move(self, stream: str, number: int, size: int, path: str) -> int:
+        """Put a stream's file into its place; returns how many bytes were written in all."""
+        ...
+
+
+class Piece:
+    """The calls of one lease that a runner was given."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        ended: Ended,
+        store: Callable[[str, Then], None],
+        log_paths: Callable[[str], tuple[str, str]],
+    ) -> None:
+        self.lease, self.attempt, self.count = lease, lease.attempt, lease.count
+        self.first: AttemptId = parse_attempt(lease.attempt)
+        self.pipe = ""  # by which they publish tags
+        self.seen = 0  # calls that have ended; the next one is the one that runs
+        self.stops: dict[int, str] = {}  # calls that must not go on, or not begin, and why
+        self._ended, self._store, self._log_paths = ended, store, log_paths
+        self._slots: deque[_Slot] = deque()
+        self._told = 0
+        self._is_over = self._is_done = False
+
+    def name(self, at: int) -> str:
+        """The attempt that is the call at this place."""
+        return str(shift(self.first, at))
+
+    def place(self, which: AttemptId) -> Optional[int]:
+        """The place of an attempt, if it is in here."""
+        first = self.first
+        at = which.element - first.element
+        is_here = 0 <= at < self.count and which == first._replace(element=which.element)
+        return at if is_here else None
+
+    # --- what a runner wrote down
+    def take(self, entries: Entries, rss: int, files: Files, is_over: bool) -> None:
+        """Calls that ended, from the first not yet seen on; `is_over`: nothing more comes."""
+        self._is_over = self._is_over or is_over
+        epoch = time.time() - time.monotonic()
+        if self._slots or not entries.is_plain:
+            for entry in entries.rows:
+                self._take_one(entry, rss, files, epoch)
+            self._tell()
+        else:
+            begun, took, cpu, results = zip(*entries.rows)
+            count, at = len(entries.rows), self.seen
+            self.seen += count
+            self._told += count
+            batch = Batch(
+                self.name(at),
+                count,
+                [epoch + one / 1e9 for one in begun],
+                [one / 1e9 for one in took],
+                [one / 1e9 for one in cpu],
+                [rss] * count,
+                result=list(results),
+            )
+            self._say(batch, (), self._is_over)
+
+    def _take_one(self, entry: Entry, rss: int, files: Files, epoch: float) -> None:
+        at, attempt = self.seen, self.name(self.seen)
+        if isinstance(entry, list):
+            entry = {"at": entry[0], "took": entry[1], "cpu": entry[2], "result": entry[3]}
+        elif "skipped" in entry:
+            self.fail(self.cancelled(at))
+            return
+        self.seen += 1
+        failed = entry.get("failed", {})
+        report = Report(
+            attempt,
+            failed.get("outcome", "succeeded"),
+            failed.get("cause", ""),
+            failed.get("message", ""),
+            started=epoch + entry["at"] / 1e9,
+            duration=entry["took"] / 1e9,
+            cpu=entry["cpu"] / 1e9,
+            max_rss=rss,
+            result=entry.get("result", ""),
+        )
+        report = self.put_streams(report, entry, files, failed.get("trace", ""))
+        slot = _Slot()
+        self._slots.append(slot)
+        if "file" in entry:
+            self._store(entry["file"], lambda digest, error: self._on_stored(slot, report, digest, error))
+        else:
+            slot.report = report
+
+    def put_streams(self, report: Report, written: dict[str, Any], files: Files, trace: str = "") -> Report:
+        """Move what a call wrote to its place, and say so in the report."""
+        out, err = self._log_paths(report.attempt) if "out" in written or "err" in written else ("", "")
+        if "out" in written:
+            number, size = written["out"]
+            size = files.move("out", number, size, out)
+            report = replace(report, out=size, last_line=streams.last_line(out))
+        tail = ""
+        if "err" in written:
+            number, size = written["err"]
+            report = replace(report, err=files.move("err", number, size, err))
+            tail = streams.tail(err, MAX_STDERR_TAIL)
+        if report.outcome != "succeeded":
+            tail = (tail + trace).encode("utf-8")[-MAX_STDERR_TAIL:].decode("utf-8", "ignore")
+            report = replace(report, stderr_tail=tail)
+        return report
+
+    def _on_stored(self, slot: _Slot, report: Report, digest: Optional[str], error: str) -> None:
+        if digest is not None:
+            slot.report = replace(report, result=digest)
+        elif report.outcome == "succeeded":
+            words = f"its result could not be put away: {error}"
+            slot.report = replace(report, outcome="failed", cause="stage_out", message=words)
+        else:
+            slot.report = report
+        self._tell()
+
+    # --- what the pilot itself knows
+    def cancelled(self, at: int) -> Report:
+        """The report on a call that was stopped."""
+        return Report(self.name(at), "failed", "cancelled", self.stops.get(at, "cancelled"))
+
+    def fail(self, report: Report) -> None:
+        """The next call did not end by itself."""
+        self.seen += 1
+        self._slots.append(_Slot(report))
+
+    def finish(self) -> None:
+        """Nothing more comes: calls that were not seen never began."""
+        self._is_over = True
+        self._tell()
+
+    # --- telling
+    def _tell(self) -> None:
+        """Say what is known, in order; the last word says that it is the last."""
+        batch: list[Report] = []
+        reports: list[Report] = []
+        while self._slots and self._slots[0].report is not None:
+            report = self._slots[0].report
+            self._slots.popleft()
+            self._told += 1
+            if report.outcome == "succeeded" and reports:
+                self._say(_batch(batch), tuple(reports), False)
+                batch, reports = [], []
+            (batch if report.outcome == "succeeded" else reports).append(report)
+        is_last = self._is_over and not self._slots
+        if batch or reports or is_last:
+            self._say(_batch(batch), tuple(reports), is_last)
+
+    def _say(self, batch: Optional[Batch], reports: tuple[Report, ...], is_last: bool) -> None:
+        if not self._is_done:
+            self._is_done = is_last
+            self._ended(self, batch, reports, is_last)
+
+
+def _batch(reports: list[Report]) -> Optional[Batch]:
+    if not reports:
+        return None
+    any_out, any_err = any(one.out for one in reports), any(one.err for one in reports)
+    return Batch(
+        reports[0].attempt,
+        len(reports),
+        [one.started or 0.0 for one in reports],
+        [one.duration for one in reports],
+        [one.cpu for one in reports],
+        [one.max_rss for one in reports],
+        [one.last_line for one in reports] if any_out else [],
+        [one.result for one in reports],
+        [one.out for one in reports] if any_out else [],
+        [one.err for one in reports] if any_err else [],
+    )

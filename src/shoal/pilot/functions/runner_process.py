@@ -1,0 +1,334 @@
+"""One runner as the pilot sees it: its process, the line to it, the log of its ended calls, the files it writes.
+
+Nothing here decides; `runners` does. See `runner` for the other side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import json
+import logging
+import mmap
+import os
+import shutil
+import socket
+import time
+from collections.abc import MutableSequence
+from typing import Any, NamedTuple, Optional
+
+from shoal.pilot.commands.streams import Bound
+from shoal.pilot.functions.listener import Line
+from shoal.pilot.functions.piece import Entries, Piece
+from shoal.pilot.guard.spawn import STREAM_ROOM
+from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE
+from shoal.wire.messages import Lease, Report
+
+log = logging.getLogger(__name__)
+
+# What a runner consists of. It is written out, since the zip that we run from may be a file in memory of ours.
+_CODE = (
+    "shoal.model.limits", "shoal.wire.payload", "shoal.pilot.runner.load", "shoal.pilot.runner.failure",
+    "shoal.pilot.runner.output", "shoal.pilot.runner.main",
+)  # fmt: skip
+_BEGIN = """import sys
+if sys.version_info < (3, 9):
+    sys.exit("functions need Python 3.9 or newer, this is " + sys.version.split()[0])
+if sys.path[0] == "":
+    del sys.path[0]  # else a file of the task's directory could stand for one of the standard library
+sys.path.insert(0, sys.argv[1])
+from shoal.pilot.runner.main import main as begin
+del sys
+begin()
+"""
+# Of one task, or for us: neither is what makes runners differ.
+_OWN = (
+    "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
+    "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
+)  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """Calls of the same kind can be made by the same runner."""
+
+    python: str
+    is_theirs: bool  # the submitter's own interpreter, not just some python3
+    path: str  # the submitter's sys.path
+    env: frozenset[tuple[str, str]]
+    cwd: str
+    initializer: str
+    memory: int
+    disk: int
+    is_exclusive: bool
+
+
+def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[Kind]:
+    """The kind of runner that a lease needs, `env` being the caller's no more; None: there is no interpreter."""
+    wanted, search = lease.python, env.get("PATH")
+    python: Optional[str] = wanted
+    if "/" in wanted:
+        python = wanted if os.path.isfile(wanted) and os.access(wanted, os.X_OK) else None
+    elif wanted:
+        python = shutil.which(wanted, path=search)
+    is_theirs = bool(python)
+    python = python or shutil.which("python3", path=search)
+    if not python:
+        return None
+    path = lease.env.get("SHOAL_PYTHONPATH", "")
+    for name in _OWN:
+        env.pop(name, None)
+    room, exclusive = lease.room, lease.rerun == "exclusive"
+    return Kind(
+        python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive
+    )
+
+
+def write_code(folder: str) -> None:
+    """Write out the modules that a runner consists of."""
+    for name in _CODE:
+        spec = importlib.util.find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        path = os.path.join(folder, *name.split(".")) + ".py"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(loader.get_source(name))
+        packages = name.split(".")[:-1]
+        for depth in range(1, len(packages) + 1):
+            with open(os.path.join(folder, *packages[:depth], "__init__.py"), "a", encoding="utf-8"):
+                pass
+
+
+class Interpreter:
+    """A runner's process. `piece` is what it works on, or what it is being started for."""
+
+    def __init__(self, key: str, kind: Kind, base: str, now: float) -> None:
+        self.key, self.kind, self._base = key, kind, base
+        self.folder = os.path.join(base, key)
+        os.makedirs(self.folder, mode=0o700)
+        self.line: Optional[Line] = None  # None: it has not said hello, or we have hung up
+        self.is_ready = False  # it said hello
+        self.version = ""
+        self.piece: Optional[Piece] = None
+        self.is_sent = False  # it has the piece
+        self.describes = False  # it tells what the call was that killed another runner
+        self.crash: Optional[Report] = None  # on which that is to be told
+        self.is_stopping = False  # the guard was told to end it
+        self.is_late = False  # because it never said hello
+        self.is_cut_off = False  # the line ended
+        self.over: Optional[int] = None  # because this call took too long
+        self.since = now  # when it was started, or became idle
+        self.began = now  # when the present call began, as far as we know
+        self.due = now  # when to look at it next
+        self.look_at: Optional[float] = None  # when to look into the log
+        self.bound_at = 0.0  # when to look how much it writes
+        self.asked = ""  # the blob it waits for
+        # Blobs that were asked for and not yet given to it: None while on the way, then path, error and when they came.
+        self.blobs: dict[str, Optional[tuple[Optional[str], str, float]]] = {}
+        self.rss = 0
+        self.cpu_told = 0.0  # seconds of its CPU time that are accounted for
+        self._serial, self._skips = 0, 0
+        self._is_initialized = False
+        self._at = LOG_AT
+        self._bounds: dict[str, tuple[int, Bound, int]] = {}  # by stream: number of the file, its bound, bytes cut
+        self.log = -1
+        self._page: MutableSequence[int] = [0] * 4
+
+    # --- life
+    def order(self, grace: float, umask: int) -> dict[str, Any]:
+        """What the guard is told to start."""
+        kind = self.kind
+        return {
+            "do": "start",
+            "attempt": self.key,
+            "argv": [kind.python, "-c", _BEGIN, os.path.join(self._base, "code"), self._base, self.key],
+            "cwd": kind.cwd,
+            "env": {**dict(kind.env), "SHOAL_ATTEMPT": self.key},
+            "stdin": None,
+            "stdout": os.path.join(self.folder, "start.out"),
+            "stderr": os.path.join(self.folder, "start.err"),
+            "time": None,
+            "memory": kind.memory,
+            "cpu": None,
+            "file_size": kind.disk + STREAM_ROOM if kind.disk > 0 else None,
+            "exclusive": kind.is_exclusive,
+            "grace": grace,
+            "umask": umask,
+        }
+
+    def greet(self, line: Line, version: str, cpu: float) -> None:
+        """It said hello: give it the log and what it needs to know."""
+        self.log = _make_log(self.folder)
+        self._page = memoryview(mmap.mmap(self.log, LOG_AT)).cast("Q")  # type: ignore[assignment]
+        self.line, self.version, self.is_ready, self.cpu_told = line, version, True, cpu
+        with contextlib.suppress(OSError):  # it is gone already: the guard will say so
+            socket.send_fds(line.sock, [b"\n"], [self.log])
+        paths = self.kind.path.split(os.pathsep) if self.kind.path else []
+        results = os.path.join(self._base, "results", self.key + ".")
+        line.send({"path": paths, "is_theirs": self.kind.is_theirs, "folder": self.folder, "results": results})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Say something to it."""
+        if self.line is not None:
+            self.line.send(message)
+
+    def hang_up(self) -> None:
+        """It ends when it notices."""
+        if self.line is not None:
+            self.line.close()
+        self.line = None
+
+    def forget(self) -> None:
+        """The process is gone."""
+        self.hang_up()
+        self._page = list(self._page)
+        if self.log >= 0:
+            os.close(self.log)
+            self.log = -1
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- work
+    def give(self, piece: Piece, now: float) -> None:
+        """Send a piece."""
+        lease = piece.lease
+        rewind = self._at > LOG_AT + REWIND
+        if rewind:
+            self._at = LOG_AT
+        self._serial += 1
+        self.is_sent, self.began, self.bound_at, self.over = True, now, now + 0.5, None
+        params = lease.params
+        self.send(
+            {
+                "piece": piece.attempt,
+                "serial": self._serial,
+                "run": piece.first.run,
+                "first": piece.first.element,
+                "number": piece.first.number,
+                "function": lease.function,
+                "initializer": "" if self._is_initialized else lease.initializer,
+                "calls": " ".join(lease.calls),  # quicker than a list, and no payload text has a blank
+                "cwd": self.kind.cwd,
+                "tags": {"SHOAL_TAGS": piece.pipe} if piece.pipe else {},
+                "env": {name: value for name, value in lease.env.items() if name in ("SHOAL_SEED", "SHOAL_INDEX")},
+                "seed": lease.seed,
+                "indices": [one["i"] for one in params] if params and "i" in params[0] else [],
+                "reseed": lease.env.get("SHOAL_RESEED") == "1",
+                "skip": list(piece.stops),
+                "rewind": rewind,
+            }
+        )
+        self._is_initialized = True
+
+    def skip(self, at: int) -> None:
+        """A call of its piece that must not begin. Takes effect before the next call, whichever that is."""
+        self.send({"drop": at, "serial": self._serial})
+        self._skips += 1
+        self._page[SKIPS] = self._skips
+
+    @property
+    def stage(self) -> int:
+        """What it was doing last."""
+        return self._page[STAGE]
+
+    def read(self, now: float) -> Entries:
+        """The calls that ended since we last looked."""
+        if self.log < 0:
+            return Entries()
+        size = os.fstat(self.log).st_size - self._at
+        if size <= 0:
+            return Entries()
+        raw = os.pread(self.log, size, self._at)
+        raw = raw[: raw.rfind(b"\n") + 1]
+        self._at += len(raw)
+        is_plain = b"{" not in raw  # which no base64 has
+        try:
+            rows: list[Any] = json.loads("[" + raw[:-1].decode().replace("\n", ",") + "]")
+            self._note(rows if is_plain else [_as_list(row) for row in rows], now)
+        except (ValueError, TypeError, LookupError):
+            log.error("runner's log is garbled runner=%s", self.key)
+            return Entries()
+        return Entries(rows, is_plain)
+
+    def _note(self, rows: list[list[int]], now: float) -> None:
+        """Account for the CPU time of these calls; the next one began when the last of them ended."""
+        self.cpu_told += sum([row[2] for row in rows]) / 1e9
+        ago = time.monotonic_ns() - rows[-1][0] - rows[-1][1]
+        self.began = max(self.began, now - max(0, ago) / 1e9)
+
+    # --- what it writes
+    def written(self) -> dict[str, list[int]]:
+        """The files that the present call has written to: number and size by stream."""
+        found = {}
+        for at, stream in enumerate(("out", "err")):
+            with contextlib.suppress(OSError):
+                size = os.stat(f"{self.folder}/{stream}{self._page[OUT + at]}").st_size
+                if size:
+                    found[stream] = [self._page[OUT + at], size]
+        return found
+
+    def files(self) -> Optional[tuple[str, str]]:
+        """The two files that the present call writes to; None: it has not opened them yet."""
+        out, err = self._page[OUT], self._page[OUT + 1]
+        return (f"{self.folder}/out{out}", f"{self.folder}/err{err}") if out and err else None
+
+    def bound(self) -> None:
+        """Cut what the present call writes, where it is too much."""
+        for stream, (number, size) in self.written().items():
+            known = self._bounds.get(stream)
+            if known is None or known[0] != number:
+                known = (number, Bound(f"{self.folder}/{stream}{number}"), 0)
+            if known[1].look():
+                with contextlib.suppress(OSError):
+                    known = (number, known[1], known[2] + size - os.stat(known[1].path).st_size)
+            self._bounds[stream] = known
+
+    def move(self, stream: str, number: int, size: int, path: str) -> int:
+        """Put a stream's file into its place; returns how many bytes were written in all."""
+        source = f"{self.folder}/{stream}{number}"
+        _, bound, lost = self._bounds.pop(stream, (0, Bound(path), 0))
+        if bound.path != source:
+            bound, lost = Bound(path), 0
+        try:
+            _rename(source, path)
+        except OSError as error:
+            log.error("output of a call is lost path=%s error=%s", path, error)
+            return 0
+        bound.path = path
+        bound.finish()
+        return size + lost
+
+
+def _as_list(entry: Any) -> list[int]:
+    """Start, duration and CPU time; a call that was skipped took none."""
+    if isinstance(entry, list):
+        return entry
+    return [entry.get("at", time.monotonic_ns()), entry.get("took", 0), entry.get("cpu", 0)]
+
+
+def _rename(source: str, path: str) -> None:
+    for _ in range(2):
+        try:
+            os.rename(source, path)
+            return
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                shutil.copyfile(source, path)
+                os.chmod(path, 0o600)
+                os.unlink(source)
+                return
+            if not os.path.exists(source):
+                raise
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    os.rename(source, path)
+
+
+def _make_log(folder: str) -> int:
+    """A file in memory, or where there are none, one without a name."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("shoal-runner", os.MFD_CLOEXEC)
+    else:
+        path = os.path.join(folder, "log")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+    os.ftruncate(fd, LOG_AT)
+    return fd

@@ -1,0 +1,403 @@
+"""The runners of a pilot: long-lived interpreters that call functions, one for each busy slot [ADR 0009].
+
+A piece of calls goes to an idle runner of its kind, or to a new one. Runners are children of the guard, which ends
+them and holds their memory limit; the time limit of each call is held here, since only we know when a call begins.
+A runner that is ended or dies is not repaired: the next piece gets another. All of it is on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Optional
+
+from shoal.model.ids import parse_attempt
+from shoal.model.limits import MAX_STDERR_TAIL
+from shoal.pilot.agent import outcome
+from shoal.pilot.commands import streams
+from shoal.pilot.commands.files import StageError
+from shoal.pilot.functions import crash_report
+from shoal.pilot.functions.piece import Entries, Piece, Then
+from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, Pool
+from shoal.pilot.functions.runner_process import Interpreter, Kind, find_kind
+from shoal.pilot.guard import proctree
+from shoal.pilot.runner.main import CALLING
+from shoal.wire.messages import Batch, Lease, Report
+
+log = logging.getLogger(__name__)
+
+DESCRIBE = 10.0  # seconds to say what a call was
+LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not told by then, we look up
+BOUND = 0.5  # seconds between looks at how much a call writes
+KEPT = 60.0  # a blob that was fetched so long before it is needed may be gone again
+CUT_OFF = 1.0  # a runner that lost its line is dying; if it still lives after that, it is ended
+
+
+class Runners:
+    """All runners of one pilot, and the pieces they work on."""
+
+    def __init__(
+        self,
+        *,
+        send_guard: Callable[[dict[str, Any]], None],
+        work: str,
+        prepare: Callable[[Lease], tuple[dict[str, str], str]],
+        fetch: Callable[[str, Then], None],
+        store: Callable[[str, Then], None],
+        ended: Callable[[str, Optional[Batch], tuple[Report, ...], bool], None],
+        log_paths: Callable[[str], tuple[str, str]],
+        grace: float,
+        umask: int = 0o077,
+        cores: Optional[int] = None,
+    ) -> None:
+        cores = cores or len(os.sched_getaffinity(0))
+        self._pool = Pool(work, send_guard, self._greeted, self._hear, grace, umask, cores)
+        self._send_guard, self._prepare, self._fetch, self._store = send_guard, prepare, fetch, store
+        self._ended, self._log_paths = ended, log_paths
+        self._pieces: dict[str, Piece] = {}
+        self._at: dict[Piece, Interpreter] = {}  # where a piece is
+
+    @property
+    def grace(self) -> float:
+        """Seconds from SIGTERM to SIGKILL."""
+        return self._pool.grace
+
+    @grace.setter
+    def grace(self, seconds: float) -> None:
+        self._pool.grace = seconds
+
+    # --- what the loop asks for
+    def start(self, piece: Lease) -> None:
+        """Make the calls of a lease, one after another."""
+        made = Piece(piece, self._on_told, self._put_away, self._log_paths)
+        self._pieces[made.attempt] = made
+        try:
+            env, cwd = self._prepare(piece)
+        except StageError as error:
+            self._fail_all(made, Report("", "failed", error.cause, str(error)))
+            return
+        except OSError as error:
+            self._give_back(made, f"cannot prepare: {error.strerror}")
+            return
+        made.pipe = env.get("SHOAL_TAGS", "")
+        kind = find_kind(piece, dict(env), cwd)
+        if kind is None:
+            self._give_back(made, f"there is no {piece.python or 'interpreter'} here, and no python3 on the PATH")
+            return
+        one = self._pool.take(kind)
+        if one is None:
+            self._give_back(made, f"cannot write in {self._pool.base}")
+            return
+        self._assign(one, made)
+        if one.is_ready:
+            self._give(one, made)
+
+    def stop(self, attempt: str, why: str) -> bool:
+        """End one call, or see to it that it never begins; False: it is not here."""
+        piece, at = self._find(attempt)
+        if piece is None:
+            return False
+        if at < piece.seen or at in piece.stops:
+            return True
+        piece.stops[at] = why
+        one = self._at.get(piece)
+        if one is None or one.describes:
+            return True  # its runner has died, and it had not begun
+        if not one.is_sent:
+            if len(piece.stops) == piece.count:
+                self._release(one)
+                self._fail_all(piece, Report("", "failed"))
+            return True
+        if at > piece.seen:
+            one.skip(at)
+        # Only now it is sure: either the order was there before the call could begin, or the log shows that it began.
+        self._drain(one)
+        if at == piece.seen and self._at.get(piece) is one:
+            self._pool.stop(one)
+        return True
+
+    def signal(self, attempt: str, number: int) -> bool:
+        """Send a signal to a call if it runs; False: it is not here."""
+        piece, one, is_running = self._where(attempt)
+        if one is not None and is_running and one.stage == CALLING:
+            self._send_guard({"do": "signal", "attempt": one.key, "number": int(number)})
+        return piece is not None
+
+    def files(self, attempt: str) -> Optional[tuple[str, str]]:
+        """The two files that a call writes to while it runs; None: it does not run."""
+        _, one, is_running = self._where(attempt)
+        return one.files() if one is not None and is_running else None
+
+    def fileno(self) -> int:
+        """Readable when `receive` has something to do."""
+        return self._pool.door.fileno()
+
+    def receive(self) -> None:
+        """Take what runners say."""
+        self._pool.door.receive()
+
+    def deadline(self) -> Optional[float]:
+        """When `tick` is due at the latest."""
+        return self._pool.due if self._pool.due < NEVER else None
+
+    def tick(self, now: float) -> None:
+        """Whatever is due: limits, looks, runners that are not needed."""
+        if now >= self._pool.due:
+            self._pool.look(now, partial(self._check, now))
+
+    def abandon(self, why: str) -> None:
+        """The guard is lost and has taken all runners with it: every piece goes back."""
+        for one in list(self._pool.all.values()):
+            self._pool.forget(one)
+            piece = one.piece
+            if piece is not None:
+                self._at.pop(piece, None)
+                piece.take(one.read(proctree.now()) if one.is_sent else Entries(), one.rss, one, False)
+                if piece.seen < piece.count:
+                    piece.fail(Report(piece.name(piece.seen), "returned", "host_unfit", why))
+                piece.finish()
+            one.forget()
+
+    def close(self) -> None:
+        """Hang up; the guard ends what does not end by itself."""
+        self._pool.close()
+
+    # --- pieces and runners
+    def _find(self, attempt: str) -> tuple[Optional[Piece], int]:
+        which = parse_attempt(attempt)
+        for piece in self._pieces.values():
+            at = piece.place(which)
+            if at is not None:
+                return piece, at
+        return None, 0
+
+    def _where(self, attempt: str) -> tuple[Optional[Piece], Optional[Interpreter], bool]:
+        """The piece of a call, its runner, and whether that is at this very call."""
+        piece, at = self._find(attempt)
+        one = self._at.get(piece) if piece is not None else None
+        if piece is None or one is None or not one.is_sent:
+            return piece, one, False
+        self._drain(one)
+        return piece, one, at == piece.seen and self._at.get(piece) is one
+
+    def _assign(self, one: Interpreter, piece: Piece) -> None:
+        one.piece, one.is_sent = piece, False
+        self._at[piece] = one
+
+    def _release(self, one: Interpreter) -> None:
+        if one.piece is not None:
+            self._at.pop(one.piece, None)
+        self._pool.release(one)
+
+    def _greeted(self, one: Interpreter) -> None:
+        piece = one.piece
+        if piece is None:
+            return
+        if one.describes:
+            self._pool.plan(one, one.since + DESCRIBE)
+            one.send({"describe": {"function": piece.lease.function, "call": piece.lease.calls[piece.seen]}})
+            self._watch_line(one)
+        else:
+            self._give(one, piece)
+
+    def _give(self, one: Interpreter, piece: Piece) -> None:
+        lease, now = piece.lease, proctree.now()
+        wanted = lease.env.get("SHOAL_PYTHON_VERSION", one.version)
+        if wanted != one.version:
+            words = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
+            self._release(one)
+            self._give_back(piece, f"{words}: give python= the path of a Python {wanted} that this host has")
+            return
+        one.give(piece, now)
+        self._watch_line(one)
+        one.look_at = now + LOOK
+        self._pool.plan(one, one.look_at if lease.time is None else min(one.look_at, now + lease.time))
+        for text in (lease.function, lease.initializer, *lease.calls):
+            if text[:7] == "sha256:":
+                self._ask(one, text)
+
+    def _watch_line(self, one: Interpreter) -> None:
+        if one.line is not None:
+            self._pool.door.watch(one.line)
+
+    # --- what runners say
+    def _hear(self, one: Interpreter) -> None:
+        line = one.line
+        assert line is not None
+        line.flush()
+        self._pool.door.watch(line)
+        try:
+            for message in line.receive():
+                self._on_message(one, message)
+        except (ValueError, LookupError, TypeError):
+            log.exception("runner says what nobody understands runner=%s", one.key)
+            line.closed = True
+        if line.closed and one.line is line:
+            self._pool.hang_up(one)
+            # Most likely it is dying, and the guard will say of what; if not, it has lost us for good.
+            one.is_cut_off = True
+            self._pool.plan(one, proctree.now() + CUT_OFF)
+
+    def _on_message(self, one: Interpreter, message: dict[str, Any]) -> None:
+        piece = one.piece
+        if "need" in message:
+            one.asked = message["need"]
+            self._answer(one) if one.blobs.get(one.asked) else self._ask(one, one.asked)
+        elif piece is None:
+            pass
+        elif "described" in message and one.describes:
+            self._on_described(one, piece, message["described"])
+        elif "did" in message:
+            one.rss = message["rss"]
+            if message["did"] and not one.is_stopping:
+                entries = one.read(proctree.now())
+                self._release(one)  # first: who is told that the piece is over may start the next
+                piece.take(entries, one.rss, one, True)
+            else:
+                one.began = proctree.now()
+                one.look_at = one.began + LOOK
+                self._pool.plan(one, min(one.look_at, one.due))
+                self._drain(one)
+
+    def _drain(self, one: Interpreter) -> None:
+        """Take the calls that ended."""
+        if one.piece is not None and one.is_sent:
+            entries = one.read(proctree.now())
+            if entries.rows:
+                one.piece.take(entries, one.rss, one, False)
+
+    def _check(self, now: float, one: Interpreter) -> float:
+        """Look at a runner that has work; returns when to look again."""
+        piece = one.piece
+        assert piece is not None
+        if one.describes:
+            if now >= one.since + DESCRIBE:
+                self._pool.stop(one)
+            return one.since + DESCRIBE
+        limit = piece.lease.time
+        is_over = limit is not None and not one.asked and now >= one.began + limit
+        if is_over or (one.look_at is not None and now >= one.look_at):
+            one.look_at = None
+            self._drain(one)
+        if now >= one.bound_at:
+            one.bound()
+            one.bound_at = now + BOUND
+        over_at = one.began + limit if limit is not None and not one.asked else NEVER
+        if now >= over_at:
+            one.over = piece.seen
+            self._pool.stop(one)
+            return NEVER
+        return min(over_at, one.bound_at, one.look_at or NEVER)
+
+    # --- blobs
+    def _ask(self, one: Interpreter, digest: str) -> None:
+        if digest not in one.blobs:
+            one.blobs[digest] = None
+            self._fetch(digest, partial(self._on_blob, one, digest))
+
+    def _on_blob(self, one: Interpreter, digest: str, path: Optional[str], error: str) -> None:
+        if digest in one.blobs:
+            one.blobs[digest] = (path, error, proctree.now())
+            if one.asked == digest:
+                self._answer(one)
+
+    def _answer(self, one: Interpreter) -> None:
+        found, now = one.blobs.pop(one.asked, None), proctree.now()
+        if found is not None and now > found[2] + KEPT:
+            self._ask(one, one.asked)
+        elif found is not None:
+            digest, one.asked, one.began = one.asked, "", now
+            one.send(
+                {"blob": digest, "path": found[0], "error": "" if found[0] else f"cannot get {digest}: {found[1]}"}
+            )
+            self._pool.plan(one, min(one.due, one.began + LOOK))  # its time counts again
+
+    def _put_away(self, path: str, then: Then) -> None:
+        def after(digest: Optional[str], error: str) -> None:
+            streams.remove(path)
+            then(digest, error)
+
+        self._store(path, after)
+
+    # --- news of the guard
+    def hear_guard(self, news: dict[str, Any]) -> bool:
+        """Take news of a runner; False: it is of something else."""
+        one = self._pool.all.get(news["attempt"])
+        if one is None or news["was"] == "started":
+            return str(news["attempt"]).startswith(PREFIX)
+        piece, now = one.piece, proctree.now()
+        entries = one.read(now) if one.is_sent else Entries()
+        written, said = one.written(), streams.tail(os.path.join(one.folder, "start.err"), MAX_STDERR_TAIL)
+        self._pool.forget(one)
+        if piece is not None:
+            self._at.pop(piece, None)
+            if one.describes:
+                self._on_described(one, piece, "")
+            elif news["was"] == "failed":
+                self._fail_all(piece, outcome.not_started(piece.lease, news))
+            elif not one.is_sent:
+                self._fail_all(piece, crash_report.stillborn(one.kind.python, news, one.is_late, HELLO, said))
+            else:
+                piece.take(entries, max(one.rss, news["max_rss"]), one, False)
+                self._on_lost(one, piece, news, written, now)
+        one.forget()
+        return True
+
+    def _on_lost(
+        self, one: Interpreter, piece: Piece, news: dict[str, Any], written: dict[str, list[int]], now: float
+    ) -> None:
+        """A runner ended with a piece in its hands: the call that it was at is the one that ended it."""
+        at, why = piece.seen, news["why"]
+        # Else it was stopped for a call that then ended by itself, and this one had only just begun.
+        if at < piece.count and (at in piece.stops or at == one.over or why != "stopped" or one.is_cut_off):
+            took = max(0.0, now - one.began)
+            own = {**news, "cpu": max(0.0, news["cpu"] - one.cpu_told), "duration": took}
+            own["why"] = "time" if at == one.over else why
+            report = crash_report.judge(piece.lease, piece.name(at), own, one.stage, time.time() - took)
+            if at in piece.stops:
+                report = replace(report, outcome="failed", cause="cancelled", message=piece.stops[at])
+            elif report.cause == "cancelled":
+                report = replace(report, cause="task_error", message="the function closed its runner's connection")
+            report = piece.put_streams(report, written, one)
+            if report.cause == "signal" and one.stage == CALLING:
+                self._describe(piece, report, one.kind)
+                return
+            piece.fail(report)
+        piece.finish()
+
+    def _describe(self, piece: Piece, report: Report, kind: Kind) -> None:
+        """A fresh runner tells what the call was that killed its runner."""
+        one = self._pool.launch(kind)
+        if one is None:
+            piece.fail(crash_report.say_call(report, piece.lease, piece.seen, ""))
+            piece.finish()
+            return
+        one.describes, one.crash = True, report
+        self._assign(one, piece)
+
+    def _on_described(self, one: Interpreter, piece: Piece, text: str) -> None:
+        assert one.crash is not None
+        if one.key in self._pool.all:
+            self._release(one)
+        piece.fail(crash_report.say_call(one.crash, piece.lease, piece.seen, text))
+        piece.finish()
+
+    # --- telling
+    def _give_back(self, piece: Piece, why: str) -> None:
+        self._fail_all(piece, Report("", "returned", "host_unfit", why))
+
+    def _fail_all(self, piece: Piece, report: Report) -> None:
+        """Every call that has not ended ends like this, or as it was stopped."""
+        for at in range(piece.seen, piece.count):
+            stopped = at in piece.stops
+            piece.fail(piece.cancelled(at) if stopped else replace(report, attempt=piece.name(at)))
+        piece.finish()
+
+    def _on_told(self, piece: Piece, batch: Optional[Batch], reports: tuple[Report, ...], is_over: bool) -> None:
+        if is_over:
+            self._pieces.pop(piece.attempt, None)
+        self._ended(piece.attempt, batch, reports, is_over)

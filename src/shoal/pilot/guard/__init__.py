@@ -1,0 +1,1 @@
+"""The guard process: parent of every task process; starts, watches and ends them."""

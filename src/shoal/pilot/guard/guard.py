@@ -1,0 +1,481 @@
+"""The guard: one small process per pilot that starts, watches and ends every task process [B0.5].
+
+It is the parent of all tasks and a subreaper, so whatever a task starts comes back to it. It thinks for itself
+in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
+pilot changes nothing here; a dead one ends every task at once.
+
+Orders in:   start, stop, signal, contact, work (what to remove if the pilot dies, and what marks and limits tasks), quit.
+             A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
+             to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
+             `container`, and in `gate` the file that says which runtime has it.
+News out:    started, ended, failed. All are dicts with `do` or `was`, see `channel`. News wait a few milliseconds
+             for each other where no slot is idle for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn, Optional
+
+from shoal.pilot.commands.streams import Blanks, Bound
+from shoal.pilot.guard import cgroup, pid_namespace, proctree, spawn
+from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.child import NEVER, Ward
+from shoal.pilot.guard.oom import Killings
+from shoal.pilot.guard.orphans import Claim, Owner, Strays
+from shoal.pilot.guard.queued_starts import Followers
+from shoal.pilot.host import host_lock
+from shoal.pilot.host.disk_space import Space
+
+MEMORY_LOOK = 0.25
+STREAM_LOOK, STREAM_LOOK_FAST = 0.5, 0.05
+OOM_LOOK = 0.5
+SWEEP_LOOK = 0.02
+SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds its slot no longer than this
+NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
+STARTED_LATE = 0.01  # so long the news of a start waits for other news to go with: most often that of its end
+ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
+_SETTLED = b"settled"
+
+
+class Guard:
+    """State and rules of one guard; `run` is its life."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._spawner = spawn.Spawner()
+        self._blanks = Blanks()
+        self._space = Space()
+        self._tasks: dict[str, Ward] = {}  # main process lives
+        self._closing: dict[str, Ward] = {}  # main process ended, the rest is swept
+        self._by_pid: dict[int, Ward] = {}
+        self._waiting = Followers()
+        self._strays = Strays()
+        self._contact: Optional[tuple[float, float]] = None
+        self._work = self._entry = self._kill_group = self._memory_group = ""
+        self._limits: Optional[cgroup.MemoryLimits] = None
+        self._quit = False
+        self._memory_at = self._stream_at = self._oom_at = 0.0
+        self._killings, self._host_killings = Killings(), Killings(host=True)
+        self._due = NEVER  # no task is over a limit before
+        self._tell_at = NEVER  # the news so far are sent then
+        self._orders = {
+            "start": self._start,
+            "stop": self._stop,
+            "signal": self._signal,
+            "contact": self._on_contact,
+            "work": self._on_work,
+            "quit": self._on_quit,
+        }
+
+    # --- life
+    def run(self, wake: int) -> None:
+        """Serve until the pilot says quit or is gone; then end everything."""
+        line, waits = self.channel.fileno(), False
+        with select.epoll() as poll:
+            poll.register(wake, select.EPOLLIN)
+            poll.register(line, select.EPOLLIN)
+            while not self._quit and not self.channel.closed:
+                due = self.deadline()
+                ready = poll.poll(None if due is None else max(0.0, due - proctree.now()))
+                for fd, _ in ready:
+                    if fd == wake:
+                        os.read(wake, 4096)
+                    else:
+                        for order in self.channel.receive():
+                            self._orders[order["do"]](order)
+                now = proctree.now()
+                self.step(now)
+                if now >= self._tell_at or waits:
+                    self.channel.flush()
+                    self._tell_at = NEVER
+                if waits != self.channel.wants_write:
+                    waits = not waits
+                    poll.modify(line, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
+        self.end_all()
+
+    def end_all(self) -> None:
+        """Kill every task and all that came of it."""
+        for task in self._tasks.values():
+            proctree.signal_group(task.pid, signal.SIGKILL)
+        proctree.kill_children(SWEEP_GIVE_UP)
+        for task in (*self._tasks.values(), *self._closing.values()):
+            # What a service of the host runs for us is no child of ours.
+            if task.gate is not None and task.order is not None:
+                with contextlib.suppress(spawn.SpawnFailed, KeyError):  # an environment that we no longer have
+                    task.gate.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
+        if self._work and not self._quit:
+            shutil.rmtree(self._work, ignore_errors=True)
+            if self._kill_group:
+                cgroup.leave(self._kill_group)
+            for group in filter(None, (self._kill_group, self._memory_group)):
+                cgroup.remove(group)
+            host_lock.forget(self._entry)
+
+    def deadline(self) -> Optional[float]:
+        """When `step` is due at the latest."""
+        due = self._tell_at
+        if self._tasks:
+            due = min(due, self._due, self._stream_at, self._memory_at)
+        if self._closing:
+            due = min(due, proctree.now() + SWEEP_LOOK)
+        return None if due == NEVER else due
+
+    def step(self, now: float) -> None:
+        """Whatever is due: ends, limits, looks."""
+        self._reap(now)
+        if now >= self._due:
+            self._check_deadlines(now)
+        if now >= self._memory_at:
+            bound = [task for task in self._tasks.values() if task.memory]
+            self._memory_at = now + MEMORY_LOOK if bound else NEVER
+            for task in bound:
+                self._check_memory(task, now)
+        if now >= self._stream_at:
+            looks = [bound.look() for task in self._tasks.values() for bound in (task.out, task.err)]
+            for task in self._tasks.values():
+                self._look_at_space(task, now)
+            fast = any(looks) or any(task.is_file_bound for task in self._tasks.values())
+            self._stream_at = proctree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
+        if now >= self._oom_at:
+            self._oom_at = now + OOM_LOOK
+            self._killings.look(now)
+            self._host_killings.look(now)
+        if self._closing:
+            self._sweep(now)
+
+    # --- orders
+    def _start(self, order: dict[str, Any]) -> None:
+        attempt = order["attempt"]
+        if "base_env" in order:
+            self._spawner.learn(order["base"], order.pop("base_env"))  # once, as the pilot counts them
+        before = order.get("after", "")
+        if before in self._tasks or before in self._closing or before in self._waiting:
+            self._spawner.keep_base(order)
+            self._waiting.add(order)
+            return
+        opened: list[Bound] = []
+        try:
+            pid = self._spawner.spawn(order, *self._open_streams(order, opened))
+        except spawn.SpawnFailed as failure:
+            for bound in opened:
+                self._blanks.finish(bound)
+            self._tell({"was": "failed", "attempt": attempt, **failure.news}, 0.0)
+            self._follow(attempt)
+            return
+        out, err = opened
+        spawn.set_limits(pid, order)
+        now = proctree.now()
+        limit: Optional[float] = order["time"]
+        for bound in opened:
+            bound.settle()
+        task = Ward(
+            attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, out, err,
+            order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else NEVER,
+            order["file_size"] is not None, now + NAME_AFTER,
+        )  # fmt: skip
+        if "container" in order:
+            task.order = order
+        if not self._tasks or task.is_file_bound:
+            self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
+        if task.memory:
+            self._memory_at = min(self._memory_at, now + MEMORY_LOOK)
+            if self._limits is not None and not task.container:  # a runtime makes a cgroup of its own
+                task.group = self._limits.take(task.memory, pid)
+        self._tasks[attempt] = self._by_pid[pid] = task
+        self._due = min(self._due, task.deadline(self._contact))
+        self._tell({"was": "started", "attempt": attempt, "pid": pid, "at": time.time()}, now + STARTED_LATE)
+
+    def _open_streams(self, order: dict[str, Any], opened: list[Bound]) -> tuple[int, int]:
+        try:
+            opened += [self._blanks.open(order["stdout"])]
+            opened += [self._blanks.open(order["stderr"])]
+        except OSError as error:
+            raise spawn.SpawnFailed.for_streams(error) from None
+        return opened[0].fd, opened[1].fd
+
+    def _tell(self, news: dict[str, Any], at: float) -> None:
+        """Say something to the pilot, together with other news, at this time at the latest."""
+        self.channel.hold()
+        self.channel.send(news)
+        self._tell_at = min(self._tell_at, at)
+
+    def _follow(self, attempt: str) -> None:
+        for order in self._waiting.follow(attempt):
+            self._start(order)
+
+    def _stop(self, order: dict[str, Any]) -> None:
+        task = self._tasks.get(order["attempt"])
+        if self._waiting.drop(order["attempt"]) is not None:
+            self._tell({"was": "failed", "attempt": order["attempt"], **spawn.STOPPED}, 0.0)
+        elif task is not None and order["grace"] is not None:  # None: one that has begun is left alone
+            self._terminate(task, "stopped", order["grace"], proctree.now())
+
+    def _signal(self, order: dict[str, Any]) -> None:
+        task = self._tasks.get(order["attempt"])
+        if task is not None:
+            proctree.signal_group(task.pid, order["number"])
+
+    def _on_contact(self, order: dict[str, Any]) -> None:
+        self._contact = (order["at"], order["kill_after"])
+        if any(task.exclusive for task in self._tasks.values()):
+            self._due = 0.0
+
+    def _on_work(self, order: dict[str, Any]) -> None:
+        self._work = order["path"]
+        if order.get("mark"):
+            self._spawner.mark = {host_lock.MARK.encode(): order["mark"].encode()}
+        self._entry = order.get("entry", "")
+        if self._entry:
+            host_lock.hold(self._entry)
+        kill, memory = order.get("groups", ("", ""))
+        if kill and cgroup.join(kill, os.getpid()):
+            self._kill_group = kill
+        if memory:
+            self._memory_group, self._limits = memory, cgroup.MemoryLimits(memory)
+
+    def _on_quit(self, order: dict[str, Any]) -> None:
+        self._quit = True
+
+    # --- limits
+    def _check_deadlines(self, now: float) -> None:
+        lost = self._contact is not None and now > sum(self._contact)
+        for task in self._tasks.values():
+            if now >= task.name_at:
+                self._name_streams(task)
+            if lost and task.exclusive:
+                self._kill(task, "contact")
+            elif now >= task.kill_at:
+                self._kill(task, task.why)
+            elif now >= task.over_at:
+                task.over_at = NEVER
+                self._terminate(task, "time", task.grace, now)
+        self._due = min((task.deadline(self._contact) for task in self._tasks.values()), default=NEVER)
+
+    def _name_streams(self, task: Ward) -> None:
+        task.name_at = NEVER
+        self._blanks.name(task.out)
+        self._blanks.name(task.err)
+
+    def _look_at_space(self, task: Ward, now: float) -> None:
+        """A task that wrote while the disk was full may not have noticed, and nobody else does."""
+        task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
+
+    def _check_memory(self, task: Ward, now: float) -> None:
+        if task.container:
+            self._find_strays()
+        strays = self._strays.of(task.attempt)
+        # The runtime of a container that is beside it, not above it, is no part of what was asked for.
+        pids = [] if task.container and strays else proctree.descend(task.pid)
+        for pid in strays:
+            pids += proctree.descend(pid)
+        if now >= task.files_at and not task.group:  # the kernel counts them there
+            task.files = proctree.memory_files(pids)
+            task.files_at = now + 20 * (proctree.now() - now)
+        files = sum(task.files.values())
+        held = proctree.resident(pids) + files
+        if held > task.memory and (len(pids) > 1 or files):
+            # Pages shared after a fork are counted once per process above, and those of a mapped file with the file:
+            # look closer before killing for it. That look costs time in proportion to the memory, so it is rationed.
+            if now < task.look_again:
+                return
+            exact = proctree.proportional(pids, task.files)
+            exact = None if exact is None else exact + files
+            task.look_again = now + 20 * (proctree.now() - now)
+            held = held if exact is None else exact
+        task.peak = max(task.peak, held)
+        if held > task.memory:
+            self._kill(task, "memory")
+
+    def _terminate(self, task: Ward, why: str, grace: float, now: float) -> None:
+        """Ask to end: SIGTERM to all of it; SIGKILL follows after the grace."""
+        task.why = task.why or why
+        task.kill_at = min(task.kill_at, now + grace)
+        self._due = min(self._due, task.kill_at)
+        proctree.signal_group(task.pid, signal.SIGTERM)
+        for pid in proctree.descend(task.pid)[1:]:
+            # Those in its group got theirs; a second SIGTERM means "at once" to some programs.
+            with contextlib.suppress(OSError):
+                if os.getpgid(pid) != task.pid:
+                    os.kill(pid, signal.SIGTERM)
+        self._find_strays()
+        for pid in self._strays.of(task.attempt) if not task.container else ():  # there the runtime hands it on
+            proctree.signal_group(pid, signal.SIGTERM)
+
+    def _kill(self, task: Ward, why: str) -> None:
+        task.why = task.why or why
+        # Once is enough, even for a process that hangs in the kernel: nothing here is due again.
+        task.kill_at = task.over_at = NEVER
+        task.exclusive, task.memory = False, 0
+        proctree.signal_group(task.pid, signal.SIGKILL)
+
+    # --- ends
+    def _reap(self, now: float) -> None:
+        """Take every ended child: main processes with what they used, strays just so."""
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            pid = found.si_pid
+            task = self._by_pid.pop(pid, None)
+            if task is None:
+                os.waitpid(pid, 0)
+                self._strays.forget(pid)
+                continue
+            lingers = task.may_linger(now)
+            if not lingers:
+                # While the main process is not waited for, its group, which it leads, cannot be anyone else's.
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+            _, task.status, usage = os.wait4(pid, 0)
+            task.cpu = usage.ru_utime + usage.ru_stime
+            task.peak = max(task.peak, usage.ru_maxrss * 1024)
+            task.ended_at = now
+            if task.group and task.status and not task.why and cgroup.has_killed(task.group):
+                task.why, task.peak = "memory", max(task.peak, task.memory)
+            if task.is_killed:
+                counter = self._killings if task.order is None else self._host_killings
+                counter.look(now)
+                task.is_oom = counter.is_recent(now)
+            task.give_up_at = (task.kill_at if lingers else now) + SWEEP_GIVE_UP
+            self._closing[task.attempt] = self._tasks.pop(task.attempt)
+
+    def _find_strays(self) -> dict[int, Owner]:
+        return self._strays.find(self._by_pid, self._claims())
+
+    def _claims(self) -> Iterator[Claim]:
+        for tasks in (self._tasks, self._closing):
+            for task in tasks.values():
+                yield Claim(task.attempt, task.pid, task.mark, task.container)
+
+    def _sweep(self, now: float) -> None:
+        """End what ended tasks left behind; tell of those of which nothing is left."""
+        strays = self._find_strays()
+        for task in list(self._closing.values()):
+            mine = [
+                pid
+                for pid, owner in strays.items()
+                if owner == task.attempt or (isinstance(owner, frozenset) and owner.isdisjoint(self._tasks))
+            ]
+            if mine and now < task.give_up_at:
+                if not task.may_linger(now):
+                    self._strays.kill(mine)
+                continue
+            del self._closing[task.attempt]
+            if mine:
+                self._name_streams(task)  # what would not end may go on writing
+            self._tell_end(task)
+            self._follow(task.attempt)
+
+    def _tell_end(self, task: Ward) -> None:
+        if task.group and self._limits is not None:
+            self._limits.give_back(task.group)
+        wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
+        task.no_space = task.no_space or task.out.error or task.err.error
+        self._look_at_space(task, proctree.now())
+        # While there is enough to do, the pilot may hear of several ends at once.
+        at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
+        self._tell(task.news(wrote), at)
+
+
+def _be_guard(sock: socket.socket) -> None:
+    """The guard's process from its first moment."""
+    proctree.set_name("shoal-guard")
+    os.setsid()  # what is sent to the pilot's whole group must not take its guard too
+    proctree.become_subreaper()
+    spawn.keep_files()
+    os.chdir("/")
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # the tasks inherit it
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    # A handler that does nothing, not SIG_IGN: tasks would inherit the latter and be deaf to SIGTERM.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    guard = Guard(Channel(sock))
+    try:
+        guard.run(read)
+    except BaseException:
+        # Whatever went wrong in here, no task goes on without a guard.
+        guard.end_all()
+        raise
+
+
+def launch(private: Optional[int] = None) -> tuple[Channel, int]:
+    """Fork the guard; must be called before there is any thread. Returns the line to it and its process number.
+
+    `private` is an open file that the guard must not have.
+    """
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return Channel(ours), pid
+    return _live(theirs, [ours.fileno(), *([] if private is None else [private])])
+
+
+def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, int]]:
+    """As `launch`, with the guard as process 1 of a PID namespace; None where this host does not permit that.
+
+    The caller must be a subreaper. A process in between makes the namespace, since what makes one has all its later
+    children in there; it ends at once, and the guard becomes our child.
+    """
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        _launch_between(theirs, write, [ours.fileno(), read, *([] if private is None else [private])])
+    os.close(write)
+    theirs.close()
+    with open(read, "rb") as file:
+        told = file.read().split()  # the guard's number, and its own word once it has settled, in either order
+    os.waitpid(between, 0)
+    pid = next((int(word) for word in told if word != _SETTLED), 0)
+    if pid and _SETTLED in told:
+        return Channel(ours), pid
+    ours.close()
+    if pid:
+        os.waitpid(pid, 0)
+    return None
+
+
+def _launch_between(sock: socket.socket, write: int, others: list[int]) -> NoReturn:
+    try:
+        pid_namespace.leave()
+        pid = os.fork()
+        if pid == 0:
+            pid_namespace.settle()
+            os.write(write, _SETTLED + b" ")
+            _live(sock, [write, *others])
+        os.write(write, b"%d " % pid)
+    except OSError:
+        pass  # the pilot hears no word of it, and does without
+    os._exit(0)
+
+
+def _live(sock: socket.socket, others: list[int]) -> NoReturn:
+    """Be the guard, without the files of `others`, until the end of this process."""
+    code = 1
+    try:
+        for fd in others:
+            os.close(fd)
+        _be_guard(sock)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)

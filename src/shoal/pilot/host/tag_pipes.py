@@ -1,0 +1,246 @@
+"""The pipes by which running tasks publish tags [G4, GWP 4.1]: $SHOAL_TAGS names one for each attempt.
+
+We hold each pipe open for reading and writing, so nobody who opens it waits, no writer gets SIGPIPE, and a reader
+never sees its end. A pipe is used again by later attempts of the same run only: a line that comes late is never
+taken for another owner's. Who floods a pipe waits for us, not we for it. Runs on the loop's thread; only `paths`
+is read by others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import select
+from collections import OrderedDict
+from typing import Optional
+
+from shoal.model.limits import MAX_TASK_TAG, MAX_TASK_TAGS
+from shoal.pilot.host.tags import parse_line
+from shoal.wire.messages import TagValue
+
+log = logging.getLogger(__name__)
+
+READ = 4096  # bytes of one pipe at a time: some hundred lines
+REST, REST_EACH = 0.05, 0.03  # seconds that a pipe is left alone which had as much, and more for each other such
+LINE = 2 * MAX_TASK_TAG  # bytes; a longer line is no tag
+MOST_OPEN = 4096  # pipes of one pilot, and a quarter of the files that it may have open
+MOST_IDLE = 64  # kept for more attempts of their runs
+DRAIN = 1 << 20  # bytes that an attempt may leave in its pipe, as much as a pipe can hold
+Told = dict[str, TagValue]
+
+
+class _Pipe:
+    """One named pipe, and what is half read of it."""
+
+    def __init__(self, path: str, run: str) -> None:
+        self.path, self.run = path, run
+        os.mkfifo(path, 0o600)
+        try:
+            self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            os.unlink(path)
+            raise
+        self.attempts: list[str] = []  # more than one only where there are too few pipes
+        self.rests_until = 0.0  # set: not listened to before
+        self.begin_anew()
+
+    @property
+    def is_untouched(self) -> bool:
+        """Has the attempt written nothing so far that is still to be looked at?"""
+        return not (self._rest or self.dropped)
+
+    def begin_anew(self) -> None:
+        """For another attempt."""
+        self._rest, self._is_skipping = b"", False
+        self._names: set[str] = set()
+        self.dropped = 0  # lines that were no tags, or one too many
+
+    def read(self, most: int) -> bytes:
+        """What is in it, up to so many bytes."""
+        try:
+            return os.read(self.fd, most)
+        except (BlockingIOError, InterruptedError):
+            return b""
+
+    def take(self, data: bytes, is_over: bool = False) -> Told:
+        """The tags in these bytes; `is_over`: the last line may lack its end."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        told: Told = {}
+        for line in lines:
+            if self._is_skipping:
+                self._is_skipping = False
+            elif line.strip():
+                self._take_line(line, told)
+        if is_over and self._rest.strip() and not self._is_skipping:
+            self._take_line(self._rest, told)
+            # Perhaps it was cut off before its value: that must not take a tag away.
+            told = {name: value for name, value in told.items() if value != ""}
+        elif len(self._rest) > LINE:
+            self.dropped += not self._is_skipping
+            self._rest, self._is_skipping = b"", True
+        return told
+
+    def _take_line(self, line: bytes, told: Told) -> None:
+        found = parse_line(line) if len(line) <= LINE else None
+        if found is None or (found[0] not in self._names and len(self._names) >= MAX_TASK_TAGS):
+            self.dropped += 1
+            return
+        self._names.add(found[0])
+        told[found[0]] = found[1]
+
+    def close(self) -> None:
+        """Nobody needs it any more."""
+        os.close(self.fd)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+class Pipes:
+    """All pipes of a pilot. Its own file is readable when one of them has something."""
+
+    def __init__(self, folder: str, most: Optional[int] = None) -> None:
+        self.paths: dict[str, str] = {}  # by attempt
+        self._folder = folder
+        self._most = most or min(MOST_OPEN, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Pipe] = {}
+        self._by_attempt: dict[str, _Pipe] = {}
+        self._idle: OrderedDict[str, list[_Pipe]] = OrderedDict()  # by run, that which was used last at the end
+        self._idle_count = self._made = 0
+        self._resting: set[_Pipe] = set()
+
+    def fileno(self) -> int:
+        """For the loop."""
+        return self._epoll.fileno()
+
+    # --- attempts
+    def open(self, attempt: str) -> str:
+        """The path of a pipe for an attempt; empty where there can be none."""
+        run = attempt.partition(".")[0]
+        pipe = self._find(run)
+        if pipe is None:
+            return ""
+        if not pipe.attempts:
+            pipe.begin_anew()
+        pipe.attempts.append(attempt)
+        self._by_attempt[attempt] = pipe
+        self.paths[attempt] = pipe.path
+        return pipe.path
+
+    def _find(self, run: str) -> Optional[_Pipe]:
+        idle = self._idle.get(run)
+        if idle:
+            pipe = idle.pop()
+            self._idle_count -= 1
+            if not idle:
+                del self._idle[run]
+            return pipe
+        if len(self._by_fd) >= self._most:
+            self._drop_idle(0)
+        if len(self._by_fd) >= self._most:
+            return next((pipe for pipe in self._by_fd.values() if pipe.run == run), None)
+        try:
+            return self._make(run)
+        except OSError as error:
+            log.warning("a task gets no pipe for its tags: %s", error.strerror)
+            return None
+
+    def _make(self, run: str) -> _Pipe:
+        self._made += 1
+        if self._made == 1:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        pipe = _Pipe(os.path.join(self._folder, f"{run}-{self._made}"), run)
+        self._by_fd[pipe.fd] = pipe
+        self._epoll.register(pipe.fd, select.EPOLLIN)
+        return pipe
+
+    def end(self, attempt: str) -> Told:
+        """An attempt is over: what it published last."""
+        pipe = self._by_attempt.pop(attempt, None)
+        if pipe is None:
+            return {}
+        del self.paths[attempt]
+        pipe.attempts.remove(attempt)
+        if pipe.attempts:
+            return pipe.take(pipe.read(READ))
+        data = pipe.read(READ)
+        if not data and pipe.is_untouched:
+            self._keep(pipe)  # as most are
+            return {}
+        told = pipe.take(data)
+        left = DRAIN
+        while len(data) == READ and left > 0:
+            data = pipe.read(READ)
+            left -= len(data)
+            told.update(pipe.take(data))
+        told.update(pipe.take(b"", is_over=True))
+        if pipe.dropped:
+            log.info("lines in the pipe were no tags, or too many attempt=%s lines=%d", attempt, pipe.dropped)
+        if len(data) == READ:
+            self._drop(pipe)  # somebody goes on writing
+        else:
+            self._keep(pipe)
+        return told
+
+    def _keep(self, pipe: _Pipe) -> None:
+        self._idle.setdefault(pipe.run, []).append(pipe)
+        self._idle.move_to_end(pipe.run)
+        self._idle_count += 1
+        if self._idle_count > MOST_IDLE:
+            self._drop_idle(MOST_IDLE // 2)
+
+    def _drop_idle(self, keep: int) -> None:
+        while self._idle_count > keep:
+            run, idle = next(iter(self._idle.items()))
+            self._drop(idle.pop())
+            self._idle_count -= 1
+            if not idle:
+                del self._idle[run]
+
+    def _drop(self, pipe: _Pipe) -> None:
+        self._resting.discard(pipe)
+        self._epoll.unregister(pipe.fd)
+        del self._by_fd[pipe.fd]
+        pipe.close()
+
+    # --- what they say
+    def drain(self, attempt: str) -> Told:
+        """What an attempt has published by now."""
+        pipe = self._by_attempt.get(attempt)
+        return pipe.take(pipe.read(READ)) if pipe is not None and not pipe.rests_until else {}
+
+    def receive(self, now: float) -> list[tuple[str, Told]]:
+        """What running attempts published."""
+        found: list[tuple[str, Told]] = []
+        for fd, _ in self._epoll.poll(0):
+            pipe = self._by_fd[fd]
+            data = pipe.read(READ)
+            told = pipe.take(data)
+            if told and pipe.attempts:
+                found.append((pipe.attempts[0], told))
+            if len(data) == READ:
+                pipe.rests_until = now + REST + REST_EACH * len(self._resting)
+                self._resting.add(pipe)
+                self._epoll.modify(fd, 0)
+        return found
+
+    def deadline(self) -> Optional[float]:
+        """When to listen again to pipes that were full."""
+        return min(pipe.rests_until for pipe in self._resting) if self._resting else None
+
+    def tick(self, now: float) -> None:
+        """Listen again to those that have rested."""
+        for pipe in [pipe for pipe in self._resting if now >= pipe.rests_until]:
+            self._resting.discard(pipe)
+            pipe.rests_until = 0.0
+            self._epoll.modify(pipe.fd, select.EPOLLIN)
+
+    def close(self) -> None:
+        """The pilot ends, and its directory goes with it."""
+        for pipe in self._by_fd.values():
+            pipe.close()
+        self._by_fd.clear()
+        self._by_attempt.clear()
+        self._epoll.close()

@@ -1,0 +1,130 @@
+"""What changes of a host while the pilot lives, as tags: its load, what is free, what the tasks use [GWP table 2].
+
+A look is a few reads of /proc every ten seconds, and rarer where there are so many processes that it takes long.
+The server is told only of what changed noticeably, with exchanges that happen anyway.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Optional
+
+from shoal.pilot.guard import proctree
+from shoal.pilot.uplink.latency import Network
+from shoal.wire.messages import TagValue
+
+LOOK_EVERY = 10.0
+TELL_EVERY = 30.0
+SHARE = 0.005  # of our time that looks may take
+NOTICEABLE = 0.1  # of what was told last, and at least so much:
+_LEAST: dict[str, float] = {
+    "load": 0.25,
+    "memory_available_mb": 64,
+    "disk_available_mb": 256,
+    "task_memory_mb": 32,
+    "task_cpu": 0.1,
+    "lag_ms": 0.5,
+}
+_MEBI = 1024 * 1024
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Vitals:
+    """The latest look, and what the server knows."""
+
+    def __init__(
+        self,
+        work: str,
+        guard_pid: int,
+        network: Network,
+        limit: Optional[Callable[[], Optional[float]]] = None,
+        clock: Callable[[], float] = proctree.now,
+        root: str = "/",
+    ) -> None:
+        self._work, self._guard, self._network, self._limit = work, guard_pid, network, limit
+        self._clock, self._proc = clock, os.path.join(root, "proc")
+        self._told: dict[str, TagValue] = {}
+        self._look_at = self._tell_at = 0.0
+        self._cpu: Optional[tuple[float, float]] = None  # when, and how many seconds tasks had used by then
+
+    def all(self) -> dict[str, TagValue]:
+        """Everything, for a registration."""
+        now = self._clock()
+        self._told = self._look(now)
+        self._tell_at = now + TELL_EVERY
+        return dict(self._told)
+
+    def changed(self) -> dict[str, TagValue]:
+        """What the server should hear of; most often nothing."""
+        now = self._clock()
+        if now < self._look_at or now < self._tell_at:
+            return {}
+        news = {name: value for name, value in self._look(now).items() if self._is_news(name, value)}
+        if news:
+            self._told.update(news)
+            self._tell_at = now + TELL_EVERY
+        return news
+
+    def _is_news(self, name: str, value: TagValue) -> bool:
+        before = self._told.get(name)
+        if not isinstance(before, (int, float)) or not isinstance(value, (int, float)):
+            return before != value
+        return abs(value - before) > max(NOTICEABLE * abs(before), _LEAST.get(name, 0.0))
+
+    # --- looking
+    def _look(self, now: float) -> dict[str, TagValue]:
+        found: dict[str, TagValue] = {}
+        words = self._read("loadavg").split()
+        if words:
+            found["load"] = float(words[0])
+        free = self._memory()
+        if free is not None:
+            found["memory_available_mb"] = free // _MEBI
+        try:
+            space = os.statvfs(self._work)
+            found["disk_available_mb"] = space.f_bavail * space.f_frsize // _MEBI
+        except OSError:
+            pass
+        memory, cpu = self._tasks()
+        found["task_memory_mb"] = memory // _MEBI
+        since, before = self._cpu or (now, cpu)
+        found["task_cpu"] = round(max(0.0, cpu - before) / max(0.01, now - since), 2)
+        self._cpu = now, cpu
+        found.update(self._network.tags())
+        self._look_at = now + max(LOOK_EVERY, (self._clock() - now) / SHARE)
+        return found
+
+    def _memory(self) -> Optional[int]:
+        """Bytes that could be had, on this machine and in our cgroup."""
+        free: list[int] = []
+        for line in self._read("meminfo").splitlines():
+            if line.startswith("MemAvailable:"):
+                free.append(int(line.split()[1]) * 1024)
+                break
+        ours = self._limit() if self._limit is not None else None
+        if ours is not None:
+            free.append(max(0, int(ours)))
+        return min(free) if free else None
+
+    def _tasks(self) -> tuple[int, float]:
+        """Bytes resident in all tasks, and seconds of CPU time of all there ever were: what ended is counted with
+        who waited for it, in the end the guard."""
+        memory, ticks = 0, 0
+        for pid in proctree.descend(self._guard):
+            # The second field is a name in parentheses and may hold anything.
+            fields = self._read(f"{pid}/stat").rpartition(")")[2].split()
+            if len(fields) < 22:
+                continue
+            ticks += int(fields[13]) + int(fields[14])
+            if pid != self._guard:
+                ticks += int(fields[11]) + int(fields[12])
+                memory += int(fields[21]) * _PAGE
+        return memory, ticks / _TICK
+
+    def _read(self, name: str) -> str:
+        try:
+            with open(os.path.join(self._proc, name), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""

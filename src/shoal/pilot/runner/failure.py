@@ -1,0 +1,59 @@
+"""What a function raised, in words and as a payload, inside a runner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from typing import Any
+
+from shoal.pilot.runner.load import pack
+
+_MESSAGE = 500  # characters
+_TRACE = 16 * 1024
+_OURS = os.path.join(os.path.dirname(__file__), "")  # how the names of our own files begin
+
+
+def clean(text: str) -> str:
+    """Without half characters, which JSON takes and UTF-8 does not."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def in_one_line(error: BaseException) -> str:
+    """`ValueError: text`."""
+    name = type(error).__name__
+    if isinstance(error, SystemExit):
+        return f"SystemExit: the function called sys.exit({error.code!r})"[:_MESSAGE]
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "(its text cannot be shown)"
+    return clean(f"{name}: {text}" if text else name)[:_MESSAGE]
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback as Python would print it."""
+    import traceback  # takes time, and most runners never need it
+
+    try:
+        above = error.__traceback__
+        while above is not None and above.tb_frame.f_code.co_filename.startswith(_OURS):
+            above = above.tb_next  # our own frames say nothing to anybody
+        return clean("".join(traceback.format_exception(type(error), error, above)))[-_TRACE:]
+    except Exception:
+        return in_one_line(error)
+
+
+def pack_error(error: BaseException, trace: str) -> Any:
+    """(exception, traceback) so that whoever unpickles it succeeds: some exceptions go in and do not come out."""
+    with contextlib.suppress(Exception):
+        data = pack((error, trace))
+        if not isinstance(data, bytes):
+            return data
+        pickle.loads(data)
+        return data
+    try:
+        text = repr(error)
+    except Exception:
+        text = in_one_line(error)
+    return pack((RuntimeError(text[:_TRACE]), trace))

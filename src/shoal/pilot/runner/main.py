@@ -1,0 +1,400 @@
+"""Inside the submitter's interpreter: calls functions one after another and writes down how each ended.
+
+The guard starts it, `runners` speaks to it over a socket. How a call ended is written into a file in memory that the
+pilot has too: so after a crash it is known what ended before it and which call crashed. The pilot is told to look
+there at the end of a piece, and whenever a call ends more than 50 ms after the last such word. There is no thread
+and no timer of ours in the interpreter, and little is imported: it belongs to the functions.
+
+Must run on every Python since 3.9, from a folder with nothing but this module and what it imports of shoal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from binascii import b2a_base64
+from collections import deque
+from collections.abc import MutableSequence
+from typing import Any, NoReturn, Optional
+
+from shoal.pilot.runner.failure import clean, in_one_line, pack_error, trace_of
+from shoal.pilot.runner.load import Environ, HostLacks, Loads, Missing, NotPicklable, pack
+from shoal.pilot.runner.output import Output
+
+SOCKET = "socket"
+# The first page of the file in memory is a row of numbers, written by one side and read by the other.
+SKIPS, STAGE, OUT = 0, 1, 2  # skip orders sent (pilot); what is being done (runner); number of each stream's file
+IDLE, INITIALIZING, LOADING, CALLING = range(4)
+LOG_AT = 4096  # the log of ended calls begins here: a line of JSON for each
+TELL = 50_000_000  # nanoseconds
+REWIND = 1 << 20  # a log that has grown so far begins anew with the next piece
+_CHUNK = 1 << 18
+_HIGH = 500  # our open files have numbers from here on
+_QUICK = 100_000  # nanoseconds in which nobody starts a process
+# Names that stay known: pickles refer to the first, and we are the other. A later `import shoal` is the submitter's.
+_OURS = ("shoal.wire.payload", "shoal.pilot.runner.main")
+
+
+def seed_of(master: int, element: int) -> int:
+    """As `wire.chunk.seed_of`, which cannot be had without half of shoal; a test holds them equal."""
+    digest = hashlib.sha256(f"{master}:{element}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+class Line:
+    """Our end of the line to the pilot."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._part = b""
+        self._lines: deque[bytes] = deque()
+
+    def send(self, data: bytes) -> None:
+        """Say something; the pilot always listens."""
+        try:
+            self.sock.sendall(data)
+        except OSError:
+            self._leave()
+
+    def read(self) -> dict[str, Any]:
+        """The next message, whenever it comes. Ends the process if the pilot is gone."""
+        while not self._lines:
+            parts = [self._part]
+            while True:
+                try:
+                    data = self.sock.recv(_CHUNK)
+                except OSError:
+                    data = b""
+                if not data:
+                    self._leave()
+                parts.append(data)
+                if b"\n" in data:
+                    break
+            *lines, self._part = b"".join(parts).split(b"\n")
+            self._lines.extend(lines)
+        message: dict[str, Any] = json.loads(self._lines.popleft())
+        return message
+
+    def _leave(self) -> NoReturn:
+        if self.sock.fileno() < 0:
+            os._exit(0)  # we are a child that a function forked and forgot to end
+        sys.exit(0)
+
+
+class Runner:
+    """One interpreter that calls functions."""
+
+    def __init__(self, line: Line, log: int, folder: str, results: str) -> None:
+        self._line, self._log = line, log
+        self._results, self._stored = results, 0
+        self._at = LOG_AT
+        self._page: MutableSequence[int] = memoryview(mmap.mmap(log, LOG_AT)).cast("Q")  # type: ignore[assignment]  # of whole numbers
+        self._loads = Loads(self._need)
+        self._output = Output(folder, self._page, OUT)
+        self._heard = 0  # skip orders
+        self._serial, self._skipped = 0, set[int]()  # of the piece at hand
+        self._broken: Optional[BaseException] = None  # what the initializer raised
+        self._is_calling = False
+        self._child_cpu = 0
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def serve(self) -> NoReturn:
+        """Until the pilot hangs up."""
+        while True:
+            message = self._hear("piece", "describe")
+            self._run(message) if "piece" in message else self._describe(message["describe"])
+
+    def _on_interrupt(self, number: int, frame: object) -> None:
+        if self._is_calling:  # else it comes too late, and must not hit the next call
+            raise KeyboardInterrupt
+
+    def _forget(self) -> None:
+        """In a process that a function forked: the line and the log are not for it."""
+        self._line.sock.close()
+        os.close(self._log)
+        self._log = -1
+
+    # --- listening
+    def _hear(self, *kinds: str) -> dict[str, Any]:
+        """The next message of one of these kinds; orders that come in between are taken."""
+        while True:
+            message = self._line.read()
+            if "drop" in message:
+                self._take(message)
+            elif any(kind in message for kind in kinds):
+                return message
+            elif "blob" not in message:  # which comes late if who asked for it was interrupted
+                sys.exit(f"shoal: a message that nobody waits for: {list(message)}")
+
+    def _obey(self) -> None:
+        """The pilot has sent orders: take all of them before the next call."""
+        while self._heard != self._page[SKIPS]:
+            self._take(self._line.read())
+
+    def _take(self, order: dict[str, Any]) -> None:
+        """A call that must not begin. It may come late, when its piece is over."""
+        self._heard += 1
+        if order["serial"] == self._serial:
+            self._skipped.add(order["drop"])
+
+    def _need(self, digest: str) -> str:
+        self._line.send(json.dumps({"need": digest}).encode() + b"\n")
+        while True:
+            answer = self._hear("blob")
+            if answer["blob"] != digest:
+                continue
+            if answer["error"]:
+                raise Missing(answer["error"])
+            path: str = answer["path"]
+            return path
+
+    # --- telling
+    def _write(self, entry: bytes) -> None:
+        """One ended call into the log."""
+        try:
+            done = os.pwrite(self._log, entry, self._at)
+            while done < len(entry):
+                done += os.pwrite(self._log, entry[done:], self._at + done)
+        except OSError:
+            os._exit(0 if self._log < 0 else 1)  # a forked child that came back from its function, or no memory
+        self._at += done
+
+    def _tell(self, is_over: bool) -> None:
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._line.send(b'{"did":%d,"rss":%d}\n' % (is_over, rss))
+
+    # --- a piece
+    def _run(self, piece: dict[str, Any]) -> None:
+        self._serial, self._skipped = piece["serial"], set(piece["skip"])
+        if piece["rewind"]:
+            os.ftruncate(self._log, LOG_AT)
+            self._at = LOG_AT
+        with contextlib.suppress(OSError):
+            os.chdir(piece["cwd"])  # a function may have gone elsewhere
+        os.environ["SHOAL_RUN"] = f"r{piece['run']}"
+        os.environ.pop("SHOAL_TAGS", None)
+        os.environ.update(piece["tags"])
+        broken = self._initialize(piece["initializer"])
+        function: Any = None
+        if broken is None:
+            self._page[STAGE] = LOADING
+            began = time.perf_counter_ns()
+            try:
+                self._is_calling = True
+                function = self._loads.function(piece["function"])
+            except BaseException as error:
+                broken = error
+            self._is_calling = False
+            if time.perf_counter_ns() - began > TELL:
+                self._tell(False)  # the time of the first call counts from here
+        self._page[STAGE] = CALLING
+        self._call_all(piece, function, broken)
+        self._page[STAGE] = IDLE
+        self._tell(True)
+
+    def _initialize(self, text: str) -> Optional[BaseException]:
+        if text and self._broken is None:
+            self._page[STAGE] = INITIALIZING
+            try:
+                self._is_calling = True
+                function, args = self._loads.load(text)
+                function(*args)
+            except BaseException as error:
+                self._broken = error
+            self._is_calling = False
+            self._tell(False)
+        return self._broken
+
+    def _call_all(self, piece: dict[str, Any], function: Any, broken: Optional[BaseException]) -> None:
+        """The calls of a piece. What costs time here costs it for each call."""
+        load, output, page, environ = self._loads.load, self._output, self._page, Environ()
+        clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
+        task, attempt, first = b"r%d." % piece["run"], b"#%d" % piece["number"], piece["first"]
+        master, indices, reseed = piece["seed"], piece["indices"], piece["reseed"]
+        for old in ("SHOAL_SEED", "SHOAL_INDEX"):
+            os.environ.pop(old, None)  # of the last piece
+        os.environ.update(piece["env"])
+        seed = int(piece["env"].get("SHOAL_SEED", 0))
+        told = began = clock()
+        used = cpu_clock()
+        for at, text in enumerate(piece["calls"].split()):
+            if page[SKIPS] != self._heard:
+                self._obey()
+            if at in self._skipped:
+                self._write(b'{"skipped":1}\n')
+                continue
+            element = first + at
+            environ[b"SHOAL_TASK"] = name = b"%b%d" % (task, element)
+            environ[b"SHOAL_ATTEMPT"] = name + attempt
+            if master is not None:
+                seed = seed_of(master, element)
+                environ[b"SHOAL_SEED"] = b"%d" % seed
+                environ[b"SHOAL_INDEX"] = str(indices[at]).encode() if indices else b"%d" % element
+            if reseed:
+                _reseed(seed)
+            said: dict[str, Any] = {}
+            data: Any = b""
+            try:
+                if broken is None:
+                    self._is_calling = True
+                    args, kwargs = load(text)
+                    value = function(*args, **kwargs)
+                    self._is_calling = False
+                    data = pack(value)
+                    if type(data) is not bytes:
+                        said["file"] = self._keep(data)
+                else:
+                    said = self._explain(broken)
+            except BaseException as error:
+                self._is_calling = False
+                said = self._explain(error)
+            args = kwargs = value = None
+            if output.wrote():
+                said.update(output.take(_has_children()))
+            now, cpu, more = clock(), cpu_clock(), 0
+            if now - began > _QUICK:
+                if _has_children() and not said.keys() & {"out", "err"}:
+                    output.take(True)  # what they write from now on belongs to no later call
+                more = self._count_children()
+            if said:
+                if "failed" not in said and "file" not in said:
+                    said["result"] = b2a_base64(data, newline=False).decode()
+                said.update(at=began, took=now - began, cpu=cpu - used + more)
+                self._write(json.dumps(said).encode() + b"\n")
+            else:
+                data = b2a_base64(data, newline=False)
+                self._write(b'[%d,%d,%d,"%b"]\n' % (began, now - began, cpu - used + more, data))
+            data = None
+            began, used = now, cpu
+            if now - told > TELL:
+                self._tell(False)
+                told = now
+
+    def _count_children(self) -> int:
+        """CPU time of ended children since the last count."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        total = int((usage.ru_utime + usage.ru_stime) * 1e9)
+        more, self._child_cpu = total - self._child_cpu, total
+        return more
+
+    def _keep(self, parts: Any) -> str:
+        """A large result into a file of its own."""
+        self._stored += 1
+        path = f"{self._results}{self._stored}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            for part in parts:
+                file.write(part)
+        return path
+
+    # --- failures
+    def _explain(self, error: BaseException) -> dict[str, Any]:
+        """How a failed call is written down."""
+        failed: dict[str, Any] = {"outcome": "failed", "cause": "task_error"}
+        begin = ""
+        if error is self._broken:
+            begin = "initializer failed: "
+        elif isinstance(error, HostLacks):
+            return {"failed": {"outcome": "returned", "cause": "host_unfit", "message": str(error)}}
+        elif isinstance(error, Missing):
+            failed["cause"], error = "stage_in", OSError(str(error))
+        elif isinstance(error, NotPicklable) and isinstance(error.__cause__, Exception):
+            begin, error = "its result cannot be pickled: ", error.__cause__
+        failed["message"] = begin + in_one_line(error)
+        failed["trace"] = trace = trace_of(error)
+        said: dict[str, Any] = {"failed": failed}
+        data = pack_error(error, trace)
+        if isinstance(data, bytes):
+            said["result"] = b2a_base64(data, newline=False).decode()
+        else:
+            said["file"] = self._keep(data)
+        return said
+
+    def _describe(self, wanted: dict[str, str]) -> None:
+        try:
+            text, error = clean(self._loads.describe(wanted["function"], wanted["call"])), ""
+        except BaseException as problem:
+            text, error = "", in_one_line(problem)
+        self._output.take(True)
+        self._line.send(json.dumps({"described": text, "error": error}).encode() + b"\n")
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _reseed(seed: int) -> None:
+    """The generators that programs use without asking, set as if the call were the only one [U12]."""
+    import random
+
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
+
+
+def arrange_path(theirs: list[str], is_theirs: bool) -> None:
+    """`sys.path` as the submitter had it, as far as it exists here; another interpreter keeps its own in front."""
+    ours = [one for one in sys.path if one]
+    known = [one for one in theirs if not one or os.path.exists(one)]
+    order = [*known, *ours] if is_theirs else [*ours, *known]
+    sys.path[:] = dict.fromkeys(order)
+
+
+def stand_aside() -> None:
+    """A later `import shoal` finds the submitter's, if there is one."""
+    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "shoal"}
+    is_there = False
+    with contextlib.suppress(ImportError, ValueError):
+        is_there = importlib.util.find_spec("shoal") is not None
+    sys.modules.update({name: taken[name] for name in (_OURS if is_there else taken)})
+
+
+def raise_number(fd: int) -> int:
+    """The same open file under a high number. A function that closes files it does not know and opens others must
+    not get one that we then write to."""
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:  # not so many are allowed
+        os.set_inheritable(fd, False)
+        return fd
+    os.close(fd)
+    return high
+
+
+def main() -> None:
+    """The life of a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
+    code, folder, name = sys.argv[1:4]
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    near = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sock.connect(f"/proc/self/fd/{near}/{SOCKET}")  # the whole path may be longer than a socket's may
+    os.close(near)
+    sock = socket.socket(fileno=raise_number(sock.detach()))
+    line = Line(sock)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    line.send(json.dumps({"hello": name, "version": version, "cpu": time.process_time()}).encode() + b"\n")
+    _, fds, _, _ = socket.recv_fds(sock, 1, 1)
+    if not fds:
+        sys.exit(0)
+    log = raise_number(fds[0])
+    told = line.read()
+    sys.path.remove(code)
+    sys.argv[:] = ["-c"]
+    arrange_path(told["path"], told["is_theirs"])
+    stand_aside()
+    Runner(line, log, told["folder"], told["results"]).serve()

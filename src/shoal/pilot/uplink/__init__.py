@@ -1,0 +1,1 @@
+"""The connection to the server: address, TLS, requests, uploads and downloads."""

@@ -1,0 +1,146 @@
+"""Streams for a server that cannot read our files: all of each at the end of its attempt, and, while somebody
+watches, what is new twice a second.
+
+What is not said yet stays in its file, so a server that is away costs no memory. Runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from shoal.model.limits import MAX_STREAM, MAX_TAIL
+from shoal.pilot.commands import streams
+from shoal.wire.messages import Tail
+
+WATCHED = 30.0  # seconds after each `tail` order
+LOOK = 0.5
+_MOST = 2 * MAX_STREAM  # a file that could not be cut is not sent without end
+
+
+def _new_decoder() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")("replace")
+
+
+@dataclass
+class _Stream:
+    """One stream file, and how much of it was said."""
+
+    path: str
+    watched_until: float = 0.0
+    at: int = 0  # bytes read from the file
+    offset: int = 0  # bytes of the server's copy
+    decoder: codecs.IncrementalDecoder = field(default_factory=_new_decoder)
+    is_over: bool = False  # nothing is written any more
+    is_said: bool = False
+
+    def begin_anew(self) -> None:
+        """The file is another than the one we read: the server's copy begins anew too."""
+        self.at = self.offset = 0
+        self.decoder = _new_decoder()
+
+
+class Tails:
+    """The streams of all attempts whose files are ours alone. `room` says how many bytes may be said now."""
+
+    def __init__(self, room: Callable[[], int]) -> None:
+        self._room = room
+        self._streams: dict[str, dict[str, _Stream]] = {}
+        self._settled: set[str] = set()
+        self._look_at = 0.0
+
+    def add(self, attempt: str, paths: Mapping[str, str]) -> None:
+        """An attempt begins; `paths` by the name of the stream."""
+        self._streams[attempt] = {name: _Stream(path) for name, path in paths.items()}
+
+    def watch(self, attempt: str, name: str, now: float) -> None:
+        """Somebody wants to see a stream (no name: both) as it is written."""
+        for found, stream in self._streams.get(attempt, {}).items():
+            if name in (found, ""):
+                stream.watched_until = now + WATCHED
+                self._look_at = now
+
+    def end(self, attempt: str, cut: Collection[str]) -> None:
+        """Nothing is written any more; the streams in `cut` lost their middle, whatever was read before."""
+        for name, stream in self._streams.get(attempt, {}).items():
+            stream.is_over = True
+            if name in cut or _size(stream.path) < stream.at:
+                stream.begin_anew()
+
+    def settle(self, attempt: str) -> None:
+        """The server has decided on the attempt: its files go when they are said."""
+        self._settled.add(attempt)
+        self._clear()
+
+    @property
+    def has_more(self) -> bool:
+        """Are there streams of ended attempts that were not said to their end?"""
+        return any(s.is_over and not s.is_said for found in self._streams.values() for s in found.values())
+
+    def deadline(self) -> Optional[float]:
+        """When to look at what is watched."""
+        watched = [s for found in self._streams.values() for s in found.values() if not s.is_over]
+        return self._look_at if any(s.watched_until > self._look_at for s in watched) else None
+
+    def read(self, now: float) -> list[Tail]:
+        """What is to be said now, as far as there is room for it."""
+        said: list[Tail] = []
+        room = self._room()
+        is_time = now >= self._look_at
+        for attempt, found in self._streams.items():
+            for name, stream in found.items():
+                watched = is_time and stream.watched_until > now
+                if room > 0 and not stream.is_said and (stream.is_over or watched):
+                    before = stream.at
+                    said += _cut(attempt, name, stream, _read(stream, room))
+                    room -= stream.at - before
+        if is_time:
+            self._look_at = now + LOOK
+        self._clear()
+        return said
+
+    def _clear(self) -> None:
+        for attempt in [a for a in self._settled if all(s.is_said for s in self._streams.get(a, {}).values())]:
+            self._settled.remove(attempt)
+            for stream in self._streams.pop(attempt, {}).values():
+                streams.remove(stream.path)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _read(stream: _Stream, room: int) -> str:
+    """The next part of a file as text."""
+    most = _MOST if stream.is_over else MAX_STREAM  # beyond that a running task's file is going to be cut
+    wanted = max(0, min(room, most - stream.at))
+    data = b""
+    with contextlib.suppress(OSError):
+        # A task could put anything in place of its file.
+        fd = os.open(stream.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = os.pread(fd, wanted, stream.at)
+        finally:
+            os.close(fd)
+    stream.at += len(data)
+    stream.is_said = stream.is_over and (len(data) < wanted or stream.at >= most)
+    return stream.decoder.decode(data, final=stream.is_said)
+
+
+def _cut(attempt: str, name: str, stream: _Stream, text: str) -> Iterator[Tail]:
+    """Pieces that fit, none with half a character."""
+    data = text.encode("utf-8")
+    while data:
+        end = min(MAX_TAIL, len(data))
+        while end < len(data) and data[end] & 0xC0 == 0x80:
+            end -= 1
+        yield Tail(attempt, name, data[:end].decode("utf-8"), stream.offset)
+        stream.offset += end
+        data = data[end:]

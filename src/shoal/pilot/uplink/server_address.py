@@ -1,0 +1,167 @@
+"""Where the server is and how to connect to it: by its file, by URL and token file, or by a join string.
+
+Files are looked up anew for each connection: the server may come back elsewhere. Secrets are in memory only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+from urllib.parse import urlsplit
+
+from shoal.model.errors import echo
+from shoal.pilot.uplink.tls import Trust, WrongServer
+from shoal.wire import unix_socket
+from shoal.wire.join import SERVER_NAME, Join, parse_join
+
+_MAX_FILE = 1 << 16
+
+
+class ForeignServer(OSError):
+    """The socket of our server is served by another account: no token is shown there, and no lease taken."""
+
+
+class NoPlace(Exception):
+    """It is not known, or not allowed, where the server is; the text says why."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where the server is now, and what lets a pilot in there."""
+
+    urls: tuple[str, ...]
+    token: str = field(repr=False)
+    fingerprint: str = ""
+
+
+class Connected(NamedTuple):
+    """An open connection, and what requests on it need."""
+
+    http: http.client.HTTPConnection
+    url: str
+    base: str  # path before ours
+    headers: dict[str, str]
+    generation: int  # of the certificate that was shown; 0: none
+
+
+class Place:
+    """One server, however it was named to us."""
+
+    def __init__(self, server_file: str = "", url: str = "", token_file: str = "", join: Optional[Join] = None) -> None:
+        self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
+        self.trust = Trust()
+        self._last_good = ""
+
+    def __str__(self) -> str:
+        if self.join is not None:
+            return ",".join(self.join.urls)
+        return self.url or self.server_file
+
+    __repr__ = __str__
+
+    def read(self) -> Spot:
+        """Look it up."""
+        if self.join is not None:
+            return Spot(tuple(check_url(url) for url in self.join.urls), self.join.token, self.join.fingerprint)
+        path = self.server_file or self.token_file
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_MAX_FILE)
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoPlace(f"cannot read {path}: {getattr(error, 'strerror', 'not a text')}") from None
+        if not self.server_file:
+            return Spot((check_url(self.url),), text.strip())
+        try:
+            data = json.loads(text)
+            token = str(data.get("enrol") or data["token"])
+            return Spot((check_url(str(data["url"])),), token, str(data.get("fingerprint", "")))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise NoPlace(f"{path} is not a server file") from None
+
+    def connect(self, spot: Spot, timeout: float, certified: bool = False) -> Connected:
+        """A connection to the first address that takes one, the last good one before the others."""
+        failure: Optional[Exception] = None
+        for url in sorted(spot.urls, key=lambda url: url != self._last_good):
+            connected = None
+            try:
+                connected = self._prepare(url, spot.fingerprint, timeout, certified)
+                connected.http.connect()
+            except WrongServer:
+                raise
+            except (OSError, http.client.HTTPException) as error:
+                failure = error
+                if connected is not None:
+                    connected.http.close()
+                continue
+            self._last_good = url
+            return connected
+        raise failure or NoPlace("the server has no address")
+
+    def forget(self, url: str) -> None:
+        """This address took our connection and then gave no answer: begin with another."""
+        if url == self._last_good:
+            self._last_good = ""
+
+    def _prepare(self, url: str, fingerprint: str, timeout: float, certified: bool) -> Connected:
+        if url.startswith("unix:"):
+            return Connected(_UnixConnection(url[len("unix:") :], timeout), url, "", {}, 0)
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+        if not fingerprint:
+            raise NoPlace(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
+        generation = self.trust.generation if certified else 0
+        connection = self.trust.connection(host, port, fingerprint, timeout, certified)
+        return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, to a server of our own account or of root."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
+            self.sock.connect(self._path)
+        else:
+            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
+            try:
+                self.sock.connect(unix_socket.direct_path(self._path, folder))
+            finally:
+                os.close(folder)
+        size = unix_socket.CREDENTIALS.size
+        uid = unix_socket.peer_uid(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        if not unix_socket.is_trusted(uid, os.geteuid()):
+            raise ForeignServer(unix_socket.foreign_words(self._path, uid))
+
+
+def check_url(url: str) -> str:
+    """The address itself if a pilot may speak to it: one where the server proves itself first [contract 9]."""
+    if url.startswith("unix:/"):
+        return url
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if host and port and url.startswith("https://"):
+        return url.rstrip("/")
+    raise NoPlace(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT or unix:/PATH")
+
+
+def read_join(fd: Optional[int], path: str) -> Join:
+    """The join string, read once from an open file, which is closed, or from a file; BadInput if it is none."""
+    try:
+        with open(path if fd is None else fd, "rb") as file:
+            text = file.read(_MAX_FILE).decode("utf-8", "replace")
+    except OSError as error:
+        where = path if fd is None else f"file descriptor {fd}"
+        raise NoPlace(f"cannot read the join string from {where}: {os.strerror(error.errno or 0)}") from None
+    return parse_join(text)

@@ -1,0 +1,120 @@
+"""Short commands stand in line behind each other, and come back if the one before them turns out to be long."""
+
+from __future__ import annotations
+
+from shoal.pilot.agent.guard_queue import AHEAD, BRISK, LONG
+from shoal.pilot.agent.slots import Slots
+from shoal.wire.messages import Lease, Report, Room
+
+
+def commands(count: int, **more: object) -> Lease:
+    fields: dict[str, object] = {"command": ["true"], "cwd": "/", "seed": 1, "params": [{"x": n} for n in range(count)]}
+    return Lease("r1.1#1@1", Room(1), "safe", count=count, **{**fields, **more})  # type: ignore[arg-type]  # a test's brevity
+
+
+def brisk(cores: int = 2) -> Slots:
+    slots = Slots(Room(cores, gpus=cores))
+    slots.lines.note(BRISK / 2)
+    return slots
+
+
+def order(slots: Slots) -> dict[str, str]:
+    return {name.split("#")[0]: run.after.split("#")[0] for name, run in slots.running.items()}
+
+
+def test_what_is_not_known_to_be_short_waits_here() -> None:
+    slots = Slots(Room(2))
+    slots.add(commands(20))
+    assert len(slots.begin(0.0)) == 2
+    slots.lines.note(2 * BRISK)
+    assert slots.begin(0.0) == []
+
+
+def test_short_commands_stand_in_line_behind_each_slot_in_turn() -> None:
+    slots = brisk()
+    slots.add(commands(30))
+    begun = slots.begin(0.0)
+    assert len(begun) == 2 + 2 * AHEAD
+    assert order(slots)["r1.3"] == "r1.1" and order(slots)["r1.4"] == "r1.2" and order(slots)["r1.5"] == "r1.3"
+    assert [begin.after for begin in begun[:2]] == ["", ""]
+
+
+def test_the_line_is_filled_again_when_half_of_it_is_gone() -> None:
+    slots = brisk(1)
+    slots.add(commands(40))
+    slots.begin(0.0)
+    for element in range(1, AHEAD // 2):
+        assert slots.end(f"r1.{element}#1@1", 1.0) is not None
+        assert slots.begin(1.0) == [], "many at a time cost less"
+    for element in (AHEAD // 2, AHEAD // 2 + 1):
+        slots.end(f"r1.{element}#1@1", 1.0)
+    assert len(slots.begin(1.0)) > AHEAD // 2
+
+
+def test_who_stands_behind_takes_over_when_one_is_over() -> None:
+    slots = brisk(1)
+    slots.add(commands(3))
+    slots.begin(0.0)
+    slots.end("r1.1#1@1", 5.0)
+    head = slots.running["r1.2#1@1"]
+    assert (head.after, head.since, head.behind) == ("", 5.0, "r1.3#1@1")
+
+
+def test_files_exclusive_tasks_and_other_rooms_do_not_line_up() -> None:
+    for lease in (commands(5, own=True), commands(5, cwd=""), Lease("r1.1#1@1", Room(1), "exclusive", ["x"], cwd="/")):
+        slots = brisk(1)
+        slots.add(lease)
+        assert len(slots.begin(0.0)) == 1
+    slots = brisk(2)
+    slots.add(commands(1))
+    slots.add(Lease("r2.1#1@1", Room(2), "safe", ["x"], cwd="/"))
+    assert len(slots.begin(0.0)) == 1, "a larger one cannot take over the room of a smaller"
+
+
+def test_behind_a_long_one_they_are_called_back_once_a_slot_is_idle() -> None:
+    slots = brisk(2)
+    slots.add(commands(6))
+    slots.begin(0.0)
+    for element in (2, 4, 6):
+        slots.end(f"r1.{element}#1@1", 0.05)
+    assert slots.recall(0.06) == [] and slots.recall_at() == LONG
+    assert slots.recall(LONG) == ["r1.3#1@1", "r1.5#1@1"]
+    assert slots.recall(LONG) == [], "once"
+    run = slots.end("r1.3#1@1", 0.2)
+    assert run is not None and slots.took_back(run, Report("r1.3#1@1", "failed", "cancelled", "stopped"))
+    assert [lease.attempt for lease in slots.waiting] == ["r1.3#1@1"]
+    assert [begin.lease.attempt for begin in slots.begin(0.2)][:1] == ["r1.3#1@1"], "in the idle slot"
+
+
+def test_one_that_began_before_it_was_called_back_counts() -> None:
+    slots = brisk(1)
+    slots.add(commands(2))
+    slots.begin(0.0)
+    run = slots.end("r1.2#1@1", 1.0)
+    assert run is not None
+    run.is_recalled = True
+    assert not slots.took_back(run, Report("r1.2#1@1", "succeeded", exit_code=0, started=1.0, duration=0.001))
+
+
+def test_nobody_is_called_back_while_every_slot_works_or_more_waits() -> None:
+    slots = brisk(1)
+    slots.add(commands(4))
+    slots.begin(0.0)
+    assert slots.recall(9.0) == [] and slots.recall_at() is None
+
+
+def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_one_takes_long() -> None:
+    slots = brisk(1)
+    slots.add(commands(20))
+    slots.begin(0.0)
+    slots.add(Lease("r2.1#1@1", Room(1), "safe", command=["true"], cwd="/", precedence=1))
+    assert slots.begin(0.01) == [] and slots.recall(0.01) == []
+    assert slots.recall_at() == LONG
+    called = slots.recall(LONG)
+    assert called and called == [name for name, run in slots.running.items() if run.after]
+    assert slots.recall(LONG) == [] and slots.recall_at() is None, "they are called once"
+    for name in called:
+        run = slots.end(name, LONG)
+        assert run is not None and slots.took_back(run, Report(name, "failed", "cancelled"))
+    slots.end("r1.1#1@1", LONG)
+    assert slots.begin(LONG)[0].lease.attempt == "r2.1#1@1"

@@ -1,0 +1,369 @@
+"""Directory, environment, inputs and outputs of an attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.pilot.commands import setup
+from shoal.pilot.commands.files import StageError
+from shoal.pilot.commands.staging import Facts, Prepared, Stage
+from shoal.wire.messages import Lease, Room
+
+PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}
+
+
+class Site:
+    def __init__(self, root: Path) -> None:
+        self.home, self.work = root / "home", root / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        self.env_file = root / "env.json"
+        self.env_file.write_text(json.dumps({"PATH": "/usr/bin", "FRUIT": "apple", "SHOAL_SERVER": "x"}))
+        self.stage = Stage(Facts(str(self.work), PILOT_ENV, ["GPU-a", "GPU-b"], umask=0o022))
+
+    def lease(self, visible: bool = True, **more: Any) -> Lease:
+        base: dict[str, Any] = {
+            "attempt": "r1.2#3@4", "room": Room(2), "rerun": "safe", "command": ["prog", "x"],
+            "cwd": str(self.home), "env_file": str(self.env_file) if visible else "/nowhere/env.json",
+        }  # fmt: skip
+        return Lease(**{**base, **more})
+
+    def prepare(self, visible: bool = True, gpus: tuple[int, ...] = (), **more: Any) -> Prepared:
+        return self.stage.prepare(self.lease(visible, **more), gpus)
+
+    def left(self) -> list[str]:
+        return [str(path.relative_to(self.work)) for path in self.work.rglob("*") if not path.is_dir()]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_where_the_submitters_files_are_seen_the_task_runs_among_them(site: Site) -> None:
+    made = site.prepare(env={"X": "1", "SHOAL_SEED": "7"})
+    assert (made.argv, made.cwd, made.own_dir) == (["prog", "x"], str(site.home), "")
+    assert made.env == {
+        "PATH": "/usr/bin", "FRUIT": "apple", "PWD": str(site.home), "X": "1", "OMP_NUM_THREADS": "2",
+        "SHOAL_RUN": "r1", "SHOAL_TASK": "r1.2", "SHOAL_ATTEMPT": "r1.2#3", "SHOAL_SEED": "7",
+    }  # fmt: skip
+    assert not site.stage.is_slow(made.lease)
+
+
+def test_elsewhere_it_gets_a_directory_and_little_of_our_environment(site: Site) -> None:
+    made = site.prepare(visible=False)
+    assert made.cwd == made.own_dir == str(site.work / "tasks" / "r1.2-3-4")
+    assert os.stat(made.own_dir).st_mode & 0o777 == 0o700
+    assert made.env["PATH"] == "/bin" and made.env["LC_ALL"] == "C" and made.env["HOME"] == "/data/p"
+    assert not {"SHOAL_TOKEN", "AWS_KEY", "FRUIT"} & set(made.env)
+    assert site.stage.is_slow(made.lease)
+
+
+def test_an_environment_named_by_its_digest_counts_only_if_it_is_that_one(site: Site) -> None:
+    data = json.dumps({"FRUIT": "plum"}).encode()
+    named = site.home.parent / f"{hashlib.sha256(data).hexdigest()}.json"
+    named.write_bytes(data)
+    assert site.prepare(env_file=str(named)).env["FRUIT"] == "plum"
+    named.write_bytes(data.replace(b"plum", b"pear"))
+    lease = site.lease(env_file=str(named))
+    made = site.stage.prepare(lease)
+    assert "FRUIT" not in made.env and made.own_dir
+    assert site.stage.is_slow(lease)
+    named.unlink()
+    os.mkfifo(named)
+    assert site.stage.is_slow(lease), "and nothing here holds us up"
+
+
+def test_the_task_may_choose_its_threads(site: Site) -> None:
+    assert site.prepare(env={"OMP_NUM_THREADS": "9"}).env["OMP_NUM_THREADS"] == "9"
+
+
+def test_graphics_devices_are_set_only_if_given(site: Site) -> None:
+    assert site.prepare(gpus=(1, 0)).env["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
+    assert "CUDA_VISIBLE_DEVICES" not in site.prepare().env
+
+
+def test_a_changed_environment_file_is_read_again(site: Site) -> None:
+    first = site.prepare().env
+    first["FRUIT"] = "changed by someone"
+    assert site.prepare().env["FRUIT"] == "apple"
+    site.env_file.write_text(json.dumps({"FRUIT": "pear", "MORE": "1"}))
+    assert site.prepare().env["FRUIT"] == "pear"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"A": 1}', "\xff"])
+def test_a_damaged_environment_file_is_named(site: Site, text: str) -> None:
+    site.env_file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(StageError, match="environment"):
+        site.prepare()
+
+
+def test_shell_text_becomes_a_script_outside_the_tasks_directory(site: Site) -> None:
+    made = site.prepare(command=[], shell="echo 'a' | tr a b", own=True)
+    assert made.argv == ["/bin/sh", made.script]
+    assert Path(made.script).read_text() == "echo 'a' | tr a b\n"
+    assert os.stat(made.script).st_mode & 0o777 == 0o700
+    assert not made.script.startswith(made.own_dir)
+    site.stage.settle(made, True)
+    assert site.left() == []
+
+
+def test_inputs_come_in_under_their_names(site: Site) -> None:
+    (site.home / "data").mkdir()
+    (site.home / "data" / "a").write_text("a")
+    (site.home.parent / "b").write_text("b")
+    (site.home / "link").symlink_to("data/a")
+    made = site.prepare(own=True, inputs=["data/a", str(site.home.parent / "b"), "link"])
+    own = Path(made.own_dir)
+    assert ((own / "data/a").read_text(), (own / "b").read_text(), (own / "link").read_text()) == ("a", "b", "a")
+    assert not (own / "link").is_symlink()
+    (own / "new").touch()
+    assert site.stage.new_files(made) == ["new"]
+
+
+def test_an_input_from_above_comes_in_under_its_last_name(site: Site) -> None:
+    (site.home.parent / "up").write_text("u")
+    made = site.prepare(own=True, inputs=["../up"])
+    assert (Path(made.own_dir) / "up").read_text() == "u"
+
+
+def test_an_input_that_is_rewritten_is_a_copy(site: Site) -> None:
+    (site.home / "state").write_text("old")
+    made = site.prepare(own=True, inputs=["state"], outputs=["state"])
+    (Path(made.own_dir) / "state").write_text("new")
+    assert (site.home / "state").read_text() == "old"
+    site.stage.collect(made)
+    assert (site.home / "state").read_text() == "old"
+    site.stage.settle(made, True)
+    assert (site.home / "state").read_text() == "new"
+
+
+@pytest.mark.parametrize("bad", ["missing", "folder", "pipe"])
+def test_an_input_that_cannot_come_in_is_named_and_nothing_is_left(site: Site, bad: str) -> None:
+    (site.home / "folder").mkdir()
+    os.mkfifo(site.home / "pipe")
+    with pytest.raises(StageError, match=bad) as caught:
+        site.prepare(own=True, inputs=[bad], shell="x")
+    assert caught.value.cause == "stage_in"
+    assert site.left() == [] and list((site.work / "tasks").iterdir()) == []
+
+
+def test_two_inputs_of_one_name_are_refused(site: Site) -> None:
+    for folder in ("p", "q"):
+        (site.home / folder).mkdir()
+        (site.home / folder / "same").touch()
+    with pytest.raises(StageError, match="two inputs are named same"):
+        site.prepare(own=True, inputs=[str(site.home / "p" / "same"), str(site.home / "q" / "same")])
+
+
+def test_files_cannot_be_staged_where_they_are_not_seen(site: Site) -> None:
+    with pytest.raises(StageError, match="this host cannot see the submitter's files"):
+        site.prepare(visible=False, inputs=["a"])
+    with pytest.raises(StageError, match="this host cannot see the submitter's files"):
+        site.prepare(visible=False, outputs=["a"])
+
+
+def test_stdin_is_found_or_named(site: Site) -> None:
+    (site.home / "in").touch()
+    os.mkfifo(site.home / "pipe")
+    assert site.prepare(stdin="in").stdin == str(site.home / "in")
+    own = site.prepare(stdin="in", own=True, inputs=["in"])
+    assert own.stdin == os.path.join(own.own_dir, "in")
+    for bad in ("gone", "pipe"):
+        with pytest.raises(StageError, match=bad):
+            site.prepare(stdin=bad)
+
+
+# --- outputs ---
+
+
+def own(site: Site, *outputs: str) -> Prepared:
+    return site.prepare(own=True, outputs=list(outputs))
+
+
+def test_outputs_wait_under_the_attempts_name_until_accepted(site: Site) -> None:
+    made = own(site, "deep/out")
+    (Path(made.own_dir) / "deep").mkdir()
+    (Path(made.own_dir) / "deep" / "out").write_text("result")
+    (site.home / "deep").mkdir()
+    (site.home / "deep" / "out").write_text("before")
+    site.stage.collect(made)
+    assert (site.home / "deep" / "out.r1.2-3.part").read_text() == "result"
+    assert (site.home / "deep" / "out").read_text() == "before"
+    assert site.stage.settle(made, True) == []
+    assert [path.name for path in (site.home / "deep").iterdir()] == ["out"]
+    assert (site.home / "deep" / "out").read_text() == "result"
+    assert site.left() == []
+
+
+def test_outputs_that_were_not_accepted_vanish(site: Site) -> None:
+    made = own(site, "out")
+    (Path(made.own_dir) / "out").write_text("result")
+    site.stage.collect(made)
+    site.stage.settle(made, False)
+    assert list(site.home.iterdir()) == []
+    assert site.left() == []
+
+
+def test_outputs_cross_file_systems(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = own(site, "out")
+    (Path(made.own_dir) / "out").write_text("result")
+    (Path(made.own_dir) / "out").chmod(0o750)
+
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    site.stage.collect(made)
+    site.stage.settle(made, True)
+    assert (site.home / "out").read_text() == "result"
+    assert (site.home / "out").stat().st_mode & 0o777 == 0o750
+
+
+def test_folders_for_outputs_are_made_as_the_person_would(site: Site) -> None:
+    before = os.umask(0o077)
+    try:
+        made = own(site, "x/y/out")
+        (Path(made.own_dir) / "x" / "y").mkdir(parents=True)
+        (Path(made.own_dir) / "x" / "y" / "out").touch()
+        site.stage.collect(made)
+    finally:
+        os.umask(before)
+    assert (site.home / "x" / "y").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_missing_output_is_named_and_the_others_do_not_stay(site: Site) -> None:
+    made = own(site, "here", "gone")
+    (Path(made.own_dir) / "here").touch()
+    with pytest.raises(StageError, match="gone") as caught:
+        site.stage.collect(made)
+    assert caught.value.cause == "output_missing"
+    assert list(site.home.iterdir()) == []
+
+
+def test_in_the_submitters_directory_outputs_must_be_there(site: Site) -> None:
+    made = site.prepare(outputs=["out"])
+    with pytest.raises(StageError) as caught:
+        site.stage.collect(made)
+    assert caught.value.cause == "output_missing"
+    (site.home / "out").touch()
+    site.stage.collect(made)
+
+
+def link_out(folder: Path) -> None:
+    (folder / "out").symlink_to("/etc/passwd")
+
+
+def hard_link(folder: Path) -> None:
+    (folder / "secret").touch()
+    os.link(folder / "secret", folder / "out")
+
+
+def pipe(folder: Path) -> None:
+    os.mkfifo(folder / "out")
+
+
+def directory(folder: Path) -> None:
+    (folder / "out").mkdir()
+
+
+@pytest.mark.parametrize("make", [link_out, hard_link, pipe, directory])
+def test_an_output_that_is_no_plain_file_is_refused(site: Site, make: Any) -> None:
+    made = own(site, "out")
+    make(Path(made.own_dir))
+    with pytest.raises(StageError, match="output_refused") as caught:
+        site.stage.collect(made)
+    assert caught.value.cause == "stage_out"
+    assert list(site.home.iterdir()) == []
+
+
+def test_a_linked_folder_on_the_way_to_an_output_is_refused(site: Site) -> None:
+    made = own(site, "deep/passwd")
+    (Path(made.own_dir) / "deep").symlink_to("/etc")
+    with pytest.raises(StageError, match="output_refused"):
+        site.stage.collect(made)
+
+
+def test_new_files_are_listed_but_not_without_end(site: Site) -> None:
+    made = own(site, "out")
+    for number in range(150):
+        (Path(made.own_dir) / f"f{number:03}").touch()
+    (Path(made.own_dir) / "out").touch()
+    assert len(site.stage.new_files(made)) == 100
+
+
+def test_a_directory_that_its_task_locked_is_removed(site: Site) -> None:
+    made = own(site)
+    (Path(made.own_dir) / "locked").mkdir()
+    (Path(made.own_dir) / "locked" / "file").touch()
+    (Path(made.own_dir) / "locked").chmod(0)
+    site.stage.settle(made, True)
+    assert not Path(made.own_dir).exists()
+
+
+# --- what comes before a command
+
+
+def test_without_set_up_container_and_checkpoint_nothing_is_written(site: Site) -> None:
+    made = site.prepare()
+    assert (made.argv, made.gate, made.before, site.left()) == (["prog", "x"], None, {}, [])
+
+
+def test_a_script_comes_before_the_command_and_goes_with_it(site: Site) -> None:
+    made = site.prepare(setup=["export A=1"])
+    assert made.gate is not None and made.gate.lines == ("export A=1",)
+    assert made.argv == [setup.shell(), made.surround] and Path(made.surround).read_text().rstrip().endswith(
+        "exec prog x"
+    )
+    Path(made.gate.mark).write_text("command\n")
+    assert made.gate.reached() == ("command", "")
+    site.stage.settle(made, True)
+    assert site.left() == []
+
+
+def test_the_mark_of_an_earlier_pilot_is_not_believed(site: Site) -> None:
+    made = site.prepare(setup=["true"])
+    assert made.gate is not None
+    Path(made.gate.mark).write_text("command\n")
+    again = site.prepare(setup=["true"])
+    assert again.gate is not None and again.gate.reached() == ("", "")
+
+
+def test_a_login_shell_is_played_only_where_the_submitters_environment_is_not_seen(site: Site) -> None:
+    assert "/etc/profile" not in Path(site.prepare(setup=["true"]).surround).read_text()
+    text = Path(site.prepare(visible=False, setup=["true"], env={"KEY": "secret", "a-b": "1"}).surround).read_text()
+    assert "/etc/profile" in text and "export KEY=$shoal_KEY" in text and "secret" not in text and "a-b" not in text
+    assert "/etc/profile" not in Path(site.prepare(visible=False, container="a:1").surround).read_text()
+
+
+def test_in_a_container_the_task_sees_its_directories_script_and_pipe(site: Site) -> None:
+    pipe = site.work / "pipe"
+    os.mkfifo(pipe)
+    site.stage.pipes = {"r1.2#3@4": str(pipe)}
+    made = site.prepare(own=True, container="debian:12", command=[], shell="echo x")
+    text = Path(made.surround).read_text()
+    assert made.argv == ["/bin/sh", made.surround]
+    for path in (made.own_dir, site.home, made.script, pipe):
+        assert f"--volume {path}:{path}" in text
+    site.stage.settle(made, False)
+    assert not Path(made.surround).exists()
+
+
+def test_a_part_knows_its_number_and_how_its_files_were(site: Site) -> None:
+    (site.home / "state").write_text("7")
+    made = site.prepare(checkpoint=["state", "other"], part=3)
+    assert made.env["SHOAL_PART"] == "3" and made.before["state"] is not None and made.before["other"] is None
+    assert not site.stage.is_slow(made.lease)
+    assert site.stage.is_slow(site.lease(checkpoint=["state"], restored={"state": "sha256:" + "0" * 64}))
+
+
+def test_no_checkpoint_lies_outside_the_directory(site: Site) -> None:
+    with pytest.raises(StageError, match=r"checkpoint_refused: \.\./x is no path") as caught:
+        site.prepare(checkpoint=["../x"])
+    assert caught.value.cause == "stage_in"

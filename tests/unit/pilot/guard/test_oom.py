@@ -1,0 +1,73 @@
+"""The kernel's count of processes that it ended for want of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.pilot.guard.oom import RECENT, Killings
+
+WAYS = {
+    "v2": ("0::/user/job\n", "sys/fs/cgroup/user/job/memory.events", "low 0\noom 3\noom_kill {}\noom_group_kill 0\n"),
+    "v2 in a container": ("0::/far/away\n", "sys/fs/cgroup/memory.events", "oom 3\noom_kill {}\n"),
+    "v1": (
+        "4:memory:/job\n0::/\n",
+        "sys/fs/cgroup/memory/job/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n",
+    ),
+    "the host": ("", "proc/vmstat", "nr_free_pages 12\noom_kill {}\ndrop_pagecache 0\n"),
+}
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rise_is_seen_and_forgotten(tmp_path: Path, way: str) -> None:
+    own, name, text = WAYS[way]
+    write(tmp_path, "proc/self/cgroup", own)
+    file = write(tmp_path, name, text.format(4))
+    if way != "the host":
+        write(tmp_path, "proc/vmstat", "oom_kill 100\n")
+    killings = Killings(str(tmp_path))
+    killings.look(10.0)
+    assert not killings.is_recent(10.0), "what was before us does not count"
+    file.write_text(text.format(5))
+    assert not killings.is_recent(10.5)
+    killings.look(11.0)
+    assert killings.is_recent(11.0) and killings.is_recent(11.0 + RECENT)
+    killings.look(12.0 + RECENT)
+    assert not killings.is_recent(12.0 + RECENT)
+
+
+def test_for_containers_the_hosts_counter_is_read(tmp_path: Path) -> None:
+    own, name, text = WAYS["v2"]
+    write(tmp_path, "proc/self/cgroup", own)
+    write(tmp_path, name, text.format(4))
+    host = write(tmp_path, "proc/vmstat", "oom_kill 1\n")
+    killings = Killings(str(tmp_path), host=True)
+    host.write_text("oom_kill 2\n")
+    killings.look(1.0)
+    assert killings.is_recent(1.0)
+
+
+def test_where_nothing_can_be_read_there_is_no_evidence(tmp_path: Path) -> None:
+    killings = Killings(str(tmp_path))
+    killings.look(1.0)
+    assert not killings.is_recent(1.0)
+
+
+def test_a_counter_that_begins_anew_is_no_rise(tmp_path: Path) -> None:
+    host = write(tmp_path, "proc/vmstat", "oom_kill 7\n")
+    killings = Killings(str(tmp_path))
+    host.write_text("oom_kill 0\n")
+    killings.look(1.0)
+    assert not killings.is_recent(1.0)
+    host.write_text("oom_kill 1\n")
+    killings.look(2.0)
+    assert killings.is_recent(2.0)

@@ -1,0 +1,273 @@
+"""Where the server is, and that nobody else is taken for it (contract 9, S2, S12, E62)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.model import credentials
+from shoal.model.errors import BadInput
+from shoal.pilot.host import memory_files
+from shoal.pilot.uplink import tls
+from shoal.pilot.uplink.server_address import NoPlace, Place, check_url, read_join
+from shoal.pilot.uplink.tls import WrongServer
+from shoal.wire.join import SERVER_NAME, Join
+from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
+
+TOKEN = credentials.make(credentials.ENROL, "e" * 43)
+Start = Callable[..., SmallServer]
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def start(tmp_path: Path, authority: Authority) -> Iterator[Start]:
+    """Start servers that give their CA to everybody."""
+    running: list[SmallServer] = []
+
+    def begin(pem: bytes = authority.pem, **more: object) -> SmallServer:
+        def answer(request: Request) -> Response:
+            return Response(body=pem if request.path == "/v1/ca" else b"ok")
+
+        server = SmallServer(answer, tmp_path, **{"authority": authority, **more})  # type: ignore[arg-type]
+        running.append(server)
+        return server
+
+    yield begin
+    for server in running:
+        server.close()
+
+
+def by_join(fingerprint: str, *servers: SmallServer) -> Place:
+    return Place(join=Join(tuple(f"127.0.0.1:{server.port}" for server in servers), fingerprint, TOKEN))
+
+
+def ask(where: Place, certified: bool = False) -> int:
+    connected = where.connect(where.read(), 5.0, certified)
+    try:
+        connected.http.request("GET", connected.base + "/v1/x", headers=connected.headers)
+        response = connected.http.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connected.http.close()
+
+
+# --- where
+@pytest.mark.parametrize("url", ["unix:/run/x.sock", "https://127.0.0.1:8443", "https://box:8443"])
+def test_a_pilot_speaks_to_this_machine_or_encrypted(url: str) -> None:
+    assert check_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:9", "http://10.0.0.1:80",
+        "http://127.0.0.1", "ftp://127.0.0.1:1", "http://127.0.0.1:x", "", "unix:x",
+        "http://127.evil.example:80", "https://box", "https://:1",
+    ],
+)  # fmt: skip
+def test_it_speaks_to_no_other(url: str) -> None:
+    with pytest.raises(NoPlace, match="no address"):
+        check_url(url)
+
+
+def test_the_server_file_is_read_anew_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "server.json"
+    where = Place(server_file=str(file))
+    with pytest.raises(NoPlace, match=r"server\.json"):
+        where.read()
+    file.write_text('{"url": "unix:/run/shoal-1", "token": "t", "pid": 3}')
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-1",), "t")
+    file.write_text('{"url": "unix:/run/shoal-2", "token": "t", "enrol": "e"}')
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-2",), "e")
+    for bad in ("", "[]", '{"url": 3}', '{"url": "unix:/run/shoal-1"}'):
+        file.write_text(bad)
+        with pytest.raises(NoPlace):
+            where.read()
+
+
+def test_the_token_may_have_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    where = Place(url="unix:/s", token_file=str(tmp_path / "token"))
+    assert (where.read().urls, where.read().token) == (("unix:/s",), "secret")
+    assert "secret" not in f"{where} {where!r} {where.read()!r}"
+
+
+def test_a_join_string_is_read_once_from_an_open_file_which_is_closed() -> None:
+    join = Join(("box:1", "box:2"), "a" * 64, TOKEN)
+    fd = memory_files.hold(str(join).encode() + b"\n")
+    assert read_join(fd, "") == join
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)
+    with pytest.raises(NoPlace, match="cannot read the join string"):
+        read_join(fd, "")
+
+
+def test_a_join_string_may_be_in_a_file(tmp_path: Path) -> None:
+    join = Join(("unix:/run/shoal-8000",), "", TOKEN)
+    (tmp_path / "join").write_text(str(join))
+    where = Place(join=read_join(None, str(tmp_path / "join")))
+    assert (where.read().urls, where.read().token) == (("unix:/run/shoal-8000",), TOKEN)
+    assert TOKEN not in f"{where} {where!r} {where.read()!r}"
+    (tmp_path / "join").write_text(str(join)[:-1])
+    with pytest.raises(BadInput) as caught:
+        read_join(None, str(tmp_path / "join"))
+    assert TOKEN[:20] not in str(caught.value)
+
+
+# --- whom to believe
+def test_the_ca_is_fetched_once_and_then_everything_is_verified_under_one_name(
+    start: Start, authority: Authority
+) -> None:
+    server = start()
+    where = by_join(authority.fingerprint, server)
+    assert ask(where) == ask(where) == 200
+    assert [request.path for request in server.requests] == ["/v1/ca", "/v1/x", "/v1/x"]
+    assert {request.headers["host"] for request in server.requests} == {SERVER_NAME}
+    assert {request.tls for request in server.requests} == {"TLSv1.3"}
+    assert "authorization" not in server.requests[0].headers
+
+
+def test_another_ca_than_the_join_string_names_is_not_spoken_to(start: Start) -> None:
+    server = start()
+    where = by_join("0" * 64, server)
+    with pytest.raises(WrongServer, match="server certificate does not match the join string"):
+        ask(where)
+    assert [request.path for request in server.requests] == ["/v1/ca"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"<html>", b"\xff", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"]
+)
+def test_what_is_no_certificate_does_not_match(start: Start, authority: Authority, text: bytes) -> None:
+    with pytest.raises(WrongServer):
+        ask(by_join(authority.fingerprint, start(pem=text)))
+
+
+def test_a_ca_smuggled_in_behind_the_right_one_is_not_believed(start: Start) -> None:
+    """Python takes the padding of the first certificate for the end, so the digest is that of the right one."""
+    right, evil = padded_authority(), Authority()
+    text = right.pem + evil.pem
+    assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(text.decode())).hexdigest() == right.fingerprint
+    server = start(pem=text, authority=evil)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(by_join(right.fingerprint, server))
+    assert [request.path for request in server.requests] == ["/v1/ca"]
+
+
+def test_who_shows_the_right_ca_but_has_no_certificate_of_it_is_not_spoken_to(
+    start: Start, authority: Authority
+) -> None:
+    server = start(authority=Authority())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(by_join(authority.fingerprint, server))
+
+
+def test_a_certificate_for_another_name_is_not_enough(start: Start, authority: Authority) -> None:
+    server = start(chain=authority.make("p0001"))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(by_join(authority.fingerprint, server))
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
+def test_a_certificate_out_of_its_time_makes_us_doubt_the_clock(
+    start: Start, authority: Authority, begins: object, ends: object
+) -> None:
+    server = start(chain=authority.make(begins=begins, ends=ends))  # type: ignore[arg-type]
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        ask(by_join(authority.fingerprint, server))
+    assert "is the clock right?" in tls.explain(caught.value)
+
+
+def test_an_older_tls_is_refused(start: Start, authority: Authority) -> None:
+    server = start()
+    assert isinstance(server.http, TlsHttp)
+    context = server.http.context
+    assert context is not None
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        ask(by_join(authority.fingerprint, server))
+
+
+def test_https_without_a_fingerprint_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    where = Place(url="https://box:1", token_file=str(tmp_path / "token"))
+    with pytest.raises(NoPlace, match="join string"):
+        where.connect(where.read(), 1.0)
+
+
+# --- who we are
+def open_files() -> list[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
+
+
+def test_our_certificate_is_shown_once_we_have_it_and_only_where_wanted(start: Start, authority: Authority) -> None:
+    server = start()
+    where = by_join(authority.fingerprint, server)
+    ask(where, certified=True)
+    where.trust.identify(*authority.make("p0001"))
+    ask(where, certified=True)
+    ask(where, certified=False)
+    assert [request.shown for request in server.requests] == ["", "", "p0001", ""]
+    assert not any("memfd:shoal" in name for name in open_files()), "the key stays in no open file"
+
+
+def test_a_server_that_refuses_our_certificate_is_understood(start: Start, authority: Authority) -> None:
+    server = start()
+    where = by_join(authority.fingerprint, server)
+    where.trust.identify(*Authority().make("p0001"))
+    connected = where.connect(where.read(), 5.0, certified=True)
+    with pytest.raises(ssl.SSLError) as caught:
+        connected.http.sock.recv(1)
+    connected.http.close()
+    assert tls.is_our_certificate_refused(caught.value)
+    assert not tls.is_our_certificate_refused(ConnectionResetError())
+
+
+# --- several addresses
+def test_the_last_good_address_comes_first_then_the_others(start: Start, authority: Authority) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # does not listen
+        good, other = start(), start()
+        ports = (nobody.getsockname()[1], good.port, other.port)
+        where = Place(join=Join(tuple(f"127.0.0.1:{port}" for port in ports), authority.fingerprint, TOKEN))
+        assert [ask(where), ask(where)] == [200, 200]
+        assert (len(good.requests), len(other.requests)) == (3, 0)
+        where.forget(good.url)
+        good.close()
+        assert [ask(where), ask(where)] == [200, 200]
+        assert len(other.requests) == 2, "the CA is known already"
+
+
+def test_when_no_address_answers_the_reason_is_told(authority: Authority) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        where = Place(join=Join((f"127.0.0.1:{nobody.getsockname()[1]}",), authority.fingerprint, TOKEN))
+        with pytest.raises(ConnectionRefusedError):
+            ask(where)
+
+
+def test_nothing_of_all_this_is_logged_with_a_secret(
+    start: Start, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    where = by_join(authority.fingerprint, start())
+    where.trust.identify(*authority.make("p0001"))
+    ask(where, certified=True)
+    assert TOKEN not in caplog.text and "PRIVATE" not in caplog.text
