@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine import leasing
+from shoal.engine.matching import leasing
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.batches import merge
 from shoal.wire.messages import Report

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.prefetch import _merged
+from shoal.engine.matching.prefetch import _merged
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim.fair import Setting, play

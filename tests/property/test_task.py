@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Submit
 from shoal.engine.engine import Engine
+from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, Run
-from shoal.engine.render import lease_of
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
 from shoal.model.timing import Timing

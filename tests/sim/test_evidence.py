@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import books, failing, losses, reports
+from shoal.engine.pilots import losses
+from shoal.engine.policy import accounting
 from shoal.engine.state import State
+from shoal.engine.tasks import failures, reports
 from shoal.sim.evidence import LIARS, PIT, POISON, SCENES, SLOW, EvidenceWorld
 from shoal.sim.ledger import Broken
 from tests.sim.planting import plant
@@ -30,7 +32,7 @@ def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scene: str) -> None:
 BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     "bans are kept by name, without their holder": (
         LIARS,
-        books.Books.evidence_of,
+        accounting.Books.evidence_of,
         "found = self.evidence.get(holder)",
         "holder = ''; found = self.evidence.get(holder)",
         "banned by another's word",
@@ -51,14 +53,14 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     ),
     "a failure is final although another site was not asked": (
         PIT,
-        failing.weigh,
+        failures.weigh,
         "has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)",
         "sites, has_untried_site = set(), False",
         "a site's failure was final",
     ),
     "a site that is slow as a whole is compared with itself only": (
         SLOW,
-        failing.weigh,
+        failures.weigh,
         "has_untried_site = bool(untried) and is_doubtful",
         "has_untried_site = False",
         "a site's failure was final",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import leasing, prefetch
+from shoal.engine.matching import leasing, prefetch
 from shoal.engine.records import Array
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt

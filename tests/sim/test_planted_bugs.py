@@ -9,25 +9,12 @@ from typing import Any
 
 import pytest
 
-from shoal.engine import (
-    balance,
-    checkpoints,
-    chunks,
-    held,
-    leasing,
-    losses,
-    own_time,
-    parking,
-    pilots,
-    proofs,
-    render,
-    reports,
-    restore,
-    retrying,
-    runs,
-)
+from shoal.engine import restore
 from shoal.engine.engine import Engine
+from shoal.engine.matching import balance, chunks, lease_message, leasing
+from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
+from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
 from shoal.model.ids import AttemptId
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.lease_dedup import Seen
@@ -53,19 +40,19 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "two winners|published twice|recorded twice|retry burnt|acknowledged before|success of nobody",
     ),
     "reply before commit: a report is acknowledged too early": (
-        parking.answer,
+        long_poll.answer,
         "durable or bool(verdicts)",
         "False",
         "acknowledged before durable",
     ),
     "forgotten held list: nobody asks what a pilot lacks": (
-        pilots.talk,
+        exchange.talk,
         "lacking = compare(state, pilot, exchange, is_stale)",
         "lacking = []",
         "stuck|index|illegal_transition",
     ),
     "half a held list: nobody asks what a pilot lacks of its chunks": (
-        held._lacking_of,
+        reconcile._lacking_of,
         "missing = RangeSet(chunk.left.ranges())",
         "missing = RangeSet()",
         "stuck",
@@ -144,7 +131,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "payloads left behind|exclusive overlap",
     ),
     "an exclusive task starts where its end is not certain, and nobody says so": (
-        held.compare,
+        reconcile.compare,
         'if pilot.tags.get("certain_end") is not True:',
         "if False:",
         "started without a word",
@@ -204,13 +191,13 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "a refusal cost the last line",
     ),
     "a server that was frozen holds its own time against its pilots": (
-        own_time.resume,
+        server_pause.resume,
         "pilot.seen = state.now if is_long else min(state.now, pilot.seen + gap)",
         "pass",
         "lost by the server's own time: p",
     ),
     "a server that was frozen ends what was orphaned before": (
-        own_time.resume,
+        server_pause.resume,
         "live.orphaned = max(live.orphaned + gap, state.now + timing.lease if is_long else 0.0)",
         "pass",
         "lost by the server's own time: r",
@@ -230,7 +217,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
 }
 
 NOT_RETURNED = (Agent._take, "if again:", "if False:")
-NOT_TAKEN = (held.compare, "live.resent >= MAX_RESENT", "False")
+NOT_TAKEN = (reconcile.compare, "live.resent >= MAX_RESENT", "False")
 # The same bug in a second place, where there are two ways for one thing.
 ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
     "no attempt check: any report counts for whatever runs now": [
@@ -255,7 +242,7 @@ BUGS |= {
         "checkpoint of an older copy",
     ),
     "a checkpoint is acknowledged before it is durable": (
-        pilots.talk,
+        exchange.talk,
         "is_to_be_kept = bool(exchange.published or exchange.checkpoints)",
         "is_to_be_kept = bool(exchange.published)",
         "checkpoint acknowledged before durable|acknowledged checkpoint not used",
@@ -267,7 +254,7 @@ BUGS |= {
         "checkpoint acknowledged before durable|acknowledged checkpoint not used",
     ),
     "a lost task begins at its beginning": (
-        render.lease_of,
+        lease_message.lease_of,
         "restored=special.files",
         "restored={}",
         "acknowledged checkpoint not used",
@@ -341,7 +328,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancelled exclusive task must not start again before its old copy is dead."""
-    plant(monkeypatch, retrying.retry, "if row.live and wait > 0:", "if False:")
+    plant(monkeypatch, manual_retry.retry, "if row.live and wait > 0:", "if False:")
     many_cancels = Plan(0.0, 0.0, 0.2, 0, 0, 0, 0, 0, 150, 0, 0.0)
     with pytest.raises(Broken, match="exclusive overlap"):
         for seed in range(SEEDS):
@@ -384,7 +371,7 @@ class _Strays(World):
                     shown = list(exchange.proofs)
                     if stray.incarnation != chunk.incarnation:
                         self.ledger.successes.add(str(stray))
-                        proof = proofs.make_proof(state.lease_key, exchange.pilot, str(stray), 1) if state else ""
+                        proof = lease_proofs.make_proof(state.lease_key, exchange.pilot, str(stray), 1) if state else ""
                         shown.append(Proof(str(stray), 1, proof))
                     batch = Batch(str(stray), 1, [self.clock.now], [1.0], result=["gAU="])
                     super().send(host, replace(exchange, batches=[*exchange.batches, batch], proofs=shown))

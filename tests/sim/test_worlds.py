@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.engine import balance
+from shoal.engine.matching import balance
 from shoal.model.event import Event
 from shoal.model.ids import TaskId
 from shoal.sim.faults import Plan, Tally

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shoal.engine.check_books import check_books
-from shoal.engine.classes import Lot
+from shoal.engine.matching.classes import Lot
+from shoal.engine.policy.check_accounting import check_books
 from shoal.engine.records import Array
 from shoal.engine.state import State
-from shoal.engine.why import why_task
+from shoal.engine.why.targets import why_task
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
 from shoal.sched.match import take

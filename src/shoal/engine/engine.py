@@ -6,10 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.engine import balance, failing, losses, orders, own_time, pilots, prefetch, retrying, rounds, ruling, runs
 from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
 from shoal.engine.check import check
-from shoal.engine.checkpoints import digests_of
 from shoal.engine.commands import (
     Accept,
     Add,
@@ -31,12 +29,17 @@ from shoal.engine.commands import (
     Tick,
     Watch,
 )
+from shoal.engine.matching import balance, prefetch, rounds
+from shoal.engine.pilots import exchange, losses, orders, server_pause
+from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
-from shoal.engine.why import why
-from shoal.engine.why_places import why_owner, why_site
-from shoal.engine.why_ready import Reason
+from shoal.engine.tasks import failures, manual_retry, runs
+from shoal.engine.tasks.checkpoints import digests_of
+from shoal.engine.why.places import why_owner, why_site
+from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.targets import why
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
 from shoal.model.timing import Timing
@@ -56,18 +59,18 @@ class Engine:
             Close: lambda c: runs.close(self.state, c),
             Heard: lambda c: runs.heard(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
-            Retry: lambda c: retrying.retry(self.state, c),
-            Enrol: lambda c: pilots.enrol(self.state, c),
-            Talk: lambda c: pilots.talk(self.state, c.exchange),
+            Retry: lambda c: manual_retry.retry(self.state, c),
+            Enrol: lambda c: exchange.enrol(self.state, c),
+            Talk: lambda c: exchange.talk(self.state, c.exchange),
             Signal: lambda c: orders.signal(self.state, c),
             Watch: lambda c: orders.watch(self.state, c),
             Expel: lambda c: losses.expel(self.state, c),
-            Regroup: lambda c: ruling.regroup(self.state, c),
-            SetPolicy: lambda c: ruling.set_policy(self.state, c),
+            Regroup: lambda c: apply_policy.regroup(self.state, c),
+            SetPolicy: lambda c: apply_policy.set_policy(self.state, c),
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
             Tick: lambda c: self._tick(),
-            Resume: lambda c: own_time.resume(self.state, c),
+            Resume: lambda c: server_pause.resume(self.state, c),
         }
 
     def _tick(self) -> None:
@@ -75,7 +78,7 @@ class Engine:
         losses.watch(self.state)
         losses.make_way(self.state)
         runs.close_abandoned(self.state)
-        failing.let_back(self.state)
+        failures.let_back(self.state)
         prefetch.look_after(self.state)
         balance.balance(self.state)
 

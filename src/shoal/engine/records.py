@@ -20,10 +20,10 @@ from shoal.model.states import PilotState, TaskState
 from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
 
 if TYPE_CHECKING:
-    from shoal.engine.classes import TaskClass
-    from shoal.engine.menus import Menu
-    from shoal.engine.proofs import Proofs
-    from shoal.engine.sequence import Sequence
+    from shoal.engine.matching.classes import TaskClass
+    from shoal.engine.matching.element_order import Sequence
+    from shoal.engine.matching.eligibility import Menu
+    from shoal.engine.pilots.lease_proofs import Proofs
 
 
 class ClassKey(NamedTuple):

@@ -10,14 +10,14 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from shoal.engine.books import Books
 from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
-from shoal.engine.chunks import enter
-from shoal.engine.leasing import attach
+from shoal.engine.matching.chunks import enter
+from shoal.engine.matching.leasing import attach
+from shoal.engine.policy.accounting import Books
 from shoal.engine.records import Attempt, Chunk, Gone, Pilot, Run, Special, Task
-from shoal.engine.runs import add_array, link, make_array, meet
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
+from shoal.engine.tasks.runs import add_array, link, make_array, meet
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState

@@ -9,9 +9,9 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from shoal.engine.books import Books
 from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
-from shoal.engine.classes import Queue
+from shoal.engine.matching.classes import Queue
+from shoal.engine.policy.accounting import Books
 from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt

@@ -22,7 +22,7 @@ from shoal.wire.task import parse_spec
 
 if TYPE_CHECKING:  # the engine is loaded only where it is asked
     from shoal.engine.engine import Engine
-    from shoal.engine.why_ready import Reason
+    from shoal.engine.why.ready_task import Reason
 
 _SECRETS = ("session", "former", "identity")  # of a pilot; nothing a listing should show
 

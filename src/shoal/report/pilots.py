@@ -21,7 +21,7 @@ _MEGA = 1 << 20
 
 def facts_of(row: Mapping[str, Any], now: float) -> Json:
     """Every tag of a pilot by its name; what only a living engine knows is there if the row has it."""
-    from shoal.engine.facts import ENDLESS  # a plain listing needs no engine
+    from shoal.engine.matching.pilot_attributes import ENDLESS  # a plain listing needs no engine
 
     ends = row.get("ends")
     found: Json = {

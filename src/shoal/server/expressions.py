@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shoal.engine.classes import VOLATILE, TaskClass, kind_of, surroundings_of
-from shoal.engine.facts import STATIC, attributes, lookup, static_facts
-from shoal.engine.menus import static_misfit
+from shoal.engine.matching.classes import VOLATILE, TaskClass, kind_of, surroundings_of
+from shoal.engine.matching.eligibility import static_misfit
+from shoal.engine.matching.pilot_attributes import STATIC, attributes, lookup, static_facts
 from shoal.engine.records import ClassKey, Pilot
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, echo

@@ -11,15 +11,15 @@ from typing import Any
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
-from shoal.engine.facts import all_facts
-from shoal.engine.hosts import key_of
-from shoal.engine.older import complete
-from shoal.engine.pilots import check_exchange, disowned
-from shoal.engine.proofs import Proofs
+from shoal.engine.matching.pilot_attributes import all_facts
+from shoal.engine.pilots.exchange import check_exchange, disowned
+from shoal.engine.pilots.hosts import key_of
+from shoal.engine.pilots.lease_proofs import Proofs
+from shoal.engine.pilots.old_protocol import complete
 from shoal.engine.records import Pilot
-from shoal.engine.reports import may_report
 from shoal.engine.state import HostKey
-from shoal.engine.why_ready import widest_ban
+from shoal.engine.tasks.reports import may_report
+from shoal.engine.why.ready_task import widest_ban
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Submit
-from shoal.engine.runs import again
+from shoal.engine.tasks.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import LOGS, environment_name

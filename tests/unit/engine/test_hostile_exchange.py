@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shoal.engine.commands import Enrol, Talk
-from shoal.engine.reports import OUTCOMES
+from shoal.engine.tasks.reports import OUTCOMES
 from shoal.model.errors import REFUSALS, BadInput
 from shoal.model.limits import MAX_HELD
 from shoal.model.states import Cause
@@ -202,7 +202,7 @@ def test_a_refusal_after_a_change_is_a_defect_and_not_a_refusal(monkeypatch: pyt
         stand.engine.state.emit("pilot_suspect")
         raise BadInput("too late")
 
-    monkeypatch.setattr("shoal.engine.pilots.enrol", refuse)
+    monkeypatch.setattr("shoal.engine.pilots.exchange.enrol", refuse)
     with pytest.raises(Exception) as caught:
         stand.do(Enrol(register, OWNER, "local"))
     assert not isinstance(caught.value, REFUSALS)

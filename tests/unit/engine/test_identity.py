@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.engine.older import complete
-from shoal.engine.proofs import make_proof
+from shoal.engine.pilots.lease_proofs import make_proof
+from shoal.engine.pilots.old_protocol import complete
 from shoal.model.ids import parse_attempt
 from shoal.wire.messages import Exchange, Held, Proof, Report
 from shoal.wire.older import for_protocol

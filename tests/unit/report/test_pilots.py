@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.facts import ENDLESS
+from shoal.engine.matching.pilot_attributes import ENDLESS
 from shoal.model.errors import BadInput
 from shoal.report.pilots import choose, facts_of, parse_columns, parse_where, unknown_notes, value_of
 

@@ -76,7 +76,7 @@ class Trap:
             state.runs.clear()  # half changed, and more than half
             raise ZeroDivisionError("a planted defect")
 
-        monkeypatch.setattr("shoal.engine.runs.cancel", fail)
+        monkeypatch.setattr("shoal.engine.tasks.runs.cancel", fail)
 
     async def spring(self) -> None:
         """Have a command meet it."""
@@ -185,7 +185,7 @@ def test_a_tick_that_meets_a_defect_pauses_and_does_not_stop_the_rest(
         def fail(state: Any) -> None:
             raise ZeroDivisionError("planted")
 
-        monkeypatch.setattr("shoal.engine.losses.watch", fail)
+        monkeypatch.setattr("shoal.engine.pilots.losses.watch", fail)
         for _ in range(3):
             service.tick()
             while service.is_rebuilding:
@@ -233,7 +233,7 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
         def fail(state: Any, command: Bury) -> None:
             raise ZeroDivisionError("planted")
 
-        monkeypatch.setattr("shoal.engine.losses.bury", fail)
+        monkeypatch.setattr("shoal.engine.pilots.losses.bury", fail)
         built: asyncio.Future[None] = service.loop.create_future()
         built.set_result(None)
         local = LocalPilot(service, Manners(0o077, 1024), built)
@@ -282,7 +282,7 @@ def test_a_revocation_that_met_a_defect_is_healed_by_repeating_it(
         assert access.is_live(row.token), "nothing is changed while the engine is rebuilt"
         await settle(service)
         with monkeypatch.context() as planted:
-            planted.setattr("shoal.engine.losses.expel", fail)
+            planted.setattr("shoal.engine.pilots.losses.expel", fail)
             with pytest.raises(InternalError):
                 await people.revoke(call)
         await settle(service)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shoal.engine.books import Evidence
 from shoal.engine.changes import Notice
+from shoal.engine.policy.accounting import Evidence
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.sched.ban import HOST, PILOT, SITE

@@ -6,19 +6,19 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
-from shoal.engine.checkpoints import check_files, save
-from shoal.engine.chunks import carve_pilot
 from shoal.engine.commands import Enrol
-from shoal.engine.facts import change_tags, inherit, publish
-from shoal.engine.held import compare, expect_reports, hear
-from shoal.engine.hosts import arrive
-from shoal.engine.leasing import attach, fill
-from shoal.engine.losses import end, lose, outlived, set_draining
-from shoal.engine.parking import answer, give_parked, unpark
-from shoal.engine.proofs import Proofs
+from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.leasing import attach, fill
+from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
+from shoal.engine.pilots.hosts import arrive
+from shoal.engine.pilots.lease_proofs import Proofs
+from shoal.engine.pilots.long_poll import answer, give_parked, unpark
+from shoal.engine.pilots.losses import end, lose, outlived, set_draining
+from shoal.engine.pilots.reconcile import compare, expect_reports, hear
 from shoal.engine.records import Attempt, Pilot
-from shoal.engine.reports import check, check_batch, judge, judge_batch
 from shoal.engine.state import State
+from shoal.engine.tasks.checkpoints import check_files, save
+from shoal.engine.tasks.reports import check, check_batch, judge, judge_batch
 from shoal.model.credentials import SESSION, digest, make
 from shoal.model.errors import BadInput, Conflict, Refused, ShoalError, echo
 from shoal.model.ids import parse_attempt

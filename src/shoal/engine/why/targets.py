@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
-from shoal.engine.why_places import why_pilot
-from shoal.engine.why_ready import Reason, why_ready
+from shoal.engine.why.places import why_pilot
+from shoal.engine.why.ready_task import Reason, why_ready
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many, show_duration

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.engine.classes import TaskClass
-from shoal.engine.facts import all_facts, attributes, lookup, static_facts, time_left
-from shoal.engine.leasing import banned, closed
-from shoal.engine.menus import static_misfit
+from shoal.engine.matching.classes import TaskClass
+from shoal.engine.matching.eligibility import static_misfit
+from shoal.engine.matching.fit_now import holds_now, may_try, too_short
+from shoal.engine.matching.leasing import banned, closed
+from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
-from shoal.engine.suiting import holds_now, may_try, too_short
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration

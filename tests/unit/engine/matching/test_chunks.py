@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.commands import Accept, Add, Close, Heard, Submit
-from shoal.engine.runs import ABANDONED
+from shoal.engine.tasks.runs import ABANDONED
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
 from shoal.wire.messages import Batch, Held, Lease, Reply

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from shoal.engine.blame import blame, end_probes, forgive, views
-from shoal.engine.menus import menu_of, other_pilots, other_sites
+from shoal.engine.matching.eligibility import menu_of, other_pilots, other_sites
+from shoal.engine.pilots.bans import blame, end_probes, forgive, views
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
 from shoal.model.spec import Spec

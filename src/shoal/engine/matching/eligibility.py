@@ -14,8 +14,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.classes import CONTAINER, Line, Place, TaskClass
-from shoal.engine.facts import all_facts, attributes, lookup
+from shoal.engine.matching.classes import CONTAINER, Line, Place, TaskClass
+from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of

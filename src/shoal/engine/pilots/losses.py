@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.engine.chunks import carve_pilot
-from shoal.engine.classes import is_open
 from shoal.engine.commands import Bury, Drain, Expel
-from shoal.engine.hosts import tally
-from shoal.engine.menus import menu_of
-from shoal.engine.parking import unpark
+from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.classes import is_open
+from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.fit_now import too_short
+from shoal.engine.pilots.hosts import tally
+from shoal.engine.pilots.long_poll import unpark
 from shoal.engine.records import Attempt, Gone, Pilot, Task
-from shoal.engine.runs import after_final, settle_by_word
 from shoal.engine.state import State
-from shoal.engine.suiting import too_short
+from shoal.engine.tasks.runs import after_final, settle_by_word
 from shoal.model.ids import AttemptId
 from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Retry
+from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Run, Task
-from shoal.engine.ruling import check_queue
-from shoal.engine.runs import array_at, meet
 from shoal.engine.state import State
+from shoal.engine.tasks.runs import array_at, meet
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId, run_text
 from shoal.model.states import TaskState, advance

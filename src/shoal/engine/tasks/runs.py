@@ -7,12 +7,12 @@ from bisect import bisect_left
 from typing import Any
 
 from shoal.engine.changes import Closed, SpanRow
-from shoal.engine.chunks import carve, carve_array
-from shoal.engine.classes import kind_of, trait_of
 from shoal.engine.commands import Accept, Add, Cancel, Close, Heard, Submit
+from shoal.engine.matching.chunks import carve, carve_array
+from shoal.engine.matching.classes import kind_of, trait_of
+from shoal.engine.matching.element_order import Sequence
+from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
-from shoal.engine.ruling import check_queue
-from shoal.engine.sequence import Sequence
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text

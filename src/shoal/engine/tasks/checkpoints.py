@@ -7,9 +7,9 @@ acknowledged, and never from the files of an attempt that was given up or of ano
 
 from __future__ import annotations
 
-from shoal.engine.chunks import carve
+from shoal.engine.matching.chunks import carve
+from shoal.engine.matching.lease_message import parameters
 from shoal.engine.records import Attempt, Pilot, Run, Task
-from shoal.engine.render import parameters
 from shoal.engine.state import State
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput

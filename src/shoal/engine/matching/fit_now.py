@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.engine.classes import TaskClass
-from shoal.engine.facts import attributes, lookup, time_left
-from shoal.engine.menus import other_hosts
+from shoal.engine.matching.classes import TaskClass
+from shoal.engine.matching.eligibility import other_hosts
+from shoal.engine.matching.pilot_attributes import attributes, lookup, time_left
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shoal.engine.classes import VOLATILE
+from shoal.engine.matching.classes import VOLATILE
 from shoal.engine.records import ClassKey, Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_TASK_TAG, MAX_TASK_TAGS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.engine import menus
-from shoal.engine.menus import menu_of
+from shoal.engine.matching import eligibility
+from shoal.engine.matching.eligibility import menu_of
 from shoal.wire.messages import Lease
 from tests.unit.engine.stand import OWNER, Stand, good
 
@@ -32,7 +32,7 @@ def test_a_menu_made_with_numpy_is_the_one_made_class_by_class(monkeypatch: pyte
     known.menus.clear()
     by_numpy = menu_of(state, known, line)
     assert line.sieve is not None
-    monkeypatch.setattr(menus, "MANY", 10_000)
+    monkeypatch.setattr(eligibility, "MANY", 10_000)
     known.menus.clear()
     one_by_one = menu_of(state, known, line)
     assert by_numpy.ranked == one_by_one.ranked

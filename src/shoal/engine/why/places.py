@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shoal.engine.leasing import banned, closed
-from shoal.engine.menus import menu_of, static_misfit
+from shoal.engine.matching.eligibility import menu_of, static_misfit
+from shoal.engine.matching.leasing import banned, closed
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
-from shoal.engine.why_ready import START, Reason, why_ready, widest_ban
+from shoal.engine.why.ready_task import START, Reason, why_ready, widest_ban
 from shoal.model.policy import outward
 from shoal.model.quantities import many, show_duration
 

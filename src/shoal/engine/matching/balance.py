@@ -5,14 +5,14 @@ Looked at with each tick, not with each command: it is about tenths of seconds.
 
 from __future__ import annotations
 
-from shoal.engine.leasing import banned, grant_copy
-from shoal.engine.menus import menu_of
-from shoal.engine.parking import give_parked
-from shoal.engine.prefetch import AGAIN, TAKE_BACK
+from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.fit_now import suits_now
+from shoal.engine.matching.lease_message import lease_of
+from shoal.engine.matching.leasing import banned, grant_copy
+from shoal.engine.matching.prefetch import AGAIN, TAKE_BACK
+from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Attempt, Pilot, Task
-from shoal.engine.render import lease_of
 from shoal.engine.state import State
-from shoal.engine.suiting import suits_now
 from shoal.model.spec import OWN, Spec
 from shoal.model.states import Rerun
 from shoal.sched.match import misfit

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import insort_right
 from itertools import repeat
 
-from shoal.engine.blame import praise
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
-from shoal.engine.hosts import tally
+from shoal.engine.pilots.bans import praise
+from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
 from shoal.model.rangeset import RangeSet

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.engine.chunks import carve
-from shoal.engine.leasing import attach
+from shoal.engine.matching.chunks import carve
+from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
+from shoal.engine.matching.leasing import attach
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
-from shoal.engine.render import lease_of, lease_of_chunk
-from shoal.engine.reports import array_of, give_up, holder_of, stopped, task_of, was_given
 from shoal.engine.state import State
+from shoal.engine.tasks.reports import array_of, give_up, holder_of, stopped, task_of, was_given
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_HELD, MAX_LEASES, POISON_LOSSES
 from shoal.model.rangeset import RangeSet

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shoal.engine.chunks import grant_chunk, may_chunk, run_of_new
-from shoal.engine.classes import Line, Lot, TaskClass
-from shoal.engine.menus import Tight, candidates, menu_of
-from shoal.engine.prefetch import Ahead, Holdings, clear, holdings, is_short, knows_precedence, note_overtaken
-from shoal.engine.proofs import make_proof
+from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
+from shoal.engine.matching.classes import Line, Lot, TaskClass
+from shoal.engine.matching.eligibility import Tight, candidates, menu_of
+from shoal.engine.matching.fit_now import suits_now
+from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
+from shoal.engine.matching.prefetch import Ahead, Holdings, clear, holdings, is_short, knows_precedence, note_overtaken
+from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
-from shoal.engine.render import lease_of, lease_of_chunk
 from shoal.engine.state import State
-from shoal.engine.suiting import suits_now
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT

@@ -7,11 +7,11 @@ tasks is handed out, over all pilots, as the paper's scheduler does [GWP 4.3].
 
 from __future__ import annotations
 
-from shoal.engine.classes import TaskClass
-from shoal.engine.facts import attributes, lookup
-from shoal.engine.leasing import Filling, closed, fill, may_fill, served_lines
-from shoal.engine.menus import candidates, menu_of
-from shoal.engine.parking import give_parked
+from shoal.engine.matching.classes import TaskClass
+from shoal.engine.matching.eligibility import candidates, menu_of
+from shoal.engine.matching.leasing import Filling, closed, fill, may_fill, served_lines
+from shoal.engine.matching.pilot_attributes import attributes, lookup
+from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES

@@ -15,15 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.engine.blame import blame, praise
-from shoal.engine.checkpoints import check_files, current, end_part, is_declared
-from shoal.engine.chunks import carve, finish
-from shoal.engine.failing import note, send_elsewhere, weigh
-from shoal.engine.hosts import tally
-from shoal.engine.proofs import Proofs
+from shoal.engine.matching.chunks import carve, finish
+from shoal.engine.pilots.bans import blame, praise
+from shoal.engine.pilots.hosts import tally
+from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
-from shoal.engine.runs import after_final
 from shoal.engine.state import State, settled_text
+from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
+from shoal.engine.tasks.failures import note, send_elsewhere, weigh
+from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import (

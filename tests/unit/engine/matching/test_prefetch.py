@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings
+from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Order, Room
 from tests.unit.engine.stand import FakePilot, Stand, back, good

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shoal.engine.classes import TaskClass
+from shoal.engine.matching.classes import TaskClass
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId

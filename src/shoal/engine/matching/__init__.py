@@ -1,0 +1,1 @@
+"""Which ready tasks a pilot gets: classes, eligibility, leases, rounds, chunks."""

@@ -1,0 +1,1 @@
+"""Pilots: registration, exchanges, reconciliation of what they hold, silence and loss, bans."""

@@ -1,0 +1,1 @@
+"""Shares, quotas, licences and accounts as the engine keeps them."""

@@ -1,0 +1,1 @@
+"""Runs and tasks: submission, reports, failures, retries, checkpoints."""
