@@ -33,9 +33,9 @@ from shoal.db import retention  # noqa: E402
 from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
 from shoal.model.quantities import show_size  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
-from shoal.server import call as server_call  # noqa: E402
 from shoal.server import main as server_main  # noqa: E402
 from shoal.server import metrics  # noqa: E402
+from shoal.server.http import request as server_call  # noqa: E402
 from shoal.wire import submission, task  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -917,7 +917,7 @@ class Raised:
 def errors_page() -> list[str]:
     """docs/reference/errors.md."""
     found = raised()
-    edge = (SOURCE / "server" / "http.py").read_text(encoding="utf-8")
+    edge = (SOURCE / "server" / "http" / "app.py").read_text(encoding="utf-8")
     gone = [name for name in EDGE if f'"{name}"' not in edge]
     if gone:
         raise SystemExit(f"make_reference: the HTTP edge no longer makes the codes {gone}")

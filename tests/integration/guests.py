@@ -449,7 +449,7 @@ def without(answer: Answer, *ids: str) -> tuple[int, str, list[tuple[str, str]]]
 
 
 def misfits(value: Any, schema: Json, components: Json, where: str = "answer") -> list[str]:
-    """Where a value is not what a schema of ours says; the few words of JSON Schema that `server/openapi.py` writes."""
+    """Where a value is not what a schema of ours says; the few words of JSON Schema that `server/http/openapi.py` writes."""
     if "$ref" in schema:
         return misfits(value, components[schema["$ref"].rpartition("/")[2]], components, where)
     if "anyOf" in schema:

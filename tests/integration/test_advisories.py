@@ -36,7 +36,7 @@ from shoal.pilot.commands.files import StageError, bring, carry
 from shoal.pilot.commands.staging import Facts, Stage
 from shoal.pilot.runner import load
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.server.routes import ROUTES
+from shoal.server.http.routes import ROUTES
 from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
 from shoal.wire.messages import PROTOCOL, Lease, Room

@@ -29,7 +29,7 @@ from shoal.model.credentials import make
 from shoal.model.errors import Refused
 from shoal.model.layout import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_BODY, MAX_STREAM, MAX_TIME
-from shoal.server.tls import Authority
+from shoal.server.auth.certificate_authority import Authority
 from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import Cluster, clean_env
 from tests.integration.test_fuzz import Answer, House

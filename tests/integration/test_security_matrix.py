@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from shoal.server.openapi import describe
-from shoal.server.routes import ROUTES, Route
+from shoal.server.http.openapi import describe
+from shoal.server.http.routes import ROUTES, Route
 from tests.integration.guests import (
     ANNA,
     BOSS,

@@ -291,8 +291,8 @@ def plant(shoal: Path, path: str, text: str) -> None:
         ("sched/match.py", "import shoal.dht.key", "sched/match.py:1: sched imports dht"),
         ("sched/match.py", "import shoal.engine", "sched/match.py:1: sched imports engine"),
         ("db/sqlite.py", "import shoal.storage", "db/sqlite.py:1: db imports storage"),
-        ("server/http.py", "import shoal.client", "server/http.py:1: server imports client"),
-        ("server/http.py", "import shoal.report", "server/http.py:1: server imports report"),
+        ("server/http/app.py", "import shoal.client", "server/http/app.py:1: server imports client"),
+        ("server/http/app.py", "import shoal.report", "server/http/app.py:1: server imports report"),
         ("sim/world.py", "import shoal.web", "sim/world.py:1: sim imports web"),
         ("cli/main.py", "import shoal.testing", "cli/main.py:1: cli imports testing"),
         ("pilot/agent/agent.py", "import shoal.engine", "pilot/agent/agent.py:1: pilot must not see engine"),
@@ -395,7 +395,7 @@ def test_third_party_imports_pass_only_where_they_are_named(tmp_path: Path) -> N
         "sched/vector/rank.py",
         "import numpy as np\nfrom scipy.optimize import linear_sum_assignment",
     )
-    plant(tmp_path, "server/http.py", "import aiohttp")
+    plant(tmp_path, "server/http/app.py", "import aiohttp")
     assert check_stdlib_only(tmp_path) == []
     plant(tmp_path, "wire/codec_fast.py", "import numpy")
     plant(tmp_path, "sched/vector/rank.py", "import msgspec")

@@ -10,7 +10,7 @@ import pytest
 
 from scripts import make_reference
 from shoal.model.timing import Timing
-from shoal.server.routes import ROUTES
+from shoal.server.http.routes import ROUTES
 from shoal.sim.faults import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]

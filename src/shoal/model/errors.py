@@ -10,7 +10,7 @@ ShoalError
 ├── Unreachable         no answer from the server
 ├── InternalError       a defect of ours met this request; the request changed nothing
 └── IllegalTransition   a defect of ours: a state was to change against its table
-Raised low; translated only in `server/http.py` and `cli/main.py`.
+Raised low; translated only in `server/http/app.py` and `cli/main.py`.
 """
 
 from __future__ import annotations

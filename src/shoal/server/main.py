@@ -34,22 +34,22 @@ from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SE
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
-from shoal.server.access import COUNT_FOR, Access
-from shoal.server.blobs import CHECKPOINTS_EVERY, QUOTA, Blobs
-from shoal.server.door import Bounds, Door, raise_file_limit, room_for
-from shoal.server.gate import Gate
-from shoal.server.hooks import Hooks
-from shoal.server.house import House
-from shoal.server.http import make_app
-from shoal.server.listen import bind, bind_local, names_of, parse_address, reached_by
-from shoal.server.local import LocalPilot, Manners
-from shoal.server.local_tokens import local_tokens, write_private
+from shoal.server.auth.authentication import COUNT_FOR, Access
+from shoal.server.auth.local_tokens import local_tokens, write_private
+from shoal.server.ban_hook import Hooks
+from shoal.server.blobs.registry import CHECKPOINTS_EVERY, QUOTA, Blobs
+from shoal.server.blobs.uploads import Uploads
+from shoal.server.context import House
+from shoal.server.disk_reserve import Reserve
+from shoal.server.http.app import make_app
+from shoal.server.http.connections import Bounds, Door, raise_file_limit, room_for
+from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
+from shoal.server.http.rate_limit import Gate
 from shoal.server.metrics import Metrics
+from shoal.server.own_pilot import LocalPilot, Manners
 from shoal.server.pilot_zip import build_pilot
-from shoal.server.reserve import Reserve
 from shoal.server.retention import prune
 from shoal.server.service import Service
-from shoal.server.uploads import Uploads
 from shoal.wire import unix_socket
 
 log = logging.getLogger(__name__)
@@ -257,7 +257,9 @@ async def _open_doors(
     listeners.append(await bind_local(door, server, path))
     house.addresses = [unix_socket.to_address(str(path))]
     if listens:
-        from shoal.server.tls import Authority  # a library that a server on one machine need not load
+        from shoal.server.auth.certificate_authority import (
+            Authority,  # a library that a server on one machine need not load
+        )
 
         now = house.service.clock()
         house.names = names_of(reached_by(listens, extra))

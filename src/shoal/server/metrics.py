@@ -92,6 +92,6 @@ class Metrics:
 
     def render(self, facts: Facts) -> bytes:
         """Everything as Prometheus reads it; safe on any thread."""
-        from shoal.server.scrape import page
+        from shoal.server.metrics_page import page
 
         return page(self, facts)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import sys
 
-from shoal.server.house import House
+from shoal.server.context import House
 
 
 async def build_pilot(house: House) -> None:

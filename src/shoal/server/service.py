@@ -25,9 +25,9 @@ from shoal.model.ids import parse_attempt, run_text, start_count
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
-from shoal.server.own_time import OwnTime
-from shoal.server.reserve import Reserve
-from shoal.server.results import Results
+from shoal.server.disk_reserve import Reserve
+from shoal.server.pause_detector import OwnTime
+from shoal.server.recent_results import Results
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
 

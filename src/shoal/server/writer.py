@@ -21,7 +21,7 @@ from shoal.db.place import refusal_of, way_out
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Change
 from shoal.model.errors import ShoalError
-from shoal.server.reserve import Reserve, is_full
+from shoal.server.disk_reserve import Reserve, is_full
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

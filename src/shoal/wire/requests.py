@@ -175,7 +175,7 @@ class TaskTable:
 
 @dataclass(frozen=True)
 class SubmissionBody:
-    """One submission as it travels; checked by `wire/submission.py` and `server/submit.py`."""
+    """One submission as it travels; checked by `wire/submission.py` and `server/handlers/submit.py`."""
 
     tasks: list[TaskTable]
     name: str = ""

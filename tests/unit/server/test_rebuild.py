@@ -20,12 +20,12 @@ from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
 from shoal.model.ids import start_count
 from shoal.model.timing import Timing
-from shoal.server.access import Access, Caller
-from shoal.server.call import Call
-from shoal.server.house import House
-from shoal.server.local import PID_FILE, LocalPilot, Manners
-from shoal.server.on_people import People
-from shoal.server.reserve import Reserve
+from shoal.server.auth.authentication import Access, Caller
+from shoal.server.context import House
+from shoal.server.disk_reserve import Reserve
+from shoal.server.handlers.people import People
+from shoal.server.http.request import Call
+from shoal.server.own_pilot import PID_FILE, LocalPilot, Manners
 from shoal.server.service import Service
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Report, Room
 from shoal.wire.requests import NewToken, NewUser, Revoke

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.db.sqlite import Database
 from shoal.server import writer as writing
-from shoal.server.reserve import Reserve
+from shoal.server.disk_reserve import Reserve
 from shoal.server.writer import DEFECT, Writer
 
 FULL, FSYNC, READ = sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_READ

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.engine.commands import Resume, Tick
 from shoal.model.states import TaskState
-from shoal.server.own_time import STALL, OwnTime
+from shoal.server.pause_detector import STALL, OwnTime
 from tests.unit.engine.stand import Stand, good
 
 

@@ -1,0 +1,110 @@
+"""The parts of one running server, and the object rule: whose something is, asked anew each time [S13]."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.model.credentials import SESSION
+from shoal.model.errors import NotFound, echo
+from shoal.model.ids import TaskId, run_text
+from shoal.model.layout import PILOT_ZIP
+from shoal.model.policy import outward
+from shoal.server.auth.authentication import Access, Caller
+from shoal.server.auth.lockout import Lockouts
+from shoal.server.blobs.registry import Blobs, unknown_blob
+from shoal.server.blobs.uploads import Uploads
+from shoal.server.http.bodies import Bodies
+from shoal.server.http.connections import Door
+from shoal.server.http.rate_limit import Gate
+from shoal.server.metrics import Metrics
+from shoal.server.service import Service
+
+if TYPE_CHECKING:
+    from shoal.server.auth.certificate_authority import Authority
+
+
+@dataclass
+class House:
+    """Everything a handler may need."""
+
+    service: Service
+    access: Access
+    door: Door
+    gate: Gate
+    metrics: Metrics
+    stop: Callable[[], None]
+    blobs: Blobs
+    uploads: Uploads
+    bodies: Bodies = field(default_factory=Bodies)
+    lockouts: Lockouts = field(default_factory=Lockouts)
+    authority: Authority | None = None  # None: this server is not reached from other hosts
+    addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
+    names: frozenset[str] = frozenset()  # host names that are ours
+    pilot_sha256: str = ""
+    pilot_built: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pilot_path(self) -> Path:
+        """The pilot that this server hands out."""
+        return self.service.state_dir / PILOT_ZIP
+
+    async def pilot_digest(self, within: float = 10.0) -> str:
+        """The SHA-256 of the pilot; just after a start it is still being built."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.pilot_built.wait(), within)
+        return self.pilot_sha256
+
+    # --- whose is it
+    def owner_of(self, run: int) -> str | None:
+        """Whose a run is; None if there is none."""
+        known = self.service.engine.state.runs.get(run)
+        return known.owner if known is not None else self.service.reader.owner(run)
+
+    def check_run(self, caller: Caller, run: int, said: str = "") -> None:
+        """Refuse what is not there and what is another's in the same words."""
+        owner = self.owner_of(run)
+        if owner is None or not self.access.sees(caller, owner):
+            if "." in said:
+                raise NotFound(f"there is no task {said}", code="unknown_task", hint="see `shoal ps`")
+            raise NotFound(f"there is no run {run_text(run)}", code="unknown_run", hint="see `shoal ps`")
+
+    def check_target(self, caller: Caller, target: int | TaskId) -> None:
+        """The same for a run or a task."""
+        run = target if isinstance(target, int) else target.run
+        self.check_run(caller, run, "" if isinstance(target, int) else str(target))
+
+    def check_pilot(self, caller: Caller, name: str, to_end: bool = False) -> None:
+        """The same for a pilot; `to_end`: a group's pilots are ended by its manager only."""
+        pilot = self.service.engine.state.pilots.get(name)
+        row = self.service.reader.pilot(name) if pilot is None else None
+        owner, group = (
+            (pilot.owner, pilot.group) if pilot is not None else (row["owner"], row["grp"]) if row else ("", "")
+        )
+        mine = bool(owner) and self.access.sees(caller, owner)
+        ours = bool(group) and (caller.manages(group) if to_end else caller.is_admin or group in outward(caller.group))
+        if not (mine or ours):
+            raise NotFound(f"there is no pilot {name}", code="unknown_pilot", hint="see `shoal pilots`")
+
+    def check_place(self, caller: Caller, kind: str, name: str) -> None:
+        """The same for an owner; of a site everyone sees what their own pilots do there."""
+        if kind == "owner" and not self.access.sees(caller, name):
+            raise NotFound(f"there is no user {echo(name)}", code="unknown_user", hint="see `shoal user list`")
+
+    def check_blob(self, caller: Caller, digest: str) -> None:
+        """The same for a blob: to know its digest is not to have it."""
+        if not self.sees_blob(caller, digest):
+            raise unknown_blob(digest)
+
+    def sees_blob(self, caller: Caller, digest: str) -> bool:
+        """Is a blob held by somebody whose things the caller may see; for a pilot, by somebody whom it serves?"""
+        owners = self.blobs.owners(digest)
+        if caller.kind != SESSION:
+            return any(self.access.sees(caller, owner) for owner in owners)
+        state = self.service.engine.state
+        pilot = state.pilots.get(caller.pilot)
+        return pilot is not None and any(state.serves(pilot, owner) for owner in owners)

@@ -1,0 +1,47 @@
+"""The call about accounts [G12]: sums of what the caller may see."""
+
+from __future__ import annotations
+
+import math
+
+from aiohttp import web
+
+from shoal.db.accounts import Asked
+from shoal.engine.records import Attempt
+from shoal.server.context import House
+from shoal.server.http.request import Call, answer
+
+
+class Acct:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+
+    async def read(self, call: Call) -> web.Response:
+        """Lines of the owners whom the caller sees; time of the pilots whom the caller sees."""
+        access, now, until = self.house.access, self.service.clock(), call.number_or_none("until")
+        since = float(call.number("since"))
+        asked = Asked(
+            call.text("by") or "", since, math.inf if until is None else float(until),
+            access.seen_by(call.caller), access.holders(call.caller), self._running(now, since),
+        )  # fmt: skip
+        return answer(await self.service.look(lambda reader: reader.acct(asked, now)))
+
+    def _running(self, now: float, since: float) -> dict[str, float]:
+        """Core seconds of attempts under way, by pilot: they are in no line yet, and not idle either."""
+        pilots = self.service.engine.state.pilots.values()
+        return {
+            pilot.name: sum(self._cores(attempt) * max(0.0, now - max(since, _start(attempt))) for attempt in running)
+            for pilot in pilots
+            if (running := [attempt for attempt in pilot.live.values() if attempt.running])
+        }
+
+    def _cores(self, attempt: Attempt) -> int:
+        run = self.service.engine.state.runs.get(attempt.id.run)
+        array = run.array_of(attempt.id.element) if run is not None else None
+        return array.spec.needs.cores if array is not None else 1
+
+
+def _start(attempt: Attempt) -> float:
+    return attempt.leased if attempt.started is None else max(attempt.leased, attempt.started)

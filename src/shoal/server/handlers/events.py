@@ -1,0 +1,59 @@
+"""The journal over HTTP, each caller seeing their own part of it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from shoal.model.ids import parse_run
+from shoal.model.limits import MAX_LOOK, MAX_WAIT
+from shoal.server.context import House
+from shoal.server.http.request import Call, answer
+
+LARGE = 50  # tasks of a run that are not final
+
+
+class Events:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+
+    async def read(self, call: Call) -> web.Response:
+        """The journal from a place on; waits for news if there is none. Go on with `after=last`."""
+        after, limit = call.number("after"), call.number("limit")
+        named, kind = call.text("run"), call.text("kind")
+        run = parse_run(named) if named is not None else None
+        if run is not None:
+            self.house.check_run(call.caller, run)
+        kinds = kind.split(",") if kind is not None else None
+        holders = self.house.access.holders(call.caller)
+        end = self.service.clock() + min(call.number("wait"), MAX_WAIT)
+        patient = False  # who waits already is not sent away
+        while True:
+            until = after + MAX_LOOK
+
+            # The end first: an event committed between the two questions must not be stepped over.
+            last, found = await self.service.look(
+                lambda r, a=after, u=until: (  # type: ignore[misc]  # bound now
+                    r.last_seq(),
+                    r.events(after=a, limit=limit, run=run, kinds=kinds, holders=holders, until=u, raw=True),
+                ),
+                patient=patient,
+            )
+            reached = (
+                found[-1]["seq"] if len(found) == limit else max(last if run is not None else min(last, until), after)
+            )
+            left = end - self.service.clock()
+            if found or left <= 0 or reached < last:
+                return answer({"events": found, "last": reached})
+            after = reached
+            call.rest()
+            patient = True
+            await self.service.news(left, gather=self._is_large(run))
+
+    def _is_large(self, run: int | None) -> bool:
+        """Is so much to come that a look for each line is too dear? Who waits for one task is told at once."""
+        if run is None:
+            return True
+        found = self.service.engine.state.runs.get(run)
+        return found is not None and found.total - found.settled > LARGE

@@ -1,0 +1,72 @@
+"""What tasks print, while they print it: from the file, which a pilot elsewhere fills when somebody reads along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from aiohttp import web
+
+from shoal.engine.commands import Watch
+from shoal.model.errors import BadInput, echo
+from shoal.model.ids import TaskId, parse_task
+from shoal.model.layout import LOGS, SUFFIX, log_name
+from shoal.model.limits import MAX_STREAM
+from shoal.server.context import House
+from shoal.server.handlers.runs import check_there
+from shoal.server.http.request import Call
+
+LOOK = 0.2  # seconds between looks at a file that may grow
+AFTERWARDS = 5.0  # seconds that last words may still come after a task's report
+
+
+class Logs:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+
+    async def read(self, call: Call) -> web.Response:
+        """A stream of an attempt from a byte on, as text; waits for more if asked to."""
+        task, stream = parse_task(call.word("task")), call.text("stream") or "stdout"
+        if stream not in SUFFIX:
+            raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
+        await check_there(self.house, task)
+        offset, attempt = call.number("offset"), call.number_or_none("attempt")
+        wait = call.number("wait")
+        end = self.service.clock() + wait
+        while True:
+            path, more = await self._find(task, attempt, stream, watch=wait > 0)
+            data = await asyncio.to_thread(_read, path, offset)
+            if data or not more or self.service.clock() >= end:
+                break
+            call.rest()
+            await asyncio.sleep(LOOK)
+        headers = {"X-Shoal-Next": str(offset + len(data)), "X-Shoal-More": "1" if more else "0"}
+        return web.Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
+
+    async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
+        """The file of the attempt, and whether it may still grow; somebody reading along has it sent from afar."""
+        row = await self.service.look(lambda r: r.task(*task))
+        if row is not None and row["reused"]:
+            task = parse_task(row["reused"])
+            row = await self.service.look(lambda r: r.task(*task))
+        number = attempt or (row["attempt"] if row is not None else 1)
+        live = self.service.tell(Watch(task, stream)) if watch else False
+        ended = row["ended"] if row is not None else None
+        fresh = ended is not None and self.service.clock() - ended < AFTERWARDS
+        unfinished = row is None or ended is None
+        more = watch and (live or unfinished or fresh) and (row is None or number >= row["attempt"])
+        return self.service.state_dir / LOGS / log_name(task.run, task.element, number, stream), more
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            if offset >= os.fstat(file.fileno()).st_size:
+                return b""  # far beyond the end a file system may refuse to look
+            file.seek(offset)
+            return file.read(2 * MAX_STREAM)
+    except FileNotFoundError:
+        return b""  # empty streams leave no file

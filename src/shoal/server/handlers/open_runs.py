@@ -1,0 +1,105 @@
+"""Calls about runs to which tasks are added while they run: add, close, and their results as they come (ADR 0009)."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import methodcaller
+
+from aiohttp import web
+
+from shoal.engine.commands import Add, Close, Heard
+from shoal.engine.records import Run
+from shoal.model.errors import NotFound, Refused
+from shoal.model.ids import parse_run, run_text
+from shoal.model.limits import MAX_WAIT
+from shoal.server.context import House
+from shoal.server.handlers.check_expressions import check_expressions
+from shoal.server.handlers.submit import blobs_of, check_space
+from shoal.server.http.request import Call, answer
+from shoal.server.recent_results import foreign_elements, told
+from shoal.wire.requests import Nothing
+from shoal.wire.submission import parse_addition
+
+FEW, MANY = 250, 100  # so few results of a run with so many tasks under way wait a moment for company,
+MOMENT = 0.01  # seconds: an answer costs as much with one result as with a hundred
+
+
+class OpenRuns:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+
+    async def add(self, call: Call) -> web.Response:
+        """Put more tasks into an open run; answered after the commit."""
+        first, submission = await call.object(parse_addition)
+        check_expressions(submission.specs)
+        self._check_adder(call)
+        self.service.last_request = self.service.clock()
+        check_space(self.service, call.request.content_length or 0)
+        run = await self._load(parse_run(call.word("run")))
+        self.house.blobs.claim(run.owner, run.number, blobs_of(submission))
+        done = await self.service.command(
+            Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
+        )
+        return answer(done)
+
+    def _check_adder(self, call: Call) -> None:
+        """What is added runs as the run's owner: a manager, who may see and cancel it, has no say in that."""
+        owner = self.house.owner_of(parse_run(call.word("run")))
+        if owner != call.caller.owner and not call.caller.is_admin:
+            raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
+
+    async def close(self, call: Call) -> web.Response:
+        """Nothing more will be added."""
+        await call.body(Nothing)
+        run = await self._load(parse_run(call.word("run")))
+        return answer(await self.service.command(Close(run.number)))
+
+    async def _load(self, number: int) -> Run:
+        """The run in memory; one that finished long ago is brought back."""
+        self.service.check_whole()
+        state = self.service.engine.state
+        if number not in state.runs:
+            loaded = await self.service.writer.ask(lambda db: db.load_run(number))
+            if loaded is None:
+                raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+            self.service.load(*loaded)
+        return self.service.engine.state.runs[number]
+
+    async def results(self, call: Call) -> web.Response:
+        """Tasks that became final after a place in the journal; waits for news if there are none."""
+        number, after, limit = parse_run(call.word("run")), call.number("after"), call.number("limit")
+        service = self.service
+        end = service.clock() + min(call.number("wait"), MAX_WAIT)
+        patient = False
+        if number in service.engine.state.runs:
+            service.tell(Heard(number))
+        while True:
+            entries = service.results.take(number, after, limit)
+            run = service.engine.state.runs.get(number)
+            if entries and len(entries) < FEW and run is not None and run.live > MANY:
+                await asyncio.sleep(MOMENT)
+                entries = service.results.take(number, after, limit)
+            if entries is None:
+                if run is not None:
+                    service.results.follow(number, service.engine.state.next_seq - 1)
+                read = methodcaller("results", number, after, limit)
+                rows, closed, last, holders = await service.look(read, patient)
+            else:
+                rows, closed, holders = told(entries)
+                last = entries[-1].seq if entries else after
+            run = service.engine.state.runs.get(number)
+            finished = run is None or run.finished is not None
+            left = end - service.clock()
+            if rows or closed or left <= 0 or (finished and last == after):
+                foreign = foreign_elements(rows, holders, call.caller.owner)
+                nonce = run.nonce if run is not None else (service.reader.run(number) or {}).get("nonce", "")
+                found = {
+                    "results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign, "nonce": nonce,
+                }  # fmt: skip
+                return answer(found)
+            after = last
+            call.rest()
+            patient = True
+            await service.news(left)

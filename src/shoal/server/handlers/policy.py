@@ -1,0 +1,206 @@
+"""Calls about the policy: read it, change it whole, change shares inside a group, and how shares stand [S4, E74-E76].
+
+Administrators change everything, the manager of a group the shares of its members and nothing else [D1]. A reader sees
+the lines that concern them. Every change is audited, journaled by the engine, and kept with its author.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from shoal.engine.commands import SetPolicy
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.policy import Policy, outward
+from shoal.server.auth.authentication import Caller
+from shoal.server.context import House
+from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, standings_under, visible
+from shoal.server.http.request import Call, answer
+from shoal.wire.checks import did_you_mean
+from shoal.wire.policy import check_people, dump_policy, parse_policy
+from shoal.wire.requests import PolicyBody, SharesBody
+
+
+class OnPolicy:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.access, self.service = house, house.access, house.service
+
+    # --- reading
+    async def read(self, call: Call) -> web.Response:
+        """The policy as far as it concerns the caller, and what of its limits is used."""
+        state, now, sees = self.service.engine.state, self.service.clock(), self._sees(call.caller)
+        document, hidden = dump_policy(state.books.policy), 0
+        if not call.caller.is_admin:
+            document, hidden = visible(document, sees)
+        author, changed = self.service.ruled
+        return answer(
+            {
+                "version": state.policy_version, "author": author if sees(author) else "", "changed": changed,
+                "policy": document, "hidden": hidden,
+                "quotas": [row_of(found, now) for found in state.books.ledger.standings(now) if sees(found.rule.who)],
+            }
+        )  # fmt: skip
+
+    def _sees(self, caller: Caller) -> Callable[[str], bool]:
+        """Does a line about this owner, "@group" or "*" concern the caller?"""
+        owners = self.access.seen_by(caller)
+        if owners is None:
+            return lambda who: True
+        mine = {"*", *owners, *("@" + group for group in outward(caller.group))}
+        return lambda who: who in mine
+
+    def _below(self, caller: Caller) -> set[str]:
+        """Whose shares a manager divides beside those of the own members: whoever is in a group below, and those groups."""
+        if caller.is_admin or not caller.manages(caller.group):
+            return set()
+        users = {row.name for row in self.access.users.values() if caller.group in outward(row.grp)}
+        return users | {f"@{group}" for group in self._groups() if self._may_divide(caller, group)}
+
+    async def shares(self, call: Call) -> web.Response:
+        """How the shares of those whom the caller may see stand: what is due to them and what they use."""
+        state, now, concerns = self.service.engine.state, self.service.clock(), self._sees(call.caller)
+        below = self._below(call.caller)
+
+        def sees(who: str) -> bool:
+            return concerns(who) or who in below
+
+        tree, shares, groups = state.books.tree, state.books.policy.shares, state.groups
+        cores = {name: running for name, running in tree.cores().items() if running > 0}
+        queued = {name: count for name, count in state.books.ledger.counts().queued.items() if count > 0}
+        due = tree.due(sorted({*cores, *queued}), now)
+        total, used = sum(cores.values()), tree.usage("", now)
+
+        def row(name: str, share: float, members: list[str]) -> dict[str, Any]:
+            running = sum(cores.get(member, 0.0) for member in members)
+            parts, usage = [due[member] for member in members if member in due], tree.usage(name, now)
+            return {
+                "share": share, "due": sum(parts) if parts else None,
+                "used": running / total if total else 0.0, "usage": usage, "part": usage / used if used > 0 else 0.0,
+                "cores": round(running), "queued": sum(queued.get(member, 0) for member in members),
+            }  # fmt: skip
+
+        owners = sorted(name for name in {*self.access.users, *queued, *cores} if sees(name))
+        names = sorted({name for group in (*self.access.groups, *groups.values()) for name in outward(group)})
+        return answer(
+            {
+                "shares": [
+                    {"owner": name, "group": groups.get(name, ""), **row(name, shares.get(name, 1.0), [name])}
+                    for name in owners
+                ],
+                "groups": [
+                    {"group": name, **row(f"@{name}", shares.get(f"@{name}", 1.0), self._inside(name))}
+                    for name in names
+                    if sees(f"@{name}")
+                ],
+            }
+        )
+
+    def _inside(self, group: str) -> list[str]:
+        """Everybody in a group and in the groups inside it."""
+        return [owner for owner, inner in self.service.engine.state.groups.items() if group in outward(inner)]
+
+    # --- changing
+    async def change(self, call: Call) -> web.Response:
+        """Another whole policy; or, with dry_run, only what it would change."""
+        asked = read_change(await call.body(dict))
+        policy = parse_policy(asked.policy)
+        users = {row.name: row.grp for row in self.access.users.values()}
+        check_people(policy, users, self.access.groups)
+        self._check_version(asked.version)
+        return await self._set(call, policy, asked.dry_run)
+
+    def _check_version(self, version: int) -> None:
+        now = self.service.engine.state.policy_version
+        if version != now:
+            author, changed = self.service.ruled
+            who = f", changed by {echo(author)} at {day_of(changed or 0.0)}" if author else ""
+            raise Conflict(
+                f"the policy is at version {now}{who}; this is based on version {version}", code="stale_policy",
+                field="version", hint="look at it again with `shoal policy show`",
+            )  # fmt: skip
+
+    async def change_shares(self, call: Call) -> web.Response:
+        """Other shares: a manager's of whoever is in their group or in one below it, and of the groups below; an
+        administrator's of anybody."""
+        asked, caller = await call.body(SharesBody), call.caller
+        if not caller.manages(caller.group):
+            hint = "ask a manager of your group or an administrator"
+            raise Refused("only a manager or an administrator changes shares", code="forbidden", hint=hint)
+        if not asked.shares:
+            raise BadInput("there is no share in it", code="required", field="shares", hint='e.g. {"anna": 2}')
+        users = {row.name: row.grp for row in self.access.users.values()}
+        if not caller.is_admin:
+            users = {name: group for name, group in users.items() if caller.group in outward(group)}
+        before = self.service.engine.state.books.policy
+        new = parse_policy({"share": asked.shares}).shares
+        for who in new:
+            known = who in users if not who.startswith("@") else self._may_divide(caller, who[1:])
+            if not known:
+                raise self._nobody(caller, who)
+        document = {**dump_policy(before), "share": {**before.shares, **new}}
+        after = parse_policy(document)
+        # A manager hears only of the own group: shares elsewhere are not theirs to see or to mend.
+        mine = {
+            who: share
+            for who, share in after.shares.items()
+            if caller.is_admin or who in users or (who.startswith("@") and self._may_divide(caller, who[1:]))
+        }
+        inner = [name for name in self.access.groups if caller.is_admin or caller.group in outward(name)]
+        check_people(Policy(shares=mine), users, inner)
+        return await self._set(call, after, False)
+
+    def _may_divide(self, caller: Caller, group: str) -> bool:
+        """Is there such a group, and is its share the caller's to change? A manager divides what their own group gets;
+        how much that is, others decide."""
+        return group in self._groups() and (
+            caller.is_admin or (group != caller.group and caller.group in outward(group))
+        )
+
+    def _groups(self) -> set[str]:
+        return {name for group in self.access.groups for name in outward(group)}
+
+    def _nobody(self, caller: Caller, who: str) -> NotFound | Refused:
+        """One text for who is not there and who is another's to change; one's own group is no secret."""
+        kind = "group" if who.startswith("@") else "user"
+        if who[1:] in outward(caller.group) and not caller.is_admin:
+            hint = "ask an administrator: a manager divides what the group gets"
+            return Refused(f"the share of {echo(who)} itself is not yours to change", code="forbidden", hint=hint)
+        hint = f"see `shoal {kind} list`"
+        return NotFound(f"there is no {kind} {echo(who)}", code=f"unknown_{kind}", field="shares", hint=hint)
+
+    async def _set(self, call: Call, policy: Policy, dry_run: bool) -> web.Response:
+        state, now = self.service.engine.state, self.service.clock()
+        before, version = state.books.policy, state.policy_version
+        changes = differences(before, policy)
+        notes: list[str] = []
+        if policy.quotas != before.quotas:
+            stands = standings_under(state.books.ledger, policy.quotas, before.quotas, state.groups, now)
+            notes = over_use(stands, before.quotas)
+        call.request["about"] = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
+        if changes and not dry_run:
+            author = call.caller.owner
+            command = SetPolicy(policy, json.dumps(dump_policy(policy)), author)
+            self.service.ruled = (author, now)
+            version = (await self.service.command(command))["version"]
+        return answer({"version": version, "changes": changes, "notes": notes, "dry_run": dry_run})
+
+
+def read_change(said: dict[str, Any]) -> PolicyBody:
+    """The body of a change, its outer fields checked; `parse_policy` checks the rest."""
+    for field, kind, words in (("version", int, "a whole number"), ("policy", dict, "an object")):
+        if field not in said:
+            raise BadInput(f"{field} is missing", code="required", field=field, hint="version, policy, dry_run")
+        if not isinstance(said[field], kind) or isinstance(said[field], bool):
+            raise BadInput(f"expected {words}", code="wrong_type", field=field)
+    for field in said:
+        if field not in ("version", "policy", "dry_run"):
+            hint = did_you_mean(str(field), ["version", "policy", "dry_run"])
+            raise BadInput(f"unknown field {echo(field)!r}", code="unknown_field", field=echo(field), hint=hint)
+    if not isinstance(said.get("dry_run", False), bool):
+        raise BadInput("expected true or false", code="wrong_type", field="dry_run")
+    return PolicyBody(said["version"], said["policy"], said.get("dry_run", False))

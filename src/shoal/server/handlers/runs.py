@@ -1,0 +1,249 @@
+"""Calls about runs and tasks: submit, list, show, why, cancel, retry, signal."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+from aiohttp import web
+
+from shoal.db.endings import ending_of
+from shoal.engine.changes import TaskRow
+from shoal.engine.commands import Cancel, Retry, Signal
+from shoal.engine.why.ready_task import Reason
+from shoal.model.errors import BadInput, NotFound, echo
+from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
+from shoal.model.limits import MAX_NAME, MAX_SPECS
+from shoal.model.quantities import many
+from shoal.model.signals import SIGNALS, parse_signal
+from shoal.model.states import FINAL, Cause, TaskState
+from shoal.server.context import House
+from shoal.server.handlers.submit import read_submission, submit
+from shoal.server.http.request import Call, answer
+from shoal.wire.checks import did_you_mean
+from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
+
+
+class Runs:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.service = house, house.service
+
+    async def submit(self, call: Call) -> web.Response:
+        """Accept a run."""
+        said = await call.object(read_submission)
+        self.service.last_request = self.service.clock()
+        size = call.request.content_length or 0
+        done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim, size)
+        call.request["about"] = done["run"]
+        return answer(done)
+
+    async def list_runs(self, call: Call) -> web.Response:
+        """List runs, newest first."""
+        limit, before = call.number("limit"), call.text("before")
+        first = parse_run(before) if before is not None else None
+        state: Any = call.text("state")  # the reader refuses what it does not know
+        seen, owner = self.house.access.seen_by(call.caller), call.text("owner")
+        owners = seen if owner is None else [owner] if seen is None or owner in seen else []
+        if owners == [] or (owners is not None and any("," in name for name in owners)):
+            return answer({"runs": [], "next": None})
+        found = await self.service.look(
+            lambda r: r.runs(limit=limit, before=first, state=state, name=call.text("name"), owners=owners)
+        )
+        for row in found:
+            self._overlay(row)
+        return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
+
+    async def run(self, call: Call) -> web.Response:
+        """One run whole, but for its tasks."""
+        return answer(await self._run(parse_run(call.word("run"))))
+
+    async def _run(self, number: int) -> dict[str, Any]:
+        found = await self.service.look(lambda r: {**(r.run(number) or {}), "spans": r.spans(number)})
+        if "run" not in found:
+            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+        return self._overlay(found)
+
+    def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
+        """How many of a run's tasks are with pilots now: the row is written only when a task ends."""
+        run = self.service.engine.state.runs.get(row["run"])
+        if run is not None:
+            row["counts"]["live"] = run.live
+        for inner in ("signature", "digest", "env_file", "nonce", "base"):
+            row.pop(inner, None)
+        return row
+
+    async def tasks(self, call: Call) -> web.Response:
+        """Rows of a run's tasks, a page at a time."""
+        number, limit, after = parse_run(call.word("run")), call.number("limit"), call.number("after")
+        state = call.text("state")
+        states = state.split(",") if state is not None else None
+        await total_of(self.house, number)
+        rows = await self.service.look(lambda r: r.tasks(number, after=after, limit=limit, states=states))
+        return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
+
+    async def task(self, call: Call) -> web.Response:
+        """One task with its history."""
+        task = parse_task(call.word("task"))
+        run = await self._run(task.run)
+        arrays = [a for a in run["arrays"] if a["first"] <= task.element < a["first"] + a["count"]]
+        if not arrays:
+            raise _no_task(task, run["total"])
+        row, events = await self.service.look(lambda r: (r.task(*task), r.history(*task)))
+        spans = [s for s in run["spans"] if s["low"] <= task.element < s["high"]]
+        live = self.service.engine.state.runs.get(task.run)
+        array = live.array_of(task.element) if live is not None else None
+        state = array.state_of(task.element) if array is not None else None
+        said = str(state) if state is not None else (row or (spans or [{"state": "ready"}])[0])["state"]
+        return answer(
+            {"run": run, "array": arrays[0], "task": row, "span": (spans or [None])[0], "state": said, "events": events}
+        )
+
+    async def why(self, call: Call) -> web.Response:
+        """Why something is where it is."""
+        text = call.word("target")
+        place = parse_place(text)
+        if place is not None:
+            return answer({"target": text, "state": "", "reasons": self._why_place(call, *place)})
+        target = text if is_pilot(text) else parse_target(text)
+        if not isinstance(target, str):
+            await check_there(self.house, target)
+        over = await self.service.look(lambda r: ending_of(r, target))
+        if over is not None:
+            return answer({"target": text, **over})
+        state, reasons = self.service.engine.why(target, self.service.clock())
+        return answer({"target": text, "state": state, "reasons": reasons})
+
+    def _why_place(self, call: Call, kind: str, name: str) -> list[Reason]:
+        """A site as far as the caller sees its pilots, or an owner that they may see."""
+        engine, now = self.service.engine, self.service.clock()
+        if kind == "owner":
+            return engine.why_owner(name, now)
+        holders = self.house.access.holders(call.caller)
+        pilots = [
+            p for p in engine.state.pilots.values() if p.site == name and (holders is None or p.holder in holders)
+        ]
+        return engine.why_site(name, [p.name for p in pilots], now)
+
+    # --- acting
+    async def cancel(self, call: Call) -> web.Response:
+        """Cancel runs and tasks."""
+        asked = await call.body(Targets)
+        targets = await self._targets(call, asked.targets)
+        return answer(await self.service.command(Cancel(tuple(targets), unless_running=asked.unless_running)))
+
+    async def signal(self, call: Call) -> web.Response:
+        """Send a signal to running tasks."""
+        asked = await call.body(SignalRequest)
+        number = SIGNALS[parse_signal(asked.signal)]
+        targets = await self._targets(call, asked.targets)
+        return answer(await self.service.command(Signal(tuple(targets), number)))
+
+    async def retry(self, call: Call) -> web.Response:
+        """Make tasks that did not succeed ready again."""
+        asked = await call.body(RetryRequest)
+        where = _check_where(asked.where or Where())
+        targets: list[int | TaskId]
+        if asked.targets or asked.where is None:
+            targets = await self._targets(call, asked.targets)
+        else:
+            # A filter alone means the caller's own runs, also of those who may act on others'.
+            targets = list(await self.service.look(lambda r: r.failed_runs([call.caller.owner])))
+        count, runs = 0, []
+        async with self.service.retrying:
+            for target in targets:
+                number, element = (target, None) if isinstance(target, int) else target
+                done = await self._retry(number, element, where)
+                count += done
+                if done:
+                    runs.append(run_text(number))
+        return answer({"tasks": count, "runs": list(dict.fromkeys(runs))})
+
+    async def _retry(self, number: int, element: int | None, where: Where) -> int:
+        loaded, (rows, spans) = await self.service.writer.ask(
+            lambda db: (db.load_run(number), db.failed_rows(number, element))
+        )
+        rows = [row for row in rows if _fits(where, row)]
+        spans = [span for span in spans if _fits_span(where, span[2])]
+        if loaded is None or not (rows or spans):
+            return 0
+        self.service.load(*loaded)
+        result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
+        return int(result["tasks"])
+
+    async def _targets(self, call: Call, said: list[str]) -> list[int | TaskId]:
+        if not said or len(said) > MAX_SPECS:
+            raise BadInput(
+                "expected a list of runs and tasks", code="required", field="targets", hint='e.g. ["r12", "r13.4"]'
+            )
+        call.request["about"] = " ".join(said[:5])
+        self.service.last_request = self.service.clock()
+        targets = list(dict.fromkeys(parse_target(text) for text in said))
+        for target in targets:
+            self.house.check_target(call.caller, target)
+            if not isinstance(target, int):
+                await check_there(self.house, target)
+        return targets
+
+
+# --- what is there
+async def total_of(house: House, number: int) -> int:
+    """How many tasks a run has; without its arrays, which may be ten thousand."""
+    known = house.service.engine.state.runs.get(number)
+    if known is not None:
+        return known.total
+    found = await house.service.look(lambda r: r.runs(limit=1, before=number + 1))
+    if not found or found[0]["run"] != number:
+        raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+    return int(found[0]["total"])
+
+
+async def check_there(house: House, target: int | TaskId) -> None:
+    """Refuse a run or a task that does not exist."""
+    total = await total_of(house, target if isinstance(target, int) else target.run)
+    if not isinstance(target, int) and target.element > total:
+        raise _no_task(target, total)
+
+
+def _no_task(task: TaskId, total: int) -> NotFound:
+    return NotFound(f"there is no task {task}", code="unknown_task", hint=f"the run has {many(total, 'task')}")
+
+
+# --- filters
+def _check_where(where: Where) -> Where:
+    finals = [state.value for state in FINAL if state is not TaskState.SUCCEEDED]
+    if where.state is not None and where.state not in finals:
+        raise BadInput(
+            f"{echo(where.state)!r} cannot be retried",
+            code="unknown_state",
+            field="where.state",
+            hint=", ".join(sorted(finals)),
+        )
+    for field in ("cause", "host", "site", "message"):
+        # A glob becomes a pattern that is built and searched on the event loop.
+        if len(getattr(where, field) or "") > MAX_NAME:
+            raise BadInput("too long", code="too_long", field=f"where.{field}", hint=f"at most {MAX_NAME} characters")
+    causes = [cause.value for cause in Cause]
+    if where.cause is not None and where.cause not in causes:
+        raise BadInput(
+            f"{echo(where.cause)!r} is not a cause", code="unknown_state", field="where.cause",
+            hint=did_you_mean(where.cause, causes),
+        )  # fmt: skip
+    return where
+
+
+def _fits(where: Where, row: TaskRow) -> bool:
+    texts = ((where.host, row.host), (where.site, row.site), (where.message, row.message))
+    return (
+        where.state in (None, row.state)
+        and where.cause in (None, row.cause)
+        and where.exit_code in (None, row.exit_code)
+        and all(glob is None or fnmatch.fnmatchcase(text, glob) for glob, text in texts)
+    )
+
+
+def _fits_span(where: Where, state: str) -> bool:
+    """Tasks that never ran have a state and nothing else to filter by."""
+    rest = (where.cause, where.exit_code, where.host, where.site, where.message)
+    return where.state in (None, state) and all(value is None for value in rest)

@@ -1,0 +1,114 @@
+"""Calls about the server itself: status, stop, retention, metrics, OpenAPI, its certificate, its health."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from shoal import __version__
+from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
+from shoal.model.errors import NotFound
+from shoal.model.quantities import parse_duration, parse_size
+from shoal.server.context import House
+from shoal.server.http.request import Call, answer
+from shoal.server.metrics import CONTENT_TYPE, Facts
+from shoal.server.retention import prune
+from shoal.wire.requests import Nothing, PruneRequest
+
+
+class OnServer:
+    """One method a call."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def health(self, call: Call) -> web.Response:
+        """Is someone there? No version, no names: anyone may ask."""
+        return answer({"ok": True})
+
+    async def ca(self, call: Call) -> web.Response:
+        """What joiners compare with their fingerprint before they trust it."""
+        if self.house.authority is None:
+            raise NotFound("this server is not reached over TLS", code="no_tls")
+        return web.Response(text=self.house.authority.ca_pem, content_type="application/x-pem-file")
+
+    async def server(self, call: Call) -> web.Response:
+        """What this server is and does; to those who are not administrators, only what concerns them."""
+        house = self.house
+        public: dict[str, object] = {"mode": house.service.mode, "since": house.service.started, "version": __version__}
+        if house.authority is not None:
+            ends = house.authority.ends
+            public |= {"addresses": house.addresses, "fingerprint": house.authority.fingerprint}
+            public |= {"certificate_ends": ends.leaf, "ca_ends": ends.ca}
+        if not call.caller.is_admin:
+            return answer({**public, **self._own(call)})
+        facts = {**await house.service.look(lambda r: r.server_facts()), **house.service.facts(), **public}
+        if house.authority is not None and house.authority.trouble and not facts["trouble"]:
+            facts["trouble"] = house.authority.trouble
+        return answer(facts)
+
+    def _own(self, call: Call) -> dict[str, int]:
+        """What concerns a person who is no administrator: their runs, and the pilots that serve them."""
+        state, me = self.house.service.engine.state, call.caller.owner
+        pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, me)]
+        mine = [run for run in state.runs.values() if run.owner == me]
+        return {
+            "open_runs": sum(1 for run in mine if run.finished is None),
+            "pilots": len(pilots),
+            "slots": sum(pilot.room.cores for pilot in pilots),
+            "live": sum(run.live for run in mine),
+            "last_seq": state.next_seq - 1,
+        }
+
+    async def stop(self, call: Call) -> web.Response:
+        """End this server; what runs goes on and comes back to the next one."""
+        await call.body(Nothing)
+        self.house.stop()
+        return answer({"stopping": True})
+
+    async def prune(self, call: Call) -> web.Response:
+        """Delete old events and logs now."""
+        asked = await call.body(PruneRequest)
+        age = parse_duration(KEEP_SECONDS if asked.older_than is None else asked.older_than, "older_than")
+        keep = parse_size(KEEP_BYTES if asked.keep is None else asked.keep, "keep")
+        return answer(await prune(self.house.service, age, keep, self.house.blobs.release))
+
+    async def metrics(self, call: Call) -> web.Response:
+        """For Prometheus; written on a thread of its own, since many series take a while."""
+        house = self.house
+        facts = collect(house)
+        text = await asyncio.to_thread(house.metrics.render, facts)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+
+    async def openapi(self, call: Call) -> web.Response:
+        """This interface, for programs."""
+        from shoal.server.http.openapi import describe  # a hundred types that most servers never need
+
+        return answer(describe())
+
+
+def collect(house: House) -> Facts:
+    """The server's figures of this moment."""
+    state, writer = house.service.engine.state, house.service.writer
+    pilots: dict[str, int] = {}
+    counts = house.door.counts
+    for pilot in state.pilots.values():
+        pilots[pilot.state.value] = pilots.get(pilot.state.value, 0) + 1
+    return Facts(
+        tasks_finished=dict(state.finished),
+        tasks_live=sum(p.held for p in state.pilots.values()),
+        tasks_ready=sum(len(array.todo) for run in state.runs.values() for array in run.arrays if not array.waiting),
+        runs_open=sum(1 for run in state.runs.values() if run.finished is None),
+        pilots=pilots,
+        slots=sum(p.room.cores for p in state.pilots.values()),
+        slots_free=sum(max(0, p.free.cores) for p in state.pilots.values()),
+        commits=writer.commits,
+        commit_wait=house.service.commit_wait,
+        events=state.next_seq - 1,
+        connections={"open": counts.open, "unknown": counts.unknown},
+        cut={"refused": counts.refused, "slow": counts.slow},
+        loop_lag=house.gate.lag,
+        contained=house.service.contained,
+        locked_out=len(house.lockouts),
+    )

@@ -1,0 +1,256 @@
+"""Submitting at the edge: idempotency keys, the submitter's environment, and what `--resume` need not run again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.db.reader import Reader
+from shoal.engine.changes import TaskRow
+from shoal.engine.commands import Submit
+from shoal.engine.tasks.runs import again
+from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.ids import parse_run, run_text
+from shoal.model.layout import LOGS, environment_name
+from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
+from shoal.model.spec import Spec, Submission
+from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.service import Service
+from shoal.wire.submission import canonical, parse_submission
+from shoal.wire.task import parse_spec
+
+_ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
+Reused = tuple[tuple[int, TaskRow], ...]
+
+
+class Asked(NamedTuple):
+    """A submission's body, taken apart and checked."""
+
+    submission: Submission
+    digest: str
+    signature: str
+    env_file: str
+    environment: dict[str, str] | None
+    resume: dict[str, Any] | None
+    strict: bool
+
+
+def read_submission(body: Mapping[str, Any]) -> Asked:
+    """Take a body apart. Pure, for a large one is read on another thread."""
+    said = dict(body)
+    env_file = _env_file(said.pop("environment_file", None), said)
+    environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
+    strict = _flag(said.pop("strict", False), "strict")
+    submission = parse_submission(said)
+    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
+    return Asked(submission, digest, sign(submission), env_file, environment, resume, strict)
+
+
+async def submit(
+    service: Service, owner: str, asked: Asked, claim: Callable[[str, int, list[str]], None], size: int = 0
+) -> dict[str, Any]:
+    """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
+    submission, digest, signature, env_file, environment, resume, strict = asked
+    warnings = look_at(service, owner, submission, strict)
+    check_space(service, size)
+    claimed = blobs_of(submission)
+    if claimed:
+        claim(owner, 0, claimed)
+    reused: Reused = ()
+    reruns: list[dict[str, Any]] = []
+    if resume is not None:
+        reused, reruns = await service.look(lambda reader: earlier(reader, owner, submission, signature, resume))
+    # From here to the engine nothing is awaited: a key is either in the database or in the engine's memory.
+    if submission.key:
+        found = service.reader.find_key(owner, submission.key)
+        if found is not None:
+            total = (service.reader.run(found["run"]) or {"total": 0})["total"]
+            return {**again(found["run"], total, found["digest"], digest), "reruns": [], "warnings": warnings}
+    if not submission.key or (owner, submission.key) not in service.engine.state.keys:
+        try:
+            _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
+            _set_aside_logs(service.state_dir / LOGS, run_text(service.engine.state.next_run))
+        except OSError as error:
+            hint = "free some space: accepted work goes on meanwhile"
+            raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
+    if claimed and not (submission.key and (owner, submission.key) in service.engine.state.keys):
+        claim(owner, service.engine.state.next_run, claimed)  # on its way to the disk before the run is
+    if submission.open:
+        service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
+    answer = await service.command(
+        Submit(submission, owner, digest, signature, reused, env_file),
+        lambda result: service.accept(parse_run(result["run"])),
+    )
+    return {**answer, "reruns": reruns, "warnings": warnings}
+
+
+def look_at(service: Service, owner: str, submission: Submission, strict: bool = False) -> list[str]:
+    """Refuse what no pilot could be asked for; returns what looks wrong and is accepted."""
+    check_expressions(submission.specs)
+    state = service.engine.state
+    warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
+    return warnings + check_fits(state, owner, submission.specs) if strict else warnings
+
+
+def check_space(service: Service, wanted: int = 0) -> None:
+    """Nothing new is accepted while what was accepted cannot be written, nor what would fill the disk."""
+    trouble = service.writer.trouble
+    if not trouble and not service.reserve.has_space(2 * wanted):  # once in the log, once in the database
+        trouble = service.reserve.trouble()
+    if trouble:
+        raise Refused(trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+
+
+def blobs_of(submission: Submission) -> list[str]:
+    """The blobs that a submission names."""
+    found: dict[str, None] = {}
+    for spec in submission.specs:
+        for text in (spec.function, spec.initializer, *spec.calls):
+            if text.startswith("sha256:"):
+                found[text] = None
+    return list(found)
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput("expected true or false", code="wrong_type", field=field)
+    return value
+
+
+def _env_file(value: Any, said: Mapping[str, Any]) -> str:
+    """Where the submitter keeps their environment themself: named by what is in it, so no other file can stand for it."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in said:
+        raise BadInput(
+            "expected an absolute path that ends with SHA256.json, without environment", code="bad_path_value",
+            field="environment_file", hint="leave both out for tasks that need neither",
+        )  # fmt: skip
+    return value
+
+
+def _environment(value: Any) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or len(value) > MAX_ENV_ITEMS:
+        raise BadInput(f"expected at most {MAX_ENV_ITEMS} names with texts", code="wrong_type", field="environment")
+    for name, text in value.items():
+        if not isinstance(text, str) or "\0" in text or "\0" in name or "=" in name or not name:
+            raise BadInput(f"{echo(name)!r} is not a variable", code="bad_env_name", field="environment")
+    if sum(len(k) + len(v) for k, v in value.items()) > MAX_ENV_BYTES:
+        raise BadInput(f"longer than {MAX_ENV_BYTES} bytes", code="too_long", field="environment")
+    return {name: text for name, text in value.items() if not name.startswith("SHOAL_")}
+
+
+def _resume(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    good = isinstance(value, dict) and set(value) <= {"newest", "file"}
+    newest = value.get("newest") if good else None
+    if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
+        raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
+    return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
+
+
+def _set_aside_logs(folder: Path, run: str) -> None:
+    """Logs under the number of a run that is only now submitted are another history's: they must not be taken for its
+    own. They are kept until the logs need their space."""
+    if (folder / run).is_dir():
+        number = next(n for n in count(1) if not (folder / f"{run}.lost-{n}").exists())
+        (folder / run).rename(folder / f"{run}.lost-{number}")
+
+
+def _keep(path: Path, environment: dict[str, str] | None) -> None:
+    """Write the environment where only its owner reads it, and onto the disk: a pilot reads it without asking us.
+
+    What lies there belongs to a submission that a crash undid, and its number is ours now.
+    """
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if environment is None:
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(environment, file)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name, too, must survive a power cut
+    finally:
+        os.close(folder)
+
+
+def sign(submission: Submission) -> str:
+    """What makes two submissions the same work but for their parameters: `--resume` looks for it."""
+    parts = [
+        [list(s.command), s.shell, s.cwd, s.env, s.stdin, list(s.inputs), list(s.outputs)] for s in submission.specs
+    ]
+    return hashlib.sha256(canonical([submission.cwd, parts]).encode()).hexdigest()
+
+
+def earlier(
+    reader: Reader, owner: str, submission: Submission, signature: str, resume: dict[str, Any]
+) -> tuple[Reused, list[dict[str, Any]]]:
+    """Results of earlier runs for elements of this one, and why the others run (again)."""
+    good: dict[str, TaskRow] = {}
+    bad: dict[str, str] = {}
+    for run in reader.earlier(owner, signature):
+        arrays = _arrays(reader, run)
+        for element, row in reader.succeeded(run):
+            good.setdefault(_element_key(arrays, element), row)
+        for page in _pages(reader, run, ["failed", "cancelled", "lost"]):
+            for task in page:
+                bad.setdefault(_element_key(arrays, task["element"]), f"{task['state']} in {run_text(run)}")
+    newest, changed = resume["newest"], f"{resume['file'] or 'an input'} changed since they ran"
+    reused: list[tuple[int, TaskRow]] = []
+    why: dict[str, int] = {}
+    first = 1
+    ran = {json.loads(key)[0] for key in (*good, *bad)}
+    for position, spec in enumerate(submission.specs):
+        if position not in ran:  # ten million elements need not be looked at one by one to find none
+            why["not run before"] = why.get("not run before", 0) + spec.count
+            first += spec.count
+            continue
+        for offset in range(spec.count):
+            key = _key(position, spec, offset)
+            found = good.get(key)
+            if found is not None and (newest is None or (found.started or found.ended or 0.0) >= newest):
+                reused.append((first + offset, found))
+            else:
+                reason = changed if found is not None else bad.get(key, "not run before")
+                why[reason] = why.get(reason, 0) + 1
+        first += spec.count
+    return tuple(reused), [{"count": n, "why": reason} for reason, n in why.items()]
+
+
+def _arrays(reader: Reader, run: int) -> list[tuple[int, int, Spec]]:
+    found = reader.run(run)
+    rows = found["arrays"] if found is not None else []
+    parsed = []
+    for position, row in enumerate(rows):
+        task = row["task"] if isinstance(row["task"], dict) else json.loads(row["task"])
+        parsed.append((row["first"], position, parse_spec(task)))
+    return parsed
+
+
+def _pages(reader: Reader, run: int, states: list[str]) -> Any:
+    after = 0
+    while page := reader.tasks(run, after=after, states=states):
+        yield page
+        after = page[-1]["element"]
+
+
+def _element_key(arrays: list[tuple[int, int, Spec]], element: int) -> str:
+    first, position, spec = max((a for a in arrays if a[0] <= element), key=lambda a: a[0])
+    return _key(position, spec, element - first)
+
+
+def _key(position: int, spec: Spec, offset: int) -> str:
+    return canonical([position, spec.sweep.at(offset) if spec.sweep is not None else {}])

@@ -1,0 +1,342 @@
+"""The HTTP edge: every request passes here once, in this order: manners, who calls, how often, what they may; then its handler.
+
+Errors become answers here and nowhere else [docs/reference/http.md].
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from aiohttp import HttpVersion10, web
+
+from shoal.db.place import refusal_of
+from shoal.model.blobs import parse_digest
+from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
+from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
+from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
+from shoal.server.auth.authentication import Caller, unauthorised
+from shoal.server.auth.lockout import Sender
+from shoal.server.context import House
+from shoal.server.handlers.acct import Acct
+from shoal.server.handlers.blobs import OnBlobs
+from shoal.server.handlers.events import Events
+from shoal.server.handlers.logs import Logs
+from shoal.server.handlers.open_runs import OpenRuns
+from shoal.server.handlers.people import People
+from shoal.server.handlers.pilots import Pilots
+from shoal.server.handlers.policy import OnPolicy
+from shoal.server.handlers.runs import Runs
+from shoal.server.handlers.server import OnServer
+from shoal.server.http.connections import peer_name
+from shoal.server.http.rate_limit import POOL, Gate
+from shoal.server.http.request import Call, answer, refusal
+from shoal.server.http.routes import ROUTES, Route
+from shoal.wire.join import SERVER_NAME
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MAX_URL = 8_190
+_LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
+_SAFE = ("GET", "HEAD")
+
+
+def make_app(house: House) -> web.Application:
+    """The application with all routes."""
+    parts = {
+        "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
+        "server": OnServer(house), "open": OpenRuns(house), "blobs": OnBlobs(house), "acct": Acct(house),
+        "policy": OnPolicy(house),
+    }  # fmt: skip
+    edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
+
+    @web.middleware
+    async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await edge.pass_through(request, handler)
+
+    app = web.Application(middlewares=[pass_through], client_max_size=0)
+    for route in ROUTES:
+        module, _, method = route.handler.partition(".")
+        app.router.add_route(route.method, route.path, _bind(route, getattr(parts[module], method)))
+    return app
+
+
+def _bind(route: Route, method: Callable[[Call], Awaitable[web.StreamResponse]]) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await method(request["call"])
+
+    return handle
+
+
+class _Edge:
+    def __init__(self, house: House, routes: dict[tuple[str, str], Route]) -> None:
+        self.house, self.routes = house, routes
+
+    async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """One request, from its first check to its line in the audit."""
+        house, began = self.house, self.house.service.clock()
+        house.door.entered(request)
+        route = self._route(request)
+        caller: Caller | None = None
+        try:
+            caller, response = await self._answer(request, route, handler)
+        except ShoalError as error:
+            caller = request.get("caller")
+            if isinstance(error, InternalError) and caller is not None:
+                seconds = house.lockouts.strike(_senders(caller), house.service.clock())
+                names = " ".join(sender.name for sender in _senders(caller))
+                log.warning("sender set aside: %s seconds=%.0f", names, seconds)
+            response = refusal(error)
+            house.metrics.refused(error.code)
+        except web.HTTPException as error:
+            code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
+            response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
+            response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
+        except sqlite3.Error as error:
+            # The log names the file and the way out; callers, who need not know where it is, hear only what it means.
+            found = refusal_of("the database", error, "see the server's log")
+            log.error("method=%s path=%s failed: %s", request.method, echo(request.path), error)
+            response = refusal(found or Refused("the database cannot be read", code="disk_error"))
+        except Exception:
+            log.exception("method=%s path=%s failed", request.method, echo(request.path))
+            response = answer(
+                {"error": {"code": "internal_error", "message": "a defect in the server", "field": "", "hint": ""}}, 500
+            )
+        finally:
+            house.door.left(request)
+        response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [D1]
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Cache-Control"] = "no-store"
+        name = route.path if route is not None else "other"
+        house.metrics.answered(name, response.status, house.service.clock() - began)
+        self._audit(route, caller, request, response.status)
+        return response
+
+    async def _answer(
+        self, request: web.Request, route: Route | None, handler: Handler
+    ) -> tuple[Caller | None, web.StreamResponse]:
+        self._check_manners(request)
+        self.house.service.check_database()
+        if route is not None and route.rule == "public":
+            request["call"] = Call(
+                request, route, Caller(""), lambda: None, lambda: Caller(""), self.house.bodies.charge("", "")
+            )
+            return None, await handler(request)
+        self.house.service.check_whole()
+        caller = self._authenticate(request, route)
+        request["caller"] = caller
+        self.house.lockouts.check(_senders(caller), self.house.service.clock())
+        if not caller.is_claim and not self.house.door.known(request, _key(caller), _pool(caller)):
+            raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
+        if route is None:
+            return caller, await handler(request)  # aiohttp's 404 or 405
+        work = _Work(self.house.gate)
+        try:
+            work.begin(caller, self.house.service.clock(), route.pace)
+            self._authorise(route, caller)
+            charge = self.house.bodies.charge(caller.kind, _pool(caller) or _key(caller))
+            call = Call(request, route, caller, work.rest, lambda: self._again(request, route), charge)
+            request["call"] = call
+            self._check_object(call)
+            return caller, await handler(request)
+        finally:
+            work.rest()
+
+    def _route(self, request: web.Request) -> Route | None:
+        resource = request.match_info.route.resource
+        return self.routes.get((request.method, resource.canonical)) if resource is not None else None
+
+    # --- manners
+    def _check_manners(self, request: web.Request) -> None:
+        """Paths that mean one thing, hosts that are us, no other site's pages [E71-E73]."""
+        if request.version < HttpVersion10:
+            raise web.HTTPBadRequest(reason="not HTTP: no version")
+        raw = request.raw_path
+        path = raw.partition("?")[0]
+        if (
+            len(raw) > MAX_URL
+            or "//" in path
+            or "%00" in raw
+            or "\\" in raw
+            or ".." in path.lower().replace("%2e", ".")
+        ):
+            raise BadInput("this path means nothing here", code="bad_path")
+        if not self._is_ours(request.host):
+            raise Refused(
+                f"{echo(request.host)} is not this server", code="wrong_host", hint="use the server's own address"
+            )
+        origin = request.headers.get("Origin", f"://{request.host}")  # only browsers send it
+        if request.method not in _SAFE and origin.partition("://")[2].lower() != request.host.lower():
+            raise Refused("a request from another site", code="bad_origin")
+
+    def _is_ours(self, host: str) -> bool:
+        """Names must be ours, against rebinding; an address cannot be rebound [S15]."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
+        except ValueError:
+            return False
+        return name in _LOCAL_NAMES or name in self.house.names or _is_address(name)
+
+    # --- who calls
+    def _again(self, request: web.Request, route: Route) -> Caller:
+        """The caller once more, after a body that may have taken half a minute to come: what was revoked meanwhile is.
+        Sessions are the engine's matter, which looks at them when it acts."""
+        caller: Caller = request["caller"]
+        if caller.kind != SESSION:
+            caller = request["caller"] = self._authenticate(request, route)
+            self._authorise(route, caller)
+        return caller
+
+    def _authenticate(self, request: web.Request, route: Route | None) -> Caller:
+        house, address = self.house, request.remote or "local"
+        now = house.service.clock()
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        try:
+            if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
+                raise unauthorised()
+            caller = house.access.check(secret, now, address, _is_tls(request))
+            if caller.kind == SESSION:
+                caller = self._session(caller, request)
+            if caller.is_claim and (route is None or route.rule != "pilot"):
+                raise unauthorised()  # anyone can make up a session
+            return caller
+        except Refused:
+            if not request.remote:
+                raise  # on the Unix socket it is our own account, which need not guess: it can read the tokens
+            wait = house.gate.admit("unknown", address, now)
+            if wait > 0.0:
+                raise TooBusy("too many wrong tokens from here", after=wait) from None
+            raise
+
+    def _session(self, caller: Caller, request: web.Request) -> Caller:
+        """A pilot's session, bound to the certificate that the pilot was given with it [S3]. One that no living pilot
+        has stays a mere claim, with which one can only be told to enrol again."""
+        peer = peer_name(request.transport)
+        state = self.house.service.engine.state
+        pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
+        if pilot is None:
+            return replace(caller, peer=peer)
+        if (caller.tls and peer != pilot.name) or (pilot.bound and not caller.tls):
+            raise unauthorised()  # over TLS only its own certificate will do, and what was given there is good there only
+        return replace(
+            caller,
+            owner=pilot.owner,
+            group=pilot.group,
+            token=pilot.token,
+            site=pilot.site,
+            pilot=pilot.name,
+            peer=peer,
+        )
+
+    # --- what they may
+    def _authorise(self, route: Route, caller: Caller) -> None:
+        if caller.kind not in route.kinds:
+            raise Refused(
+                f"not with a token of kind {caller.kind}", code="forbidden", hint=f"use {' or '.join(route.kinds)}"
+            )
+        if caller.kind != SUBMIT:
+            return
+        if route.scope and route.scope not in caller.scopes and not (caller.is_admin and route.scope != "admin"):
+            raise Refused(
+                f"this token has no scope {route.scope}", code="forbidden", hint="make one: `shoal token new --scope`"
+            )
+        if route.rule == "admin" and not caller.is_admin:
+            raise Refused("only an administrator may", code="forbidden")
+
+    def _check_object(self, call: Call) -> None:
+        """The thing in the path must be the caller's; another's is not there [I16]."""
+        rule, house = call.route.rule, self.house
+        if rule == "run":
+            house.check_run(call.caller, parse_run(call.word("run")))
+        elif rule == "task":
+            house.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
+        elif rule == "blob":
+            digest = parse_digest(call.word("digest"))
+            if call.route.method == "GET":
+                house.check_blob(call.caller, digest)
+        elif rule == "target":
+            text = call.word("target")
+            place = parse_place(text)
+            if place is not None:
+                house.check_place(call.caller, *place)
+            elif is_pilot(text):
+                house.check_pilot(call.caller, text)
+            else:
+                target = parse_target(text)
+                house.check_run(call.caller, target if isinstance(target, int) else target.run, text)
+
+    # --- afterwards
+    def _audit(self, route: Route | None, caller: Caller | None, request: web.Request, status: int) -> None:
+        if route is None or route.rule == "public":
+            return
+        now, what = self.house.service.clock(), f"{route.method} {route.path}"
+        address = request.remote or "local"
+        outcome = "ok" if status < 400 else str(status)
+        if route.acts and caller is not None and status not in (401, 429):
+            self.house.access.note(caller, what, request.get("about", ""), outcome, now)
+        else:
+            self.house.access.count(caller, what, outcome, now, address)
+
+
+class _Work:
+    """One request in work; one that begins to wait for news is none any more."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._begun: list[tuple[str, str]] = []  # under which kinds and names it is counted
+
+    def begin(self, caller: Caller, now: float, pace: str) -> None:
+        """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
+        counted = [(POOL, _pool(caller), "")] if _pool(caller) else []
+        for kind, key, rate in (*counted, (_kind(caller), _key(caller), pace)):
+            wait = self._gate.admit(kind, key, now, rate)
+            if wait > 0.0:
+                raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
+            self._begun.append((kind, key))
+
+    def rest(self) -> None:
+        """It is answered, or waits; told twice is told once."""
+        begun, self._begun = self._begun, []
+        for kind, key in begun:
+            self._gate.done(kind, key)
+
+
+def _senders(caller: Caller) -> list[Sender]:
+    """The names under which a caller's contained requests are counted. A pilot that enrols again has a new name, so its
+    enrolment token is counted, too, and other tokens with their owner or @group."""
+    if caller.is_claim:
+        return [Sender(f"address:{caller.address}", 1)]
+    if caller.kind == SESSION:
+        return [Sender(f"pilot:{caller.pilot}", 1), Sender(f"token:{caller.token}", 8)]
+    return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.holder}", 8)]
+
+
+def _kind(caller: Caller) -> str:
+    """Whose measure a request is counted by: who only claims a session is one of those who want to come in."""
+    return ENROL if caller.is_claim else caller.kind
+
+
+def _key(caller: Caller) -> str:
+    """By whom connections, rates and work are counted: a pilot, or a person with all their tokens."""
+    return caller.pilot or caller.holder or caller.address
+
+
+def _pool(caller: Caller) -> str:
+    """Whose pilot speaks; empty: none does."""
+    return caller.holder if caller.pilot else ""
+
+
+def _is_tls(request: web.Request) -> bool:
+    return request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""What never reaches the edge, because aiohttp finds that it is no HTTP: refused in our form, not in aiohttp's words,
+which would repeat all of it [promises E]. No answer says which software wrote it [D1]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_server import Server
+
+from shoal.model.credentials import redact
+from shoal.model.errors import echo
+from shoal.model.limits import MAX_NAME
+from shoal.server.http.request import answer
+
+
+class Handler(RequestHandler):
+    """aiohttp's handler of one connection, with our manners."""
+
+    __slots__ = ()
+
+    def __init__(self, manager: Server, *, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
+        super().__init__(manager, loop=loop, **more)
+        handle = self._request_handler
+        assert handle is not None
+        self._request_handler = lambda request: _check_headers(request, handle)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of another answer was sent already")
+        if status >= 500:
+            self.log_exception("the handler of a request failed", exc_info=exc)
+            return refused(status, "a defect in the server")
+        words = (message or "").partition("\n")[0].partition(":")[0]  # what follows is what was sent, tokens and all
+        return refused(status, f"not HTTP: {redact(echo(words))}")
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; one that aiohttp made by itself is put in our form before."""
+        if isinstance(resp, web.HTTPException):
+            resp = refused(resp.status, resp.reason)
+        if not resp.prepared:
+            resp.headers["Server"] = "shoal"
+        return await super().finish_response(request, resp, start_time)
+
+
+async def _check_headers(
+    request: web.BaseRequest, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse headers that are no text, before anybody reads or repeats one, and expectations that nobody meets: aiohttp
+    would repeat them in its answer, and fail to write what is no text."""
+    if any(not text.isascii() and _is_broken(text) for pair in request.headers.items() for text in pair):
+        return refused(400, "not HTTP: a header that is not UTF-8")
+    if len(request.headers.get("Content-Type", "")) > MAX_NAME:  # reading 7,000 semicolons takes half a second
+        return refused(400, "not HTTP: too long a Content-Type")
+    expect = request.headers.get("Expect")
+    if expect is not None and expect.lower() != "100-continue":
+        return refused(417, "nothing but Expect: 100-continue is understood")
+    return await handle(request)
+
+
+def _is_broken(text: str) -> bool:
+    """True if bytes that are no UTF-8 stand in a header, which aiohttp keeps as half surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def handlers(server: Server) -> Callable[[], RequestHandler]:
+    """What makes a handler for each connection of a server."""
+    return lambda: Handler(server, loop=asyncio.get_running_loop(), **server._kwargs)
+
+
+def refused(status: int, message: str) -> web.Response:
+    """A refusal after which nothing more is read."""
+    response = answer({"error": {"code": "http", "message": message, "field": "", "hint": ""}}, status)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.force_close()
+    return response

@@ -1,0 +1,69 @@
+"""The latest finals in memory: nothing is told twice or left out, and who comes too late is sent to the database."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.engine.changes import Closed, Final
+from shoal.server import recent_results
+from shoal.server.recent_results import Results, foreign_elements, told
+
+
+def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
+    return Final(run, seq, [seq, "succeeded", text, "", "", 1, "", 0, 0])
+
+
+def test_what_comes_after_a_place_is_told_and_what_was_heard_goes() -> None:
+    kept = Results()
+    kept.follow(1, 10)
+    kept.add([final(11), final(12), final(13, run=2), final(14)])
+    assert kept.take(2, 0, 9) is None, "nobody follows that run"
+    assert [e.seq for e in kept.take(1, 10, 2) or ()] == [11, 12]
+    assert [e.seq for e in kept.take(1, 12, 9) or ()] == [14]
+    assert kept.take(1, 10, 9) is None, "it was heard, and is gone"
+    assert kept.take(1, 14, 9) == []
+
+
+def test_who_begins_before_the_memory_is_sent_to_the_database() -> None:
+    kept = Results()
+    kept.follow(1, 10)
+    assert kept.take(1, 9, 5) is None
+    kept.follow(1, 50)
+    assert kept.take(1, 10, 5) == [], "following twice changes nothing"
+
+
+def test_too_many_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_results, "MAX_RECENT", 10)
+    kept = Results()
+    kept.follow(1, 0)
+    kept.add(final(seq) for seq in range(1, 25))
+    assert kept.take(1, 0, 100) is None
+    found = kept.take(1, 20, 100)
+    assert found is not None and [e.seq for e in found] == [21, 22, 23, 24]
+
+
+def test_too_many_bytes_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_results, "MAX_RECENT_BYTES", 5_000)
+    kept = Results()
+    kept.follow(1, 0)
+    kept.add(final(seq, text="x" * 1000) for seq in range(1, 9))
+    assert kept.take(1, 0, 100) is None and len(kept.take(1, 7, 100) or ()) == 1
+
+
+def test_runs_that_left_memory_take_theirs_with_them() -> None:
+    kept = Results()
+    kept.follow(1, 0)
+    kept.follow(2, 0)
+    kept.forget([2])
+    assert (kept.take(1, 0, 1), kept.take(2, 0, 1)) == (None, [])
+
+
+def test_ranges_are_told_apart_from_single_ones() -> None:
+    closed = Closed(1, 5, [3, 9, "cancelled", "cancelled", "why"])
+    assert told([final(4), closed]) == ([final(4).told], [closed.told], [""])
+
+
+def test_elements_of_others_pilots_are_named_where_something_was_returned() -> None:
+    rows = [[1, "succeeded", "x"], [2, "succeeded", "y"], [3, "failed", ""], [4, "succeeded", "z"]]
+    assert foreign_elements(rows, ["anna", "", "", "mike"], "anna") == [2, 4]
+    assert foreign_elements(rows, ["anna"] * 4, "anna") == [] == foreign_elements([], [], "anna")
