@@ -29,7 +29,7 @@ def cli(*words: str) -> None:
 
 def client() -> Any:
     """A client of the embedded server, started if need be."""
-    return importlib.import_module("shoal.client.embedded").connect()
+    return importlib.import_module("shoal.client.connection.embedded_server").connect()
 
 
 def warm_client() -> Any:

@@ -10,13 +10,13 @@ __version__ = "0.1.0"
 # Name -> where it lives. Loaded when first asked for: pilots, runners and servers import this file too.
 _PUBLIC = {
     "results": "report.results",
-    "Executor": "client.executor",
-    "attach": "client.attach",
-    "Attached": "client.attach",
-    "Run": "client.hooks",
-    "Task": "client.hooks",
-    "TaskFailed": "client.outcome",
-    "UntrustedResult": "client.restricted_rules",
+    "Executor": "client.executor.executor",
+    "attach": "client.executor.attach",
+    "Attached": "client.executor.attach",
+    "Run": "client.executor.hooks",
+    "Task": "client.executor.hooks",
+    "TaskFailed": "client.executor.outcome",
+    "UntrustedResult": "client.unpickle.rules",
     "Ref": "wire.payload",
 }
 __all__ = [*_PUBLIC, "CurrentTask", "current_task"]  # names of the table above

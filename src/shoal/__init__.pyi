@@ -1,11 +1,11 @@
 # What `shoal/__init__.py` loads when it is asked for, with its types.
-from shoal.client.attach import Attached as Attached
-from shoal.client.attach import attach as attach
-from shoal.client.executor import Executor as Executor
-from shoal.client.hooks import Run as Run
-from shoal.client.hooks import Task as Task
-from shoal.client.outcome import TaskFailed as TaskFailed
-from shoal.client.restricted_rules import UntrustedResult as UntrustedResult
+from shoal.client.executor.attach import Attached as Attached
+from shoal.client.executor.attach import attach as attach
+from shoal.client.executor.executor import Executor as Executor
+from shoal.client.executor.hooks import Run as Run
+from shoal.client.executor.hooks import Task as Task
+from shoal.client.executor.outcome import TaskFailed as TaskFailed
+from shoal.client.unpickle.rules import UntrustedResult as UntrustedResult
 from shoal.report.results import results as results
 from shoal.wire.payload import Ref as Ref
 

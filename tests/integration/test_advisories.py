@@ -27,7 +27,7 @@ import click
 import pytest
 
 from shoal.cli.main import cli
-from shoal.client import restricted_arrays
+from shoal.client.unpickle import arrays
 from shoal.db.named import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
 from shoal.model.ids import parse_attempt, start_count
@@ -580,7 +580,7 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
                 assert load._CLOUDPICKLE == "cloudpickle"
             if _name(call) == "import_module" and path == lazy[3]:
                 assert ast.unparse(call.args[0]) in ("'pandas'", "'pandas._libs.internals'", "_MANAGERS"), call.lineno
-                assert restricted_arrays._MANAGERS == "pandas.core.internals.managers"
+                assert arrays._MANAGERS == "pandas.core.internals.managers"
             assert _name(call) != "Template", (path, call.lineno)
     mark = tmp_path / "mark"
     code = f"__import__('os').system('touch {mark}')"
@@ -603,17 +603,17 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
 # Functions and results are pickles, made and read where their owner's code runs anyway: in the client's interpreter and
 # in a runner. `channel` speaks marshal between a pilot and its own guard. Nobody else can read such a format.
 OWNERS_CODE = {
-    "client/calls.py": {"pickle", "cloudpickle"},
-    "client/outcome.py": {"pickle"},
-    "client/restricted_pickle.py": {"pickle"},
-    "client/restricted_arrays.py": {"numpy"},
+    "client/executor/serialize.py": {"pickle", "cloudpickle"},
+    "client/executor/outcome.py": {"pickle"},
+    "client/unpickle/restricted.py": {"pickle"},
+    "client/unpickle/arrays.py": {"numpy"},
     "pilot/runner/failure.py": {"pickle"},
     "pilot/runner/load.py": {"pickle"},
     "pilot/guard/channel.py": {"marshal"},
     "wire/payload.py": {"pickle"},
 }
 LOADS = {
-    "client/outcome.py",
+    "client/executor/outcome.py",
     "pilot/runner/failure.py",
     "pilot/runner/load.py",
     "pilot/guard/channel.py",
@@ -621,11 +621,16 @@ LOADS = {
 }
 # Who uses `wire/payload`, which reads pickles: nobody else even loads it.
 READERS = {
-    *("client/outcome.py", "client/restricted_pickle.py", "client/calls.py", "client/executor.py"),
+    *(
+        "client/executor/outcome.py",
+        "client/unpickle/restricted.py",
+        "client/executor/serialize.py",
+        "client/executor/executor.py",
+    ),
     "pilot/runner/load.py",
 }
 # Who sets the state of values by hand, each after a check of its own (tests/property/test_restricted_pickle.py).
-RULES = {"client/restricted_rules.py", "client/restricted_arrays.py"}
+RULES = {"client/unpickle/rules.py", "client/unpickle/arrays.py"}
 
 
 def test_cve_2021_23727_no_unpickling(guests: Guests, tmp_path: Path) -> None:
@@ -951,7 +956,7 @@ def test_pilot3_ssl_verify_cannot_be_left_out(guests: Guests) -> None:
         assert not _imports(path) & {"requests", "urllib3", "httpx", "certifi"}, path
         text = path.read_text(encoding="utf-8")
         assert "_create_unverified_context" not in text and "verify=False" not in text, path
-    assert places == {"pilot/uplink/tls.py:_fetch_authority", "client/tls.py:fetch_ca"}
+    assert places == {"pilot/uplink/tls.py:_fetch_authority", "client/connection/tls.py:fetch_ca"}
     word = re.compile(r"insecure|skip.?(tls|ssl|verif)|no.?(verify|check|tls|ssl)|unverified|trust.?all", re.I)
     helps = [subprocess.run([sys.executable, "-m", m, "--help"], capture_output=True, text=True, env=clean_env()).stdout
              for m in ("shoal.server", "shoal.pilot.main")]  # fmt: skip

@@ -34,7 +34,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shoal.client.tls import fetch_ca
+from shoal.client.connection.tls import fetch_ca
 from shoal.model.layout import DATABASE
 from tests.integration.cluster import Cluster, clean_env, comm, free_port
 from tests.unix_http import UnixHTTPConnection

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.embedded import is_alive
+from shoal.client.connection.embedded_server import is_alive
 from shoal.model.layout import SERVER_FILE
 
 pytestmark = pytest.mark.integration

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client.embedded import is_alive
+from shoal.client.connection.embedded_server import is_alive
 from shoal.model.layout import SERVER_FILE
 
 pytestmark = pytest.mark.integration

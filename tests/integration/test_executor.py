@@ -18,7 +18,7 @@ import numpy
 import pytest
 
 import shoal
-from shoal.client import feed
+from shoal.client.executor import result_poll
 from tests.integration import functions
 from tests.integration.cluster import Cluster, clean_env, is_dead, processes_with
 
@@ -193,8 +193,8 @@ def test_a_call_that_nobody_can_run_says_why(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster.start_server()
-    monkeypatch.setattr(feed, "WAIT", 1.0)
-    monkeypatch.setattr(feed, "WHY_AFTER", 0.3)
+    monkeypatch.setattr(result_poll, "WAIT", 1.0)
+    monkeypatch.setattr(result_poll, "WHY_AFTER", 0.3)
     monkeypatch.setenv("SHOAL_SERVER", cluster.address()["url"])
     monkeypatch.setenv("SHOAL_TOKEN", cluster.address()["token"])
     said = ""

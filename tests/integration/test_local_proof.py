@@ -186,7 +186,7 @@ def test_a_server_file_that_names_the_socket_of_another_account_is_refused(
 
 
 def test_the_server_file_of_an_older_server_gets_a_clean_answer(cluster: Cluster) -> None:
-    from shoal.client.embedded import running
+    from shoal.client.connection.embedded_server import running
 
     cluster.state.mkdir(mode=0o700)
     file = cluster.state / SERVER_FILE

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shoal.client.client import Client
-from shoal.client.tls import fetch_ca
+from shoal.client.connection.tls import fetch_ca
 from shoal.model.ids import parse_attempt
 from tests.integration import namespaces
 from tests.integration.cluster import FAST, clean_env, comm, is_dead

@@ -18,7 +18,7 @@ import numpy
 import pytest
 
 import shoal
-from shoal.client.restricted_rules import UntrustedResult
+from shoal.client.unpickle.rules import UntrustedResult
 from shoal.wire.payload import to_text
 from tests.integration import functions
 from tests.integration.cluster import FAST

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoal
-from shoal.client import link
-from shoal.client.link import Link
+from shoal.client.connection import reconnect
+from shoal.client.connection.reconnect import Link
 from shoal.model.errors import Unreachable
 from tests.unit.client.fake_pool import Pool
 
@@ -53,7 +53,7 @@ def test_each_call_has_one_task_and_each_caller_its_result(
     submitted = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Link, "connect", lambda self: pool.connect(self))
-        patch.setattr(link, "LONGEST_PAUSE", 0.001)
+        patch.setattr(reconnect, "LONGEST_PAUSE", 0.001)
         with shoal.Executor(server="unix:/run/shoal-1", attach=False) as ex:
             for step, n in steps:
                 if step == "submit":

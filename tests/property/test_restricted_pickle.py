@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.restricted_pickle import RULES, load_restricted
-from shoal.client.restricted_rules import UntrustedResult
-from shoal.client.trust import Trust, parse_trust
+from shoal.client.unpickle.restricted import RULES, load_restricted
+from shoal.client.unpickle.rules import UntrustedResult
+from shoal.client.unpickle.trust import Trust, parse_trust
 from shoal.model.errors import BadInput
 from shoal.wire.payload import container
 
@@ -285,8 +285,8 @@ LATE = {
 # Loads what it is given, and touches all of what came out: with a size that lies, that reads beyond a buffer.
 _TOUCH = """
 import sys
-from shoal.client.restricted_pickle import load_restricted
-from shoal.client.restricted_rules import UntrustedResult
+from shoal.client.unpickle.restricted import load_restricted
+from shoal.client.unpickle.rules import UntrustedResult
 try:
     value = load_restricted(sys.stdin.buffer.read())
 except UntrustedResult as error:

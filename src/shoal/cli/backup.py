@@ -12,8 +12,8 @@ import click
 
 from shoal.cli.session import Session, json_option
 from shoal.cli.tables import clean, print_json
-from shoal.client import embedded
 from shoal.client.config import echo_path, own_state, read_server_file
+from shoal.client.connection import embedded_server
 from shoal.db import copies
 from shoal.db.migrate import newest, version_of
 from shoal.db.place import way_out
@@ -45,7 +45,7 @@ def find_database(state: str | None) -> Path:
                 hint="run it on the server's machine, with --state DIR",
             )  # fmt: skip
         return own_state() / DATABASE
-    places = [embedded.state_dir() / DATABASE, own_state() / DATABASE]
+    places = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
     return next((place for place in places if place.exists()), places[0])
 
 

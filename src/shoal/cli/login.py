@@ -10,7 +10,7 @@ from shoal.cli.describe import until
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
 from shoal.client.config import config_home, find_target
-from shoal.client.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
+from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
 from shoal.model.errors import BadInput, echo
 from shoal.report.source import Json
 

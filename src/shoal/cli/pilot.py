@@ -19,7 +19,7 @@ from shoal.cli.people import holder
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, print_json, print_lines, table
 from shoal.cli.token import join_of
-from shoal.client.embedded import state_dir
+from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused, ShoalError, Unreachable, echo
 from shoal.model.layout import SERVER_FILE

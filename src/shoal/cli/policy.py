@@ -14,9 +14,9 @@ from shoal.cli.describe import moment
 from shoal.cli.document import parse_toml
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, print_json
-from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state
+from shoal.client.connection import embedded_server
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_BODY
 from shoal.model.quantities import many
@@ -98,7 +98,7 @@ def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server:
 def client_of(server: str | None) -> Client:
     """A server of one's own that runs, else the one that commands go to (the embedded one is started)."""
     session = Session(server)
-    own = embedded.running(own_state()) if session.is_embedded else None
+    own = embedded_server.running(own_state()) if session.is_embedded else None
     return own if own is not None else session.client()
 
 

@@ -9,7 +9,7 @@ import click
 
 from shoal.cli.session import Session, json_option
 from shoal.cli.tables import print_json
-from shoal.client import embedded
+from shoal.client.connection import embedded_server
 from shoal.model.layout import DATABASE
 from shoal.model.quantities import many, parse_duration, parse_size, show_size
 
@@ -35,7 +35,7 @@ def prune(older_than: str, keep: str, as_json: bool) -> None:
     if client is not None:
         done = client.prune(age, budget)
     else:
-        events, freed = prune_state(embedded.state_dir(), time.time() - age, budget)
+        events, freed = prune_state(embedded_server.state_dir(), time.time() - age, budget)
         done = {"events": events, "log_bytes": freed}
     if as_json:
         print_json(done)

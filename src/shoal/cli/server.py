@@ -18,9 +18,9 @@ from shoal.cli.backup import backup, check, restore
 from shoal.cli.describe import moment, until
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tables import clean, pairs, print_json, print_lines
-from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
+from shoal.client.connection import embedded_server
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.layout import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, parse_size, show_size
@@ -104,8 +104,8 @@ def start(
             check_listen(word, option)
     if address and not listen:
         raise click.UsageError("--address needs --listen (e.g. --listen :8443)")
-    place = embedded.make_private(Path(state).absolute() if state is not None else own_state())
-    client = embedded.running(place)
+    place = embedded_server.make_private(Path(state).absolute() if state is not None else own_state())
+    client = embedded_server.running(place)
     if client is not None:
         client.close()
         raise Refused(
@@ -121,7 +121,7 @@ def start(
     words += ["--new-ca"] if new_ca else []
     if foreground:
         return _stay(words)
-    with embedded.start(place, words) as client:
+    with embedded_server.start(place, words) as client:
         facts = client.server() if listen else {}
     reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
     if as_json:
@@ -171,14 +171,14 @@ def _find(state: str | None, address: str | None) -> tuple[Client | None, Path |
                 field="--state",
                 hint="name a server's state directory",
             )
-        return embedded.running(place), place
+        return embedded_server.running(place), place
     session = Session(address)
     if session.is_embedded:
-        place = embedded.state_dir()
-        client = embedded.running(place)
-        if client is None and embedded.running(own_state()) is not None:
+        place = embedded_server.state_dir()
+        client = embedded_server.running(place)
+        if client is None and embedded_server.running(own_state()) is not None:
             place = own_state()  # nobody configured it, but it is the only one there is
-            client = embedded.running(place)
+            client = embedded_server.running(place)
         return client, place
     client = session.client()
     if not client.health():
@@ -288,7 +288,7 @@ def wait_until_gone(client: Client, pid: int) -> None:
     """Until its process has ended, or at least nobody answers."""
     end = time.monotonic() + STOP_WITHIN
     while time.monotonic() < end:
-        if not (embedded.is_alive(pid) if pid else client.health()):
+        if not (embedded_server.is_alive(pid) if pid else client.health()):
             return
         time.sleep(0.05)
     if pid:

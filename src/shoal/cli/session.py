@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import click
 
 from shoal.cli.tables import clean
-from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import find_target, own_state
+from shoal.client.connection import embedded_server
 from shoal.model.errors import NotFound, Unreachable, echo
 from shoal.model.layout import DATABASE
 from shoal.report.source import Source, open_file, source_of
@@ -43,19 +43,19 @@ class Session:
         """A client; the embedded server is started if it does not run."""
         if self.target.url is not None:
             return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded.connect(say)
+        return embedded_server.connect(say)
 
     def running(self) -> Client | None:
         """A client of a server that runs; nothing is started."""
         if self.target.url is not None:
             return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded.running(embedded.state_dir())
+        return embedded_server.running(embedded_server.state_dir())
 
     def shared_client(self) -> Client:
         """A client of a server for several people: the configured one, else one of our own on this machine."""
         if not self.is_embedded:
             return self.client()
-        client = embedded.running(own_state())
+        client = embedded_server.running(own_state())
         if client is None:
             raise Unreachable(
                 "no server for others is running, and the embedded one is for you alone", code="not_running",
@@ -65,7 +65,7 @@ class Session:
 
     def any_client(self, what: str) -> Client:
         """A client of whatever server there is; `what` needs one."""
-        client = self.running() or embedded.running(own_state())
+        client = self.running() or embedded_server.running(own_state())
         if client is None:
             raise Unreachable(
                 f"{what} needs a running server", code="not_running", hint="`shoal server start` starts one"
@@ -74,7 +74,7 @@ class Session:
 
     def client_for(self, what: str) -> Client:
         """A client to act on something that exists; no server is started where nothing was ever submitted."""
-        if self.is_embedded and not (embedded.state_dir() / DATABASE).exists():
+        if self.is_embedded and not (embedded_server.state_dir() / DATABASE).exists():
             raise NotFound(
                 f"there is no {echo(what)}: nothing was submitted here yet", code="unknown_run",
                 hint="try `shoal run -- echo hello`",
@@ -88,7 +88,7 @@ class Session:
     def bulk_source(self) -> Source:
         """Where to read much at once: the embedded server's file is nearer than the server."""
         if self.is_embedded:
-            return open_file(embedded.state_dir(say))
+            return open_file(embedded_server.state_dir(say))
         return self.source()
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from shoal.client.client import error_of
-from shoal.client.transport import Transport, wait_of
+from shoal.client.connection.transport import Transport, wait_of
 from shoal.model.blobs import Bytes, digest_of
 from shoal.model.errors import Refused, Unreachable
 from shoal.wire.blobs import OFFSET, PIECE, Get, Put, pieces

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shoal.client.connection.transport import TOO_MUCH, Answer, Transport
 from shoal.client.policy_calls import PolicyCalls
-from shoal.client.transport import TOO_MUCH, Answer, Transport
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, Unreachable, echo
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.client.transport import check_url
+from shoal.client.connection.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.layout import SERVER_FILE
 from shoal.model.limits import MAX_ECHO

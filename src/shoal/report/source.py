@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from shoal.client.client import Client, oldest_of
 from shoal.client.config import Target, find_target
-from shoal.client.embedded import Say, running, state_dir
+from shoal.client.connection.embedded_server import Say, running, state_dir
 from shoal.model.errors import Conflict, NotFound, echo
 from shoal.model.ids import run_text
 from shoal.model.layout import DATABASE

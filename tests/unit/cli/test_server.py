@@ -12,8 +12,8 @@ import pytest
 
 from shoal.cli import pilot
 from shoal.cli.pilot import _near
-from shoal.client import embedded
 from shoal.client.client import Client
+from shoal.client.connection import embedded_server
 from shoal.model.credentials import ENROL, make
 from shoal.wire.join import Join, parse_join
 from tests.unit.cli.conftest import Typed
@@ -32,7 +32,7 @@ def started(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> list[list[st
         found.append(arguments[2:])  # without the state directory
         return Client(server.url)
 
-    monkeypatch.setattr(embedded, "start", start)
+    monkeypatch.setattr(embedded_server, "start", start)
     server.answers["/v1/server"] = {"addresses": ["box:8443", "10.0.0.5:8443"], "fingerprint": FINGERPRINT, "pid": 1}
     return found
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.client.client import LogPart
-from shoal.client.link import Link
-from shoal.client.outcome import Row
+from shoal.client.connection.reconnect import Link
+from shoal.client.executor.outcome import Row
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Conflict, NotFound, ShoalError, Unreachable
 from shoal.wire import payload

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shoal.client.tls import fingerprint_of
+from shoal.client.connection.tls import fingerprint_of
 
 DAY = datetime.timedelta(days=1)
 Answer = dict[str, Any] | tuple[int, bytes, dict[str, str]]

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.client import blobs
 from shoal.client.client import Client
-from shoal.client.transport import Transport
+from shoal.client.connection.transport import Transport
 from shoal.model.blobs import digest_of
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, Unreachable
 from shoal.wire.blobs import AT_ONCE

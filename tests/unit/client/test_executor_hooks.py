@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.client import executor as module
-from shoal.client.link import Link
+from shoal.client.connection.reconnect import Link
+from shoal.client.executor import executor as module
 from tests.unit.client.fake_pool import Pool
 
 OPTIONS: dict[str, Any] = {"server": "unix:/run/shoal-1", "attach": False}

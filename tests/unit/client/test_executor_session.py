@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.client import executor as module
-from shoal.client import session
-from shoal.client.link import Link
+from shoal.client.connection.reconnect import Link
+from shoal.client.executor import executor as module
+from shoal.client.executor import script_session
 from shoal.model.errors import NotFound
 from tests.unit.client.fake_pool import Pool
 
@@ -44,8 +44,10 @@ class Life:
         self._patch, self._number = monkeypatch, number
 
     def executor(self, **options: Any) -> shoal.Executor:
-        self._patch.setattr(session, "this_client", lambda: f"{session._machine()}:{2**22 + self._number}:1")
-        self._patch.setattr(session, "script", lambda: "/scripts/fit.py")
+        self._patch.setattr(
+            script_session, "this_client", lambda: f"{script_session._machine()}:{2**22 + self._number}:1"
+        )
+        self._patch.setattr(script_session, "script", lambda: "/scripts/fit.py")
         self._patch.setattr(module, "_ordinals", iter(range(1, 100)))
         return shoal.Executor(server=SERVER, **options)
 
@@ -113,9 +115,9 @@ def test_another_run_is_made_if_the_earlier_one_is_none_of_ours(
         first.shutdown()
     else:
         first.detach()
-    label = {"alive": session.this_client(), "elsewhere": "another-machine:77:1"}.get(why)
+    label = {"alive": script_session.this_client(), "elsewhere": "another-machine:77:1"}.get(why)
     if why == "alive":
-        label = f"{session._machine()}:{os.getpid()}:{session._start_of(os.getpid())}"
+        label = f"{script_session._machine()}:{os.getpid()}:{script_session._start_of(os.getpid())}"
     if label:
         pool.run.document["labels"]["client"] = label
     if why == "other arguments":
@@ -132,19 +134,19 @@ def test_another_run_is_made_if_the_earlier_one_is_none_of_ours(
 
 
 def test_a_process_is_known_by_its_start() -> None:
-    assert not session.is_abandoned(session.this_client())
-    machine, pid, start = session.this_client().split(":")
-    assert session.is_abandoned(f"{machine}:{pid}:{int(start) + 1}")
-    assert session.is_abandoned(f"{machine}:{2**22 + 1}:{start}")
-    assert not session.is_abandoned(f"other:{2**22 + 1}:{start}")
-    assert not session.is_abandoned("")
+    assert not script_session.is_abandoned(script_session.this_client())
+    machine, pid, start = script_session.this_client().split(":")
+    assert script_session.is_abandoned(f"{machine}:{pid}:{int(start) + 1}")
+    assert script_session.is_abandoned(f"{machine}:{2**22 + 1}:{start}")
+    assert not script_session.is_abandoned(f"other:{2**22 + 1}:{start}")
+    assert not script_session.is_abandoned("")
 
 
 def test_prompts_and_notebooks_have_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    before = session.session_key("x", 1)
+    before = script_session.session_key("x", 1)
     monkeypatch.setattr(sys, "argv", ["/tmp/kernel-1234.json"])
-    assert session.session_key("x", 1) == before != session.session_key("x", 2)
+    assert script_session.session_key("x", 1) == before != script_session.session_key("x", 2)
 
 
 # --- attach

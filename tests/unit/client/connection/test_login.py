@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client import login
 from shoal.client.config import find_target
-from shoal.client.login import check_free, parse_login, reach, remove_login, write_login
+from shoal.client.connection import login
+from shoal.client.connection.login import check_free, parse_login, reach, remove_login, write_login
 from shoal.model.credentials import ENROL, SUBMIT, make
 from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
 from shoal.wire.join import Join

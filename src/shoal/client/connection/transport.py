@@ -187,7 +187,7 @@ class Transport:
             return _UnixConnection(self.url.removeprefix("unix:"), timeout)
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        from shoal.client import tls
+        from shoal.client.connection import tls
 
         port = parts.port or HTTPS_PORT
         if tls.is_fingerprint(self.ca):
@@ -204,7 +204,7 @@ class Transport:
         if self.url.startswith("https:"):
             import ssl
 
-            from shoal.client import tls
+            from shoal.client.connection import tls
 
             # An end in the middle is no matter of TLS: the server went away.
             if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from shoal.client import embedded
 from shoal.client.client import Client
 from shoal.client.config import find_target, find_trust
-from shoal.client.trust import Pair, Trust, parse_trust
+from shoal.client.connection import embedded_server
+from shoal.client.unpickle.trust import Pair, Trust, parse_trust
 from shoal.model.errors import ShoalError
 
 PATIENCE = 600.0  # seconds without an answer until the server counts as gone
@@ -58,7 +58,7 @@ class Link:
         """A new connection."""
         if self.target.url is not None:
             return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded.connect(say)
+        return embedded_server.connect(say)
 
 
 class Line:

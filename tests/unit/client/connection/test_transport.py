@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
-from shoal.client.tls import TlsConnection, make_context
-from shoal.client.transport import Transport, check_url, wait_of
+from shoal.client.connection.tls import TlsConnection, make_context
+from shoal.client.connection.transport import Transport, check_url, wait_of
 from shoal.model.errors import BadInput, Refused, Unreachable
 from tests.unit.client.fake_server import Authority, FakeServer
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from shoal.client.executor import Executor
-from shoal.client.futures import CallFuture
+from shoal.client.executor.executor import Executor
+from shoal.client.executor.futures import CallFuture
 
 
 class Task:

@@ -76,7 +76,7 @@ def _same_ca(fingerprint: str) -> bool:
     """Is it the server we are logged in to, under another address?"""
     if not fingerprint:
         return False
-    from shoal.client.tls import fingerprint_of
+    from shoal.client.connection.tls import fingerprint_of
 
     try:
         return fingerprint_of((config_home() / CA).read_text(encoding="ascii")) == fingerprint

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.client.outcome import CANCELLED, STATE, Row, outcome_of
+from shoal.client.executor.outcome import CANCELLED, STATE, Row, outcome_of
 
 if TYPE_CHECKING:
-    from shoal.client.stream import Stream
+    from shoal.client.executor.stream import Stream
 
 R = TypeVar("R")
 _once = threading.Lock()  # a future is told only once that it is cancelled

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from shoal.client.restricted_rules import Name, Rule, holds_name, is_finite_shape, need
-from shoal.client.trust import Pair
+from shoal.client.unpickle.rules import Name, Rule, holds_name, is_finite_shape, need
+from shoal.client.unpickle.trust import Pair
 
 _CORES = ("numpy.core", "numpy._core")
 _TYPE = re.compile(r"(?:[?bBhHiIlLqQefdgFDGSUVOMm]|[biufcSUVOMm])[0-9]{0,9}")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shoal.client.futures import CallFuture
-from shoal.client.known import read_run
-from shoal.client.link import Line, Link, say
-from shoal.client.session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
-from shoal.client.stream import Stream
+from shoal.client.connection.reconnect import Line, Link, say
+from shoal.client.executor.futures import CallFuture
+from shoal.client.executor.open_run import read_run
+from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
+from shoal.client.executor.stream import Stream
 from shoal.model.errors import NotFound, echo
 from shoal.model.quantities import many
 

@@ -16,10 +16,10 @@ import numpy
 import pytest
 
 import shoal
-from shoal.client import executor as module
-from shoal.client import feed
-from shoal.client.link import Link
-from shoal.client.outcome import RemoteTraceback, TaskFailed
+from shoal.client.connection.reconnect import Link
+from shoal.client.executor import executor as module
+from shoal.client.executor import result_poll
+from shoal.client.executor.outcome import RemoteTraceback, TaskFailed
 from shoal.model.errors import BadInput, Refused, Unreachable
 from tests.unit.client.fake_pool import Pool, lose
 
@@ -123,7 +123,7 @@ def test_numbers_follow_the_order_of_submission_whatever_goes_together(pool: Poo
 
 def test_pieces_are_bounded_in_bytes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIECE_BYTES", 100_000)
-    monkeypatch.setattr("shoal.client.stream.MAX_SENT", 150_000)
+    monkeypatch.setattr("shoal.client.executor.stream.MAX_SENT", 150_000)
     with executor() as ex:
         assert [len(text) for text in ex.map(str, ["x" * 30_000] * 20)] == [30_000] * 20
     assert len(pool.additions()) > 5
@@ -566,7 +566,7 @@ def test_a_run_that_is_gone_breaks_the_executor(pool: Pool) -> None:
 def test_a_server_that_ended_for_want_of_work_is_not_started_for_listening(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "WAIT", 0.01)
+    monkeypatch.setattr(result_poll, "WAIT", 0.01)
     with executor() as ex:
         assert ex.submit(double, 1).result(SOON) == 2
         pool.before = lose("results", 10**6)

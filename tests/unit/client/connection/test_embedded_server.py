@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client import embedded
 from shoal.client.client import Client
+from shoal.client.connection import embedded_server
 from shoal.db import place
 from shoal.model.errors import Refused, Unreachable
 
@@ -34,15 +34,15 @@ sshfs#x /mnt fuse.sshfs rw 0 0
 def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS, encoding="utf-8")
-    assert embedded.file_system(Path(path), str(mounts)) == kind
+    assert embedded_server.file_system(Path(path), str(mounts)) == kind
 
 
 def test_a_system_that_does_not_tell_is_trusted(tmp_path: Path) -> None:
-    assert embedded.file_system(Path("/x"), str(tmp_path / "none")) == ""
+    assert embedded_server.file_system(Path("/x"), str(tmp_path / "none")) == ""
 
 
 def test_client_and_database_agree_on_what_a_network_file_system_is() -> None:
-    assert embedded.NETWORK_FILE_SYSTEMS == place.NETWORK
+    assert embedded_server.NETWORK_FILE_SYSTEMS == place.NETWORK
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
@@ -50,40 +50,40 @@ def test_state_on_a_network_file_system_moves_to_local_disk_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(embedded, "file_system", lambda path: kind)
+    monkeypatch.setattr(embedded_server, "file_system", lambda path: kind)
     said: list[str] = []
-    assert embedded.state_dir(said.append) == Path(f"/var/tmp/shoal-{os.getuid()}")
+    assert embedded_server.state_dir(said.append) == Path(f"/var/tmp/shoal-{os.getuid()}")
     assert kind in said[0]
 
 
 def test_the_state_directory_is_made_private(tmp_path: Path) -> None:
-    made = embedded.make_private(tmp_path / "a" / "b")
+    made = embedded_server.make_private(tmp_path / "a" / "b")
     assert made.stat().st_mode & 0o777 == 0o700
     made.chmod(0o755)
-    assert embedded.make_private(made).stat().st_mode & 0o777 == 0o700
+    assert embedded_server.make_private(made).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_state_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(Refused, match="XDG_STATE_HOME"):
-        embedded.make_private(tmp_path / "file" / "shoal")
+        embedded_server.make_private(tmp_path / "file" / "shoal")
 
 
 def test_a_dead_or_reused_pid_is_not_a_running_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert not embedded.is_alive(child.pid)
-    assert not embedded.is_alive(0)
-    assert embedded.is_alive(os.getpid())
+    assert not embedded_server.is_alive(child.pid)
+    assert not embedded_server.is_alive(0)
+    assert embedded_server.is_alive(os.getpid())
     (tmp_path / "server.json").write_text(json.dumps({"url": "unix:/run/shoal-9", "token": "t", "pid": os.getpid()}))
     monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: False)
-    assert embedded.running(tmp_path) is None  # somebody else has the number now
+    assert embedded_server.running(tmp_path) is None  # somebody else has the number now
 
 
 def test_a_broken_server_file_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "{}", "[]", '{"url": 1, "pid": 2}', '{"url": "x", "pid": "2"}'):
         (tmp_path / "server.json").write_text(text, encoding="utf-8")
-        assert embedded.running(tmp_path) is None
+        assert embedded_server.running(tmp_path) is None
 
 
 class FakeProcess:
@@ -114,15 +114,15 @@ def fake_spawn(monkeypatch: pytest.MonkeyPatch, code: int | None, log: str = "",
         spawned.append(process)
         return process
 
-    monkeypatch.setattr(embedded, "spawn", spawn)
+    monkeypatch.setattr(embedded_server, "spawn", spawn)
     return spawned
 
 
 def test_a_server_that_answers_is_used_and_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned = fake_spawn(monkeypatch, None, url="unix:/run/shoal-9")
     monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: True)
-    assert embedded.connect(state=tmp_path).url == "unix:/run/shoal-9"
-    assert embedded.connect(state=tmp_path).url == "unix:/run/shoal-9"
+    assert embedded_server.connect(state=tmp_path).url == "unix:/run/shoal-9"
+    assert embedded_server.connect(state=tmp_path).url == "unix:/run/shoal-9"
     assert len(spawned) == 1
 
 
@@ -132,7 +132,7 @@ def test_a_refused_start_tells_the_end_of_its_own_log_in_one_line(
     (tmp_path / "server.log").write_text("an old complaint\n", encoding="utf-8")
     fake_spawn(monkeypatch, 3, log="\x1b[31mstarting\nthe database is locked\n\n")
     with pytest.raises(Refused) as caught:
-        embedded.start(tmp_path, [])
+        embedded_server.start(tmp_path, [])
     line = caught.value.line
     assert "the database is locked" in line
     assert "old complaint" not in line
@@ -143,5 +143,5 @@ def test_a_refused_start_tells_the_end_of_its_own_log_in_one_line(
 def test_a_server_that_never_answers_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned = fake_spawn(monkeypatch, None)
     with pytest.raises(Unreachable, match="it said nothing"):
-        embedded.start(tmp_path, [], within=0.05)
+        embedded_server.start(tmp_path, [], within=0.05)
     assert spawned[0].killed

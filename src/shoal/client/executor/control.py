@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.client.link import Line, Link, Stopped, T
+from shoal.client.connection.reconnect import Line, Link, Stopped, T
 from shoal.model.errors import ShoalError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shoal.client import link
-from shoal.client.errands import Errands
-from shoal.client.link import Line, Link, Stopped
+from shoal.client.connection import reconnect
+from shoal.client.connection.reconnect import Line, Link, Stopped
+from shoal.client.executor.background import Errands
 from shoal.model.errors import NotFound, Unreachable
 from tests.unit.client.fake_server import FakeServer
 
@@ -26,8 +26,8 @@ def line_to(url: str, patience: float = 5.0) -> Line:
 def test_a_question_is_repeated_while_the_server_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(link, "TELL_AFTER", 0.0)
-    monkeypatch.setattr(link, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(reconnect, "TELL_AFTER", 0.0)
+    monkeypatch.setattr(reconnect, "LONGEST_PAUSE", 0.001)
     failures = [Unreachable("away")] * 5
 
     def ask(client: Any) -> str:

@@ -16,7 +16,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from shoal.client.trust import Pair
+from shoal.client.unpickle.trust import Pair
 from shoal.model.errors import ShoalError
 
 WAY_OUT = (

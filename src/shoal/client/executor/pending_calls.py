@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shoal.client.futures import WAITING, Batch, CallFuture
-from shoal.client.outcome import ELEMENT, ERR, OUT, Row
+from shoal.client.executor.futures import WAITING, Batch, CallFuture
+from shoal.client.executor.outcome import ELEMENT, ERR, OUT, Row
 from shoal.model.limits import MAX_BULK_BODY, MAX_CALLS
 
 MAX_SENT = MAX_BULK_BODY // 2  # bytes of one addition: the rest of the body is small, but not nothing

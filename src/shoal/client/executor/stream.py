@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
-from shoal.client.echo import Echo
-from shoal.client.errands import Errands
-from shoal.client.feed import Feed
-from shoal.client.futures import Batch, CallFuture
-from shoal.client.known import Opened
-from shoal.client.link import Line, Link, Stopped
-from shoal.client.outcome import DIGEST, RESULT, Closed, Row, closed_row
-from shoal.client.pieces import MAX_SENT, TAKEN_BACK, Piece, Waiters
-from shoal.client.side import HASTY, Side
+from shoal.client.connection.reconnect import Line, Link, Stopped
+from shoal.client.executor.background import Errands
+from shoal.client.executor.control import HASTY, Side
+from shoal.client.executor.futures import Batch, CallFuture
+from shoal.client.executor.open_run import Opened
+from shoal.client.executor.outcome import DIGEST, RESULT, Closed, Row, closed_row
+from shoal.client.executor.pending_calls import MAX_SENT, TAKEN_BACK, Piece, Waiters
+from shoal.client.executor.printed_output import Echo
+from shoal.client.executor.result_poll import Feed
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.client.trust import Pair, Trust
+from shoal.client.unpickle.trust import Pair, Trust
 from shoal.model.errors import ShoalError
 from shoal.wire.payload import load, of_text
 
@@ -73,7 +73,9 @@ def rows_of_page(page: Mapping[str, Any], trust: Trust) -> list[Row]:
 def unpack(result: Any, names: frozenset[Pair] | None) -> Any:
     """The object behind a result: a text, or the bytes of its blob."""
     if names is not None:
-        from shoal.client.restricted_pickle import load_restricted  # where nobody else's pilots are it is never loaded
+        from shoal.client.unpickle.restricted import (
+            load_restricted,  # where nobody else's pilots are it is never loaded
+        )
 
         return load_restricted(of_text(result) if isinstance(result, str) else result, names)
     if isinstance(result, str):

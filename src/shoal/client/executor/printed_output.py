@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from shoal.client.link import Line, Link, Stopped
-from shoal.client.outcome import ELEMENT, ERR, LINE, OUT, Row
+from shoal.client.connection.reconnect import Line, Link, Stopped
+from shoal.client.executor.outcome import ELEMENT, ERR, LINE, OUT, Row
 from shoal.model.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.client.errands import Errands
+    from shoal.client.executor.background import Errands
 
 
 class Echo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.options import fields_of
+from shoal.client.executor.options import fields_of
 from shoal.model.errors import BadInput
 
 

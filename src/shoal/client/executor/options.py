@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shoal.client.session import INTERACTIVE, script
+from shoal.client.executor.script_session import INTERACTIVE, script
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_NAME
 

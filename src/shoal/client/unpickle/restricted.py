@@ -18,14 +18,14 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shoal.client import restricted_arrays, restricted_rules
-from shoal.client.restricted_rules import Name, Rule, UntrustedResult, holds_name, need, parts_of, refuse
-from shoal.client.trust import Pair
+from shoal.client.unpickle import arrays, rules
+from shoal.client.unpickle.rules import Name, Rule, UntrustedResult, holds_name, need, parts_of, refuse
+from shoal.client.unpickle.trust import Pair
 from shoal.model.errors import echo
 from shoal.wire.payload import open_container
 
 _Interpreter: Any = pickle._Unpickler
-RULES: dict[Pair, Rule] = {**restricted_rules.STANDARD, **restricted_arrays.RULES}
+RULES: dict[Pair, Rule] = {**rules.STANDARD, **arrays.RULES}
 
 
 class _Allowed(Name):
@@ -60,10 +60,10 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
             if isinstance(target, type):
                 self._kinds[target] = _set_state
             return _Allowed(pair, target)
-        if pair in restricted_rules.VALUES:
-            return restricted_rules.VALUES[pair]
-        if pair in restricted_arrays.VALUES:
-            return restricted_arrays.value_of(pair)
+        if pair in rules.VALUES:
+            return rules.VALUES[pair]
+        if pair in arrays.VALUES:
+            return arrays.value_of(pair)
         rule = RULES.get(pair)
         if rule is None:
             refuse(f"it needs {echo(module)}.{echo(name)}")
@@ -99,7 +99,7 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         if name.rule.kind is not None and name.rule.build is not None:
             self._kinds.setdefault(name.rule.kind, name.rule.build)
         # What the owner's own function gives out may be part of something already, so only their classes get a state.
-        if type(made) in self._kinds or (not isinstance(name, _Allowed) and restricted_arrays.state_of(made)):
+        if type(made) in self._kinds or (not isinstance(name, _Allowed) and arrays.state_of(made)):
             self._open[id(made)] = made
         return made
 
@@ -107,13 +107,13 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         """What something is built from keeps the state that it has; objects of the owner's classes may refer to each other."""
         for part in parts_of(used):
             if id(part) in self._open and self._kinds.get(type(part)) is not _set_state:
-                need(not restricted_arrays.is_hollow(part), type(part).__name__)
+                need(not arrays.is_hollow(part), type(part).__name__)
                 del self._open[id(part)]
 
     def _build(self) -> None:
         state = self.stack.pop()
         value = self.stack[-1]
-        build = self._kinds.get(type(value)) or restricted_arrays.state_of(value)
+        build = self._kinds.get(type(value)) or arrays.state_of(value)
         if build is None:
             refuse(f"it sets the state of a {type(value).__name__}")
         if self._open.pop(id(value), None) is None:
@@ -209,7 +209,7 @@ def load_restricted(data: Any, extra: Iterable[Pair] = ()) -> Any:
     try:
         loader = Restricted(bytes(pickled), buffers, extra)
         value = loader.load()
-        need(not any(map(restricted_arrays.is_hollow, loader._open.values())), "value without a state")
+        need(not any(map(arrays.is_hollow, loader._open.values())), "value without a state")
     except UntrustedResult:
         raise
     except Exception as error:  # cut off, or nonsense

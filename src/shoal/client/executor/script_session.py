@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.client.embedded import is_alive
+from shoal.client.connection.embedded_server import is_alive
+from shoal.client.connection.reconnect import Line, say
 from shoal.client.environment import environment_field
-from shoal.client.known import Opened, read_run
-from shoal.client.link import Line, say
+from shoal.client.executor.open_run import Opened, read_run
 from shoal.model.quantities import many
 
 SESSION, CLIENT = "session", "client"  # labels of an executor's run

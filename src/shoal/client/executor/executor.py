@@ -14,12 +14,12 @@ from concurrent.futures import Executor as StandardExecutor
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from shoal.client.calls import Functions, call_texts, chunked, dump, name_of, text_of
-from shoal.client.futures import Batch, CallFuture
-from shoal.client.link import Link, say
-from shoal.client.options import check_python, default_name, fields_of, place_of, script_folder
-from shoal.client.session import INTERACTIVE, Session, is_interactive, script
-from shoal.client.stream import Stream
+from shoal.client.connection.reconnect import Link, say
+from shoal.client.executor.futures import Batch, CallFuture
+from shoal.client.executor.options import check_python, default_name, fields_of, place_of, script_folder
+from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.stream import Stream
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.wire.payload import Ref, container

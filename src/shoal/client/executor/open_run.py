@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.client.link import Line
-from shoal.client.outcome import ELEMENT, STATE, SUCCEEDED, Row, closed_row, rows_of_page
+from shoal.client.connection.reconnect import Line
+from shoal.client.executor.outcome import ELEMENT, STATE, SUCCEEDED, Row, closed_row, rows_of_page
 
 Claim = tuple[int, Row | None]  # an element, and its row if it is finished
 

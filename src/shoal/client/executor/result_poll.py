@@ -7,12 +7,12 @@ import time
 from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING
 
-from shoal.client.link import Line, Stopped, say
-from shoal.client.outcome import INITIALIZER, MESSAGE, STATE, SUCCEEDED, rows_of_page
+from shoal.client.connection.reconnect import Line, Stopped, say
+from shoal.client.executor.outcome import INITIALIZER, MESSAGE, STATE, SUCCEEDED, rows_of_page
 from shoal.model.errors import ShoalError, Unreachable
 
 if TYPE_CHECKING:
-    from shoal.client.stream import Stream
+    from shoal.client.executor.stream import Stream
 
 WAIT = 10.0  # seconds that a question is held back for news
 LINGER = 5.0  # seconds of listening after the last result: the next call finds the question already asked

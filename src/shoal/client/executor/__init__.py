@@ -1,0 +1,1 @@
+"""Python calls as tasks: executor, futures, the stream of calls and results."""
