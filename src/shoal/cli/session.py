@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.tables import clean
+from shoal.cli.output.tables import clean
 from shoal.client.client import Client
 from shoal.client.config import find_target, own_state
 from shoal.client.connection import embedded_server

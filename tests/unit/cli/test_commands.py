@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import COMMANDS, cli, invoke
-from shoal.cli.run import NEVER_RUN
 from shoal.cli.session import Session
+from shoal.cli.tasks.run import NEVER_RUN
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row

@@ -1,0 +1,1 @@
+"""Commands about people, tokens, policy, accounts and retention."""

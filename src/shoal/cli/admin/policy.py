@@ -1,0 +1,208 @@
+"""`shoal policy show|apply`: the whole policy as a document; and what share and quota commands have in common."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli.output.describe import moment
+from shoal.cli.output.tables import clean, print_json
+from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.tasks.draft import parse_toml
+from shoal.client.client import Client
+from shoal.client.config import echo_path, own_state
+from shoal.client.connection import embedded_server
+from shoal.model.errors import BadInput, Conflict
+from shoal.model.limits import MAX_BODY
+from shoal.model.quantities import many
+from shoal.wire.policy import parse_policy
+
+Json = dict[str, Any]
+_SECONDS = {("usage", "half_life"), ("usage", "window"), ("match", "interval"), ("ban", "longest"), ("ban", "scale")}
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+_SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
+_TRIES = 3  # times that a single change is made anew on top of another's
+
+
+@click.group()
+def policy() -> None:
+    """Show the whole policy (shares, quotas, licences, order, bans), or apply one from a file.
+
+    \b
+    Examples:
+      shoal policy show > policy.toml
+      shoal policy apply policy.toml --dry-run
+      shoal policy apply policy.toml
+    """
+
+
+@policy.command("show")
+@click.option("--toml", "as_toml", is_flag=True, help="The document as TOML, to be changed and applied (the default).")
+@json_option
+@server_option
+def show(as_toml: bool, as_json: bool, server: str | None) -> None:
+    """Show the policy: all of it to administrators, what concerns them to others.
+
+    \b
+    Examples:
+      shoal policy show
+      shoal policy show --json
+    """
+    if as_toml and as_json:
+        raise click.UsageError("--toml and --json together (give one of them)")
+    with client_of(server) as client:
+        found = client.policy()
+    if as_json:
+        print_json(found)
+        return
+    by = f", changed by {clean(found['author'])}" if found["author"] else ""
+    when = f" {moment(found['changed'])}" if found["changed"] else ""
+    click.echo(f"# version {found['version']}{by}{when}")
+    if found["hidden"]:
+        click.echo(f"# {many(found['hidden'], 'line')} that {_concern(found['hidden'])} only others")
+    click.echo(to_toml(found["policy"]))
+
+
+def _concern(count: int) -> str:
+    return "concerns" if count == 1 else "concern"
+
+
+@policy.command("apply")
+@click.argument("file", metavar="FILE.toml")
+@click.option("--dry-run", is_flag=True, help="Check it and say what would change; change nothing.")
+@click.option("--based-on", type=int, metavar="N", help="Refuse if the policy is no longer at version N.")
+@json_option
+@server_option
+def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server: str | None) -> None:
+    """Put the policy of a file (- for standard input) in place of the one that counts (administrators).
+
+    What the file leaves out has its default. The hook of [ban] runs as the server's own account.
+
+    \b
+    Examples:
+      shoal policy apply policy.toml --dry-run
+      shoal policy apply policy.toml --based-on 4
+    """
+    document = read_document(file)
+    with client_of(server) as client:
+        version = client.policy()["version"] if based_on is None else based_on
+        told = client.set_policy(document, version, dry_run)
+    tell_changes(told, as_json)
+
+
+def client_of(server: str | None) -> Client:
+    """A server of one's own that runs, else the one that commands go to (the embedded one is started)."""
+    session = Session(server)
+    own = embedded_server.running(own_state()) if session.is_embedded else None
+    return own if own is not None else session.client()
+
+
+def change_policy(client: Client, change: Callable[[Json], Json]) -> Json:
+    """Change one thing of the policy; if somebody changed it meanwhile, the same thing of theirs."""
+    for left in reversed(range(_TRIES)):
+        found = client.policy()
+        try:
+            return client.set_policy(change(found["policy"]), found["version"])
+        except Conflict as error:
+            if error.code != "stale_policy" or not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def tell_changes(told: Json, as_json: bool) -> None:
+    """What changed, or would, line by line."""
+    if as_json:
+        print_json(told)
+        return
+    for line in told["changes"]:
+        click.echo(clean(line))
+    for note in told["notes"]:
+        say(f"note: {note}")
+    if told["dry_run"]:
+        click.echo(f"{many(len(told['changes']), 'line')} would change; nothing was.")
+    elif told["changes"]:
+        click.echo(f"the policy is at version {told['version']}")
+    else:
+        click.echo(f"nothing changes: the policy stays at version {told['version']}")
+
+
+def read_document(name: str) -> Json:
+    """The policy of a file, checked as far as that can be done here."""
+    found = parse_toml(_read(name), name)
+    try:
+        parse_policy(found)
+    except BadInput as error:
+        line_text = BadInput(error.message, code=error.code, field=error.field).line
+        raise BadInput(f"{echo_path(name)}: {line_text}", code=error.code, hint=error.hint) from None
+    return found
+
+
+def _read(name: str) -> str:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(MAX_BODY + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(MAX_BODY + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a path"
+        hint = "`shoal policy show` prints one"
+        raise BadInput(f"cannot read {echo_path(name)}: {why}", code="no_such_file", hint=hint) from None
+    if len(data) > MAX_BODY:
+        raise BadInput(f"{echo_path(name)} is too large", code="too_large", hint=f"at most {MAX_BODY} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"{echo_path(name)} is not UTF-8 at byte {error.start}"
+        raise BadInput(where, code="bad_utf8", hint="save it as UTF-8") from None
+
+
+# --- TOML
+def to_toml(document: Json) -> str:
+    """A policy document as people write it; reading it gives the same document."""
+    blocks: list[str] = []
+    for section, values in document.items():
+        for table in values if section == "quota" else [values]:
+            head = f"[[{section}]]" if section == "quota" else f"[{section}]"
+            lines = [f"{_key(key)} = {_value(section, key, value)}" for key, value in table.items()]
+            blocks.append("\n".join([head, *lines]))
+    return "\n\n".join(blocks)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _text(key)
+
+
+def _value(section: str, key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_text(word) for word in value)}]"
+    if isinstance(value, str):
+        return _text(value)
+    if (section, key) in _SECONDS:
+        return exact(value, _UNITS)
+    if (section, key) == ("quota", "stored"):
+        return exact(value, _SIZES)
+    return number(value)
+
+
+def exact(value: float, units: tuple[tuple[str, int], ...]) -> str:
+    """A quantity with the largest unit that leaves no rest, as a text; without one, the bare number."""
+    for unit, size in units:
+        if value >= size and value % size == 0:
+            return f'"{int(value // size)}{unit}"'
+    return number(value)
+
+
+def number(value: float) -> str:
+    """A number that reads back as itself."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _text(text: str) -> str:
+    plain = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in plain)

@@ -1,0 +1,64 @@
+"""`shoal prune`: old events and logs away, oldest first [contract 7]. Results and runs stay."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from shoal.cli.output.tables import print_json
+from shoal.cli.session import Session, json_option
+from shoal.client.connection import embedded_server
+from shoal.model.layout import DATABASE
+from shoal.model.quantities import many, parse_duration, parse_size, show_size
+
+
+@click.command()
+@click.option("--older-than", default="30d", show_default=True, metavar="TIME", help="Age from which things go.")
+@click.option(
+    "--keep", default="2G", show_default=True, metavar="SIZE", help="Bytes of logs and events to keep at most."
+)
+@json_option
+def prune(older_than: str, keep: str, as_json: bool) -> None:
+    """Delete old events and the logs of old finished runs. A running server also does this every hour.
+
+    \b
+    Examples:
+      shoal prune
+      shoal prune --older-than 7d --keep 500M
+    """
+    age = parse_duration(older_than, "--older-than")
+    budget = parse_size(keep, "--keep")
+    session = Session()
+    client = session.running()
+    if client is not None:
+        done = client.prune(age, budget)
+    else:
+        events, freed = prune_state(embedded_server.state_dir(), time.time() - age, budget)
+        done = {"events": events, "log_bytes": freed}
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"{many(done['events'], 'event')} and {show_size(done['log_bytes'])} of logs deleted")
+
+
+def prune_state(state: Path, before: float, budget: int) -> tuple[int, int]:
+    """Events deleted, bytes of logs deleted, where no server runs."""
+    if not (state / DATABASE).exists():
+        return 0, 0
+    from shoal.db.reader import Reader
+    from shoal.db.retention import drop_logs, runs_over
+    from shoal.db.sqlite import Database
+
+    events, freed, after_run, more = 0, 0, 0, True
+    with Database.open(state / DATABASE) as database:  # its lock keeps a server from starting meanwhile
+        while more:
+            done = database.prune(before, budget, after_run=after_run)
+            events, more = events + done.events, done.more
+            for run in done.runs:
+                freed += drop_logs(state, run)
+                after_run = run
+        with Reader.on(database) as reader:
+            freed += sum(drop_logs(state, run) for run in runs_over(reader, state, budget))
+    return events, freed

@@ -1,0 +1,189 @@
+"""`shoal quota list|set|drop`: limits for people, groups and sites in windows of time, and what of them is used [S4]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from shoal.cli.admin.policy import Json, change_policy, client_of, tell_changes
+from shoal.cli.output.describe import until
+from shoal.cli.output.tables import print_json, print_lines, table
+from shoal.cli.session import json_option, server_option
+from shoal.cli.tasks.options import options
+from shoal.model.errors import BadInput, NotFound, echo
+from shoal.model.policy import ALWAYS, Rule
+from shoal.model.quantities import parse_size, show_size
+from shoal.wire.policy import parse_policy
+
+NONE = "none"  # a word that takes a limit away
+_PLACE = options(
+    click.option("--who", required=True, metavar="W", help='A user, "@group", or "*" for everybody together.'),
+    click.option("--site", default="*", metavar="S", help="A site with those inside it [default: all]."),
+    click.option("--when", default=ALWAYS, metavar="WHEN", help='day, week, month or "mon-fri 08-18", UTC [default: always].'),
+)  # fmt: skip
+
+
+@click.group()
+def quota() -> None:
+    """List limits and what of them is used, or change them.
+
+    A rule counts everything of the people and sites that it covers together; all rules must allow a start.
+
+    \b
+    Examples:
+      shoal quota list
+      shoal quota set --who @phys --cores 100
+      shoal quota set --who anna --when month --core-hours 5000
+      shoal quota drop --who @phys
+    """
+
+
+@quota.command("list")
+@click.option("--who", metavar="W", help='Only rules for this user, "@group" or "*".')
+@json_option
+@server_option
+def list_quotas(who: str | None, as_json: bool, server: str | None) -> None:
+    """List the limits that concern you, each with what is used now and when it ends or begins anew.
+
+    \b
+    Examples:
+      shoal quota list
+      shoal quota list --who @phys
+    """
+    if who is not None:
+        _check(who, "*", ALWAYS)
+    with client_of(server) as client:
+        rows = [row for row in client.policy()["quotas"] if who in (None, row["who"])]
+    if as_json:
+        print_json({"quotas": rows})
+    elif rows:
+        head = ("who", "site", "when", "limit", "used", "of", "lifted")
+        print_lines(table(head, [_line(row) for row in rows]))
+    else:
+        click.echo("no limits" + (f" for {who}" if who else "") + ": set one with `shoal quota set --who W --cores N`")
+
+
+def _line(row: Json) -> tuple[object, ...]:
+    lifted = until(row["lifted"]) if row["lifted"] is not None else "-" if row["open"] else "not now"
+    used, limit = (_amount(row["kind"], row[name]) for name in ("used", "limit"))
+    return row["who"], row["site"], row["when"], row["kind"].replace("_", "-"), used, limit, lifted
+
+
+def _amount(kind: str, value: float) -> str:
+    return show_size(value) if kind == "stored" else f"{value:.4g}" if kind == "core_hours" else f"{value:,.0f}"
+
+
+@quota.command("set")
+@_PLACE
+@click.option("--cores", metavar="N", help="Cores that may run at once.")
+@click.option("--core-hours", metavar="H", help="Core hours in one window.")
+@click.option("--queued", metavar="N", help="Tasks that may wait or run.")
+@click.option("--stored", metavar="SIZE", help="Bytes of blobs that may be kept, e.g. 100G.")
+@click.option("--share", metavar="F", help="Part of the cores there that may run, 0 to 1.")
+@json_option
+@server_option
+def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None, **given: str | None) -> None:
+    """Set limits for somebody somewhere (administrators); `none` takes one away, the others stay as they are.
+
+    A limit below what runs already stops nothing, and nothing new starts.
+
+    \b
+    Examples:
+      shoal quota set --who anna --cores 20 --queued 100000
+      shoal quota set --who '*' --site eu --when 'mon-fri 08-18' --share 0.5
+      shoal quota set --who anna --cores none
+    """
+    limits = {
+        name: _READ[name](text, f"--{name.replace('_', '-')}") for name, text in given.items() if text is not None
+    }
+    if not limits:
+        raise click.UsageError("there is no limit (give --cores, --core-hours, --queued, --stored or --share)")
+    place = _check(who, site, when, {name: value for name, value in limits.items() if value is not None})
+
+    def change(document: Json) -> Json:
+        rules = [dict(rule) for rule in document["quota"]]
+        rule = next((rule for rule in rules if _place_of(rule) == place), None)
+        if rule is None:
+            rule = dict(zip(("who", "site", "when"), place, strict=True))
+            rules.append(rule)
+        for name, value in limits.items():
+            rule.pop(name, None)
+            rule.update({name: value} if value is not None else {})
+        return {**document, "quota": [rule for rule in rules if len(rule) > len(place)]}
+
+    with client_of(server) as client:
+        told = change_policy(client, change)
+    tell_changes(told, as_json)
+
+
+@quota.command("drop")
+@_PLACE
+@json_option
+@server_option
+def drop_quota(who: str, site: str, when: str, as_json: bool, server: str | None) -> None:
+    """Take away all limits for somebody somewhere (administrators).
+
+    \b
+    Examples:
+      shoal quota drop --who anna
+      shoal quota drop --who '*' --site eu --when 'mon-fri 08-18'
+    """
+    place = _check(who, site, when)
+
+    def change(document: Json) -> Json:
+        kept = [rule for rule in document["quota"] if _place_of(rule) != place]
+        if len(kept) == len(document["quota"]):
+            where = Rule(*place).describe()
+            raise NotFound(f"there is no quota of {echo(where)}", code="unknown_quota", hint="see `shoal quota list`")
+        return {**document, "quota": kept}
+
+    with client_of(server) as client:
+        told = change_policy(client, change)
+    tell_changes(told, as_json)
+
+
+def _check(who: str, site: str, when: str, limits: Json | None = None) -> tuple[str, str, str]:
+    """The place of a rule as the document has it; what the server would refuse is told here."""
+    rule = {"who": who, "site": site, "when": when, **(limits or {"cores": 0})}
+    try:
+        (found,) = parse_policy({"quota": [rule]}).quotas
+    except BadInput as error:
+        option = "--" + error.field.rpartition(".")[2].replace("_", "-") if "." in error.field else ""
+        raise BadInput(error.message, code=error.code, field=option, hint=error.hint) from None
+    return found.who, found.site, found.when
+
+
+def _place_of(rule: Json) -> tuple[Any, Any, Any]:
+    return rule.get("who", "*"), rule.get("site", "*"), rule.get("when", ALWAYS)
+
+
+def _count(text: str, field: str) -> int | None:
+    if text == NONE:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise BadInput(f"{echo(text)!r} is not a number", code="range", field=field, hint="a whole number, or none")
+    return int(text)
+
+
+def _amount_of(text: str, field: str) -> float | None:
+    if text == NONE:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise BadInput(f"{echo(text)!r} is not a number", code="range", field=field, hint="e.g. 0.5, 100, or none")
+    return found
+
+
+def _size(text: str, field: str) -> int | None:
+    return None if text == NONE else 0 if text == "0" else parse_size(text, field)
+
+
+_READ: dict[str, Callable[[str, str], float | int | None]] = {
+    "cores": _count, "core_hours": _amount_of, "queued": _count, "stored": _size, "share": _amount_of,
+}  # fmt: skip

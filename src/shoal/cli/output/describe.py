@@ -1,0 +1,195 @@
+"""Runs, tasks and pilots in words: the pairs that `shoal show` prints."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from shoal.cli.output.tables import clean, shorten
+from shoal.model.quantities import many, show_duration, show_size
+from shoal.model.spec import Spec
+from shoal.model.sweep import fill
+from shoal.report.phrases import counts_text, done_of, live_of
+from shoal.wire.task import parse_spec
+
+Json = dict[str, Any]
+Pairs = Iterator[tuple[str, object]]
+MAX_SHOWN = 20
+
+
+def run_state(row: Json) -> str:
+    """A run's state in one word."""
+    counts = row["counts"]
+    if row["finished"] is None:
+        return "running" if live_of(row) else "ready"
+    if counts.get("succeeded", 0) == row["total"]:
+        return "succeeded"
+    return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
+
+
+def moment(seconds: float) -> str:
+    """A time of day, with how long ago it was."""
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    return f"{shown} ({show_duration(max(0.0, time.time() - seconds))} ago)"
+
+
+def until(seconds: float | None) -> str:
+    """A time that comes, with how long it is until then."""
+    if seconds is None:
+        return "never"
+    shown = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    left = seconds - time.time()
+    return f"{shown} (in {show_duration(left)})" if left > 0 else f"{shown} (over)"
+
+
+def describe_run(run: Json) -> Pairs:
+    """A run."""
+    yield "run", run["run"]
+    yield "name", run["name"] or "-"
+    yield "state", run_state(run)
+    yield "tasks", f"{run['total']:,} ({done_of(run):,} done: {counts_text(run)})"
+    yield "submitted", moment(run["created"])
+    if run["finished"] is not None:
+        yield (
+            "finished",
+            f"{moment(run['finished'])}, after {show_duration(max(0.0, run['finished'] - run['created']))}",
+        )
+    yield "directory", run["cwd"]
+    yield "seed", run["seed"]
+    if run.get("max_fail") is not None:
+        yield "max-fail", run["max_fail"]
+    for name, value in run["labels"].items():
+        yield "label", f"{clean(name)}={clean(value)}"
+    for array in run["arrays"][:MAX_SHOWN]:
+        first, last = array["first"], array["first"] + array["count"] - 1
+        place = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
+        yield place, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
+        after = array["task"].get("after")
+        if after:
+            yield "", f"after {', '.join(clean(name) for name in after)}"
+        params = array["task"].get("params") or array["task"].get("array")
+        if params:
+            yield "", f"for {shorten(clean(_params_text(params)), 120)}"
+    if len(run["arrays"]) > MAX_SHOWN:
+        yield "...", many(len(run["arrays"]) - MAX_SHOWN, "more table")
+    for span in run["spans"][:MAX_SHOWN]:
+        yield (
+            f"{run['run']}.{span['low']} .. {span['high'] - 1}",
+            f"{span['state']}: {clean(span['message'] or span['cause'])}",
+        )
+
+
+def _params_text(params: Any) -> str:
+    if isinstance(params, dict):
+        return ", ".join(
+            f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}"
+            for name, values in params.items()
+        )
+    return f"a table of {many(len(params), 'row')}" if isinstance(params, list) else f"i={params}"
+
+
+def command_text(task: Json, element: int | None = None) -> str:
+    """The command of a task table, of one element with its parameters filled in; or the function that is called."""
+    spec = parse_spec(task)
+    if spec.function:
+        return clean(spec.labels.get("function", "a function")) + "(...)"
+    words = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
+    if element is not None and spec.sweep is not None:
+        params = spec.sweep.at(element)
+        words = [fill(word, params) for word in words]
+    return shorten(clean(shlex.join(words)), 400)
+
+
+def needs_text(spec: Spec) -> str:
+    """What a task takes, in a few words."""
+    needs = spec.needs
+    parts = [many(needs.cores, "core")]
+    parts += [f"{show_size(size)} {name}" for name, size in (("memory", needs.memory), ("disk", needs.disk)) if size]
+    parts += [many(needs.gpus, "gpu")] if needs.gpus else []
+    parts += [f"at most {show_duration(spec.time)}"] if spec.time is not None else []
+    parts += [many(spec.retries, "retry", "retries")] if spec.retries else []
+    parts += [f"{spec.throttle} at once"] if spec.throttle is not None else []
+    return ", ".join(parts)
+
+
+def describe_task(name: str, found: Json) -> Pairs:
+    """A task, with what happened to it."""
+    array, row = found["array"], found["task"] or {}
+    offset = int(name.partition(".")[2]) - int(array["first"])
+    spec = parse_spec(array["task"])
+    yield "task", name + (f" ({clean(array['name'])})" if array["name"] else "")
+    yield "state", found["state"]
+    yield "function" if spec.function else "command", command_text(array["task"], offset)
+    if spec.sweep is not None:
+        yield "parameters", ", ".join(f"{key}={clean(value)}" for key, value in spec.sweep.at(offset).items())
+    yield "needs", needs_text(spec)
+    if row:
+        yield from _describe_row(name, row, spec.retries)
+    for event in found["events"][-MAX_SHOWN:]:
+        yield time.strftime("%H:%M:%S", time.localtime(event["time"])), event_text(event)
+
+
+def _describe_row(name: str, row: Json, retries: int) -> Pairs:
+    if row["reused"]:
+        yield "result of", f"{row['reused']} (not run again)"
+    burnt = f"{row['retries']} of {many(retries, 'retry', 'retries')} burnt"
+    yield "attempts", f"{row['attempt']} ({burnt}, {many(row['losses'], 'pilot')} lost)"
+    if row["cause"]:
+        yield "cause", row["cause"] + (f": {clean(row['message'])}" if row["message"] else "")
+    for label, key in (("exit code", "exit_code"), ("signal", "signal")):
+        if row[key] is not None:
+            yield label, row[key]
+    if row["duration"] is not None:
+        cpu = f", {show_duration(row['cpu'])} of CPU" if row["cpu"] is not None else ""
+        size = f", {show_size(row['max_rss'])} at most" if row["max_rss"] else ""
+        yield "took", f"{show_duration(row['duration'])}{cpu}{size}"
+    if row["host"]:
+        yield "host", f"{clean(row['host'])} (pilot {row['pilot']}, site {clean(row['site'])})"
+    if row["last_line"]:
+        yield "last line", shorten(clean(row["last_line"]), 200)
+    if row["new_files"]:
+        yield "new files", ", ".join(clean(file) for file in row["new_files"][:MAX_SHOWN])
+    yield "logs", f"shoal logs {name}, shoal logs {name} --stderr"
+
+
+def event_text(event: Json) -> str:
+    """An event as one line: its kind in words, then what it says."""
+    data = event.get("data") or {}
+    wanted = (
+        "name",
+        "tasks",
+        "state",
+        "cause",
+        "why",
+        "reason",
+        "message",
+        "how",
+        "left",
+        "next",
+        "signal",
+        "host",
+        "count",
+    )
+    said = [f"{key} {clean(data[key])}" for key in wanted if data.get(key) not in (None, "")]
+    attempt = f" #{event['attempt']}" if event.get("attempt") else ""
+    pilot = f" on {event['pilot']}" if event.get("pilot") else ""
+    kind = event["kind"].replace("tasks_", "task_").replace("_", " ")
+    return f"{kind}{attempt}{pilot}" + (f": {shorten(', '.join(said), 160)}" if said else "")
+
+
+def describe_pilot(pilot: Json) -> Pairs:
+    """A pilot."""
+    yield "pilot", pilot["pilot"]
+    yield "state", pilot["state"] + (f" ({clean(pilot['reason'])})" if pilot.get("reason") else "")
+    yield "host", clean(pilot["host"])
+    yield "site", clean(pilot["site"])
+    size = f", {show_size(pilot['memory'])} memory" if pilot["memory"] else ""
+    yield "offers", many(pilot["cores"], "core") + size + (f", {many(pilot['gpus'], 'gpu')}" if pilot["gpus"] else "")
+    yield "version", clean(pilot["version"])
+    yield "joined", moment(pilot["joined"])
+    if pilot.get("ended") is not None:
+        yield "ended", moment(pilot["ended"])
+    for name, value in sorted((pilot.get("tags") or {}).items()):
+        yield "tag", f"{clean(name)}={clean(value)}"

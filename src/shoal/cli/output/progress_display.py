@@ -1,0 +1,182 @@
+"""How progress looks: one live line on a terminal, a plain line now and then elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from shoal.cli.output.tables import clean, shorten
+from shoal.model.quantities import many, show_duration
+from shoal.report.summary import rate_text
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_EVERY = 5.0
+PLAIN_FIRST = 1.0  # seconds until the first plain line
+LIVE_AFTER = 0.3  # what ends sooner needs no bar
+BAR = 16
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a run is."""
+
+    run: str
+    name: str = ""
+    total: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    running: int = 0
+    reused: int = 0  # of the succeeded; not counted into the rate
+    elapsed: float = 0.0
+    pilots: int = 0
+    slots: int = 0
+    reason: str = ""  # why nothing runs
+
+    @property
+    def done(self) -> int:
+        """How many are final."""
+        return self.succeeded + self.failed + self.cancelled
+
+    @property
+    def rate(self) -> float:
+        """Tasks per second since we watch."""
+        return max(0, self.done - self.reused) / self.elapsed if self.elapsed > 0 else 0.0
+
+
+def status_text(status: Status) -> str:
+    """The line of progress: counts, rate, time, pilots."""
+    parts = [f"{status.done:,}/{status.total:,}", f"running {status.running:,}", f"failed {status.failed:,}"]
+    if status.cancelled:
+        parts.append(f"cancelled {status.cancelled:,}")
+    if status.rate > 0:
+        parts.append(rate_text(status.rate))
+    parts.append(show_duration(status.elapsed))
+    left = status.total - status.done
+    if status.rate > 0 and left and status.elapsed > 1:
+        parts.append(f"about {show_duration(left / status.rate)} left")
+    if status.pilots:
+        parts.append(f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}")
+    return "  ".join(parts)
+
+
+def title_of(status: Status) -> str:
+    """The run's id and name."""
+    return status.run + (f" {shorten(clean(status.name), 30)}" if status.name else "")
+
+
+def reason_text(status: Status) -> str:
+    """Why nothing runs."""
+    return f"nothing runs: {shorten(status.reason, 300)}" if status.reason else ""
+
+
+def bar_of(status: Status) -> str:
+    """`#####.....`"""
+    filled = BAR * status.done // status.total if status.total else 0
+    return "#" * filled + "." * (BAR - filled)
+
+
+class Display(Protocol):
+    """What waiting needs of a terminal."""
+
+    def update(self, status: Status) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class QuietDisplay:
+    """Only what must be said."""
+
+    def update(self, status: Status) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """On standard error."""
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class PlainDisplay:
+    """For logs and pipes: a line at most every few seconds, and when the reason for waiting changes."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._next = clock() + PLAIN_FIRST
+        self._reason = ""
+
+    def update(self, status: Status) -> None:
+        """Print if it is time."""
+        now = self._clock()
+        new_reason = bool(status.reason) and status.reason != self._reason
+        if now < self._next and not (new_reason and not self._reason):
+            return
+        self._next, self._reason = now + PLAIN_EVERY, status.reason
+        self.note(f"{title_of(status)}  {status_text(status)}")
+        if new_reason:
+            self.note(f"  {reason_text(status)}")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class LiveDisplay:
+    """For terminals: one line that moves, and a second one while nothing runs."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+
+    def update(self, status: Status) -> None:
+        """Draw."""
+        if status.elapsed < LIVE_AFTER:
+            return
+        from rich.text import Text  # here, because a short command should not pay for it
+
+        line = Text(no_wrap=True, overflow="ellipsis")  # Text takes no markup: a name cannot style or inject
+        line.append(title_of(status), style="bold")
+        line.append(f"  {bar_of(status)}  {status_text(status)}")
+        if status.reason:
+            line.append(f"\n  {reason_text(status)}", style="yellow")
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(line, console=Console(stderr=True, highlight=False), refresh_per_second=4, transient=True)
+            self._live.start()
+        else:
+            self._live.update(line)
+
+    def note(self, text: str) -> None:
+        """Above the moving line."""
+        if self._live is None:
+            print(text, file=sys.stderr, flush=True)
+            return
+        from rich.text import Text
+
+        self._live.console.print(Text(text))
+
+    def close(self) -> None:
+        """Take the moving line away; what is to stay was printed."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def choose_display(quiet: bool) -> Display:
+    """The display that fits where standard error goes."""
+    if quiet:
+        return QuietDisplay()
+    moves = sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    return LiveDisplay() if moves else PlainDisplay(sys.stderr)

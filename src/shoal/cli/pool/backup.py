@@ -1,0 +1,161 @@
+"""`shoal server backup|restore|check`: copies of the server's database, on the server's own machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+
+from shoal.cli.output.tables import clean, print_json
+from shoal.cli.session import Session, json_option
+from shoal.client.config import echo_path, own_state, read_server_file
+from shoal.client.connection import embedded_server
+from shoal.db import copies
+from shoal.db.migrate import newest, version_of
+from shoal.db.place import way_out
+from shoal.model.errors import BadInput, NotFound, Refused, echo
+from shoal.model.layout import DATABASE
+from shoal.model.quantities import many, show_size
+
+STATE = click.option(
+    "--state", metavar="DIR", help="The server's state directory [default: the embedded server's, else your own's]."
+)
+
+
+def find_database(state: str | None) -> Path:
+    """The database that is meant: of a state directory, else of whichever server of this machine has one."""
+    if state is not None:
+        place = Path(state).absolute()
+        if not place.is_dir():
+            raise BadInput(
+                f"there is no directory {echo(state)!r}", code="no_such_directory", field="--state",
+                hint="name a server's state directory",
+            )  # fmt: skip
+        return place / DATABASE
+    session = Session()
+    if not session.is_embedded:
+        told = read_server_file(own_state())
+        if told is None or told["url"] != session.target.url:
+            raise Refused(
+                f"the database of {session.target.url} is not of this machine's state directories", code="elsewhere",
+                hint="run it on the server's machine, with --state DIR",
+            )  # fmt: skip
+        return own_state() / DATABASE
+    places = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def _need(path: Path) -> str:
+    if not path.exists():
+        raise NotFound(
+            f"there is no database in {echo_path(path.parent)}",
+            code="no_database",
+            hint="name another with --state DIR",
+        )
+    return str(path)
+
+
+@click.command()
+@STATE
+@click.argument("file", metavar="[FILE]", required=False)
+@json_option
+def backup(state: str | None, file: str | None, as_json: bool) -> None:
+    """Copy the database to FILE, with or without a running server, as of this moment.
+
+    Without FILE: into the directory `backups` beside it. Logs, blobs and keys are plain files beside the database; copy
+    them as files.
+
+    \b
+    Examples:
+      shoal server backup
+      shoal server backup /mnt/backup/shoal.db
+      shoal server backup --state /data/shoal
+    """
+    made = copies.back_up(_need(find_database(state)), file)
+    facts = _facts(made)
+    if as_json:
+        print_json({"file": made, **facts})
+        return
+    click.echo(f"backup: {clean(made)} ({_words(facts)})")
+
+
+@click.command()
+@STATE
+@click.argument("file", metavar="FILE")
+@json_option
+def restore(state: str | None, file: str, as_json: bool) -> None:
+    """Put a backup in the database's place. Refused while a server runs; what was there is kept beside it.
+
+    FILE is checked first. Runs that were submitted after the backup are not in it, and pilots that still hold tasks of
+    them give them up.
+
+    \b
+    Examples:
+      shoal server restore /mnt/backup/shoal.db
+      shoal server restore --state /data/shoal /data/shoal/backups/shoal-20260131-120000.db
+    """
+    path = find_database(state)
+    kept = copies.restore(file, str(path))
+    facts = _facts(str(path))
+    if as_json:
+        print_json({"database": str(path), "kept": kept, **facts})
+        return
+    click.echo(f"restored: {clean(str(path))} ({_words(facts)})")
+    if kept:
+        click.echo(f"the database before is kept in {clean(kept)}")
+
+
+@click.command()
+@STATE
+@click.argument("file", metavar="[FILE]", required=False)
+@json_option
+def check(state: str | None, file: str | None, as_json: bool) -> None:
+    """Look through the whole database, or a backup of it, for damage. Exit status 3 if there is some.
+
+    \b
+    Examples:
+      shoal server check
+      shoal server check /mnt/backup/shoal.db
+    """
+    path = os.path.realpath(file) if file is not None else _need(find_database(state))
+    wrong = copies.check_file(path) or _load(path)
+    if as_json:
+        print_json({"file": path, "sound": not wrong, "wrong": wrong, **({} if wrong else _facts(path))})
+    for line in wrong if not as_json else ():
+        click.echo(clean(line))
+    if wrong:
+        hint = "try an older backup" if file is not None else way_out(path)
+        raise Refused(f"{path} is damaged", code="corrupt", hint=hint)
+    if not as_json:
+        click.echo(f"sound: {clean(path)} ({_words(_facts(path))})")
+
+
+def _load(path: str) -> list[str]:
+    """What a server could not read of a file whose pages are sound."""
+    from shoal.db.sqlite import Database
+    from shoal.engine.engine import Engine
+    from shoal.model.timing import Timing
+
+    with copies.reading(path) as connection:
+        if version_of(connection, path) != newest():
+            return []  # it is migrated first
+        connection.execute("BEGIN")  # one moment of a database that a server may be writing
+        try:
+            snapshot = Database(connection, path, None, "full").snapshot()
+            return Engine(snapshot, Timing(), Random(0), time.time()).check()
+        except Exception as error:  # whatever it is, a server would not start either
+            return [f"its rows cannot be read: {type(error).__name__}: {error}"]
+
+
+def _facts(path: str) -> dict[str, Any]:
+    with copies.reading(path) as connection:
+        runs = int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+        return {"bytes": os.stat(path).st_size, "runs": runs, "schema": version_of(connection, path)}
+
+
+def _words(facts: dict[str, Any]) -> str:
+    return f"{many(facts['runs'], 'run')}, {show_size(facts['bytes'])}, schema {facts['schema']}"

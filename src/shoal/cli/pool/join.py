@@ -1,0 +1,92 @@
+"""`shoal join`: one line that makes another host work for you."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.admin.token import check_expires, join_of, tell_if_local
+from shoal.cli.output.describe import until
+from shoal.cli.output.tables import clean, print_json
+from shoal.cli.session import Session, json_option, say, server_option
+from shoal.model.credentials import ENROL
+from shoal.model.errors import Refused
+from shoal.model.people import check_name
+from shoal.model.quantities import many
+from shoal.pilot.host.tags import parse_tags
+from shoal.wire.join import bootstrap_line
+
+
+@click.command()
+@click.option("--site", metavar="NAME", help="The site its pilots belong to [default: the server says].")
+@click.option("--owner", metavar="USER", help="Whose tasks they run [default: yours].")
+@click.option("--group", metavar="G", help="Run the tasks of this group instead.")
+@click.option("--max-pilots", type=click.IntRange(1), metavar="N", help="At most so many pilots at one time.")
+@click.option(
+    "--expires", default="7d", show_default=True, metavar="TIME", help="How long new pilots may come; at most 7d."
+)
+@click.option("--once", is_flag=True, help="For one pilot; then the line is used up.")
+@click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
+@click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
+@click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
+@json_option
+@server_option
+def join(
+    site: str | None,
+    owner: str | None,
+    group: str | None,
+    max_pilots: int | None,
+    expires: str,
+    once: bool,
+    cores: int | None,
+    idle_end: float | None,
+    tags: tuple[str, ...],
+    note: str | None,
+    as_json: bool,
+    server: str | None,
+) -> None:
+    """Print one line for a shell on another host: it fetches a pilot, checks it, and starts it there.
+
+    The host needs Python 3.9 or newer and a way out to the server; nothing is installed and no port is opened.
+
+    \b
+    Examples:
+      shoal join
+      shoal join --site box --once
+      shoal join | ssh box sh
+      shoal join --group phys --max-pilots 20 --idle-end 600
+    """
+    if owner is not None and group is not None:
+        raise click.UsageError("--owner and --group together (a pilot runs the tasks of a person or of a group)")
+    for option, name in (("--owner", owner), ("--group", group), ("--site", site)):
+        if name is not None:
+            check_name(name, option)
+    parse_tags(tags)
+    check_expires(expires, ENROL)
+    with Session(server).shared_client() as client:
+        answer = client.new_token(
+            ENROL, owner=owner, group=group, site=site, max_pilots=max_pilots, expires=expires,
+            uses=1 if once else None, note=note,
+        )  # fmt: skip
+    if not answer.get("pilot_sha256"):
+        raise Refused(
+            "the server has no pilot to give away",
+            code="no_pilot",
+            hint="just started, it still builds it: try again in a few seconds; else see its server.log",
+        )
+    options: list[str] = []
+    for word, value in (("--cores", cores), ("--idle-end", idle_end), ("--site", site)):
+        options += [word, f"{value:g}" if isinstance(value, float) else str(value)] if value is not None else []
+    options += [word for tag in tags for word in ("--tag", tag)]
+    string = join_of(client, answer)
+    line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
+    if as_json:
+        print_json({**answer, "join": str(string), "line": line})
+        return
+    say("run this line in a shell on the other host; it needs only Python 3.9 or newer, and a way out to the server")
+    pilots = (
+        "one pilot, once" if once else f"at most {many(max_pilots, 'pilot')}" if max_pilots else "any number of pilots"
+    )
+    say(f"{clean(answer['id'])}: {pilots}, new ones until {until(answer['expires'])}; `shoal token revoke` ends it")
+    tell_if_local(string)
+    click.echo(line)

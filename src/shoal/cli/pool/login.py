@@ -1,0 +1,105 @@
+"""`shoal login`, `logout`, `whoami`: which server one works with, and as whom."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shoal.cli.output.describe import until
+from shoal.cli.output.tables import clean, pairs, print_json, print_lines
+from shoal.cli.session import Session, json_option, say, server_option
+from shoal.client.config import config_home, find_target
+from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
+from shoal.model.errors import BadInput, echo
+from shoal.report.source import Json
+
+MAX_STRING = 8 * 1024
+
+
+@click.command()
+@click.argument("string", required=False, default="-", metavar="[-|STRING]")
+@click.option("--force", is_flag=True, help="Replace the settings of another server.")
+@json_option
+def login(string: str, force: bool, as_json: bool) -> None:
+    """Work with somebody's server from now on: takes the string that `shoal token new` printed there.
+
+    Without a string or with - it is read from standard input, so that no process list or history shows it.
+
+    \b
+    Examples:
+      shoal login -
+      shoal login - < string.txt
+      shoal login 'box:8443#FINGERPRINT#TOKEN'
+    """
+    join = parse_login(_read() if string == "-" else string)
+    if string != "-":
+        say("note: the string is in your shell's history now; `shoal login -` asks for it instead")
+    check_free(join, force)
+    client, told = reach(join)
+    with client:
+        file = write_login(client.url, join.token, client.ca)
+    if as_json:
+        print_json({"server": client.url, "config": str(file), **told})
+    else:
+        click.echo(f"logged in to {client.url} as {_who(told)}; the token ends {until(told.get('expires'))}")
+    used = find_target()
+    if used.url != client.url:
+        say(f"note: {used.origin} names {used.url or 'the embedded server'}, which goes before this login")
+
+
+def _read() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("login string", hide_input=True, err=True))
+    text = sys.stdin.readline(MAX_STRING)
+    if not text.strip():
+        raise BadInput(
+            "there is no login string on standard input", code="bad_join",
+            hint="paste what `shoal token new` printed, or `shoal login - < FILE`",
+        )  # fmt: skip
+    return text
+
+
+def _who(told: Json) -> str:
+    group = f", group {clean(told['group'])}" if told.get("group") else ""
+    return f"{clean(told.get('owner') or '?')} ({clean(told.get('role') or 'user')}{group})"
+
+
+@click.command()
+def logout() -> None:
+    """Forget the server, the token and the certificate that `shoal login` kept here.
+
+    \b
+    Examples:
+      shoal logout
+
+    The token itself goes on until it ends; `shoal token revoke ID` before logging out ends it at once.
+    """
+    server = remove_login()
+    click.echo(f"logged out of {clean(echo(server))}" if server else f"no login in {clean(config_home() / CONFIG)}")
+
+
+@click.command()
+@json_option
+@server_option
+def whoami(as_json: bool, server: str | None) -> None:
+    """Who you are to the server, what your token may do, and when it ends.
+
+    \b
+    Examples:
+      shoal whoami
+      shoal whoami --json
+    """
+    with Session(server).any_client("whoami") as client:
+        told = client.whoami()
+    if as_json:
+        print_json({"server": client.url, **told})
+        return
+    scopes = told.get("scopes") or ()
+    print_lines(pairs([
+        ("server", client.url),
+        ("you", _who(told)),
+        ("token", f"{told.get('token') or '-'} ({told.get('kind') or '-'})"),
+        ("may", ", ".join(map(str, scopes)) if isinstance(scopes, (list, tuple)) else scopes),
+        ("ends", until(told.get("expires"))),
+    ]))  # fmt: skip

@@ -1,0 +1,295 @@
+"""`shoal server start|stop|status|backup|restore|check`: a server of one's own, or a look at the embedded one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli.output.describe import moment, until
+from shoal.cli.output.tables import clean, pairs, print_json, print_lines
+from shoal.cli.pool.backup import backup, check, restore
+from shoal.cli.session import Session, json_option, say, server_option
+from shoal.client.client import Client
+from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
+from shoal.client.connection import embedded_server
+from shoal.model.errors import BadInput, Refused, Unreachable, echo
+from shoal.model.layout import SERVER_LOG, TOKEN_FILE
+from shoal.model.quantities import many, parse_size, show_size
+
+STOP_WITHIN = 15.0
+DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
+_HOST = re.compile(r"|[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_TIMES = ("_ends", "_expires", "_until")  # how names of facts end that are times to come
+
+_STATE = click.option("--state", metavar="DIR", help="The server's state directory.")
+
+
+@click.group()
+def server() -> None:
+    """Start a server of your own, stop it, look at it, or copy its database.
+
+    Without one, an embedded server comes and goes by itself.
+
+    \b
+    Examples:
+      shoal server start
+      shoal server start --listen :8443
+      shoal server status
+      shoal server stop
+      shoal server backup
+    """
+
+
+for _command in (backup, restore, check):
+    server.add_command(_command)
+
+
+@server.command()
+@click.option("--state", metavar="DIR", help="State directory [default: $XDG_STATE_HOME/shoal/server].")
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Open it to others over TLS; :8443 is every interface (repeat for more).",
+)
+@click.option(
+    "--address",
+    multiple=True,
+    metavar="NAME:PORT",
+    help="Another address that others reach it by, e.g. behind a NAT (repeat for more).",
+)
+@click.option(
+    "--blob-quota", metavar="SIZE", help="Bytes of large arguments and results for each person [default: 20G]."
+)
+@click.option(
+    "--durability",
+    type=click.Choice(DURABILITIES),
+    help="normal: faster, but a power cut may take the last moments [default: full].",
+)
+@click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
+@click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
+@json_option
+def start(
+    state: str | None,
+    listen: tuple[str, ...],
+    address: tuple[str, ...],
+    blob_quota: str | None,
+    durability: str | None,
+    new_ca: bool,
+    foreground: bool,
+    as_json: bool,
+) -> int:
+    """Start a server of your own on this machine; it stays until it is stopped. With --listen others can use it too.
+
+    Your own account reaches it by a Unix socket in its state directory, everyone else over TLS.
+
+    \b
+    Examples:
+      shoal server start
+      shoal server start --listen :8443
+      shoal server start --listen 10.0.0.5:8443 --address box.example.org:8443
+      shoal server start --state /data/shoal --listen 127.0.0.1:9000
+    """
+    for option, words_ in (("--listen", listen), ("--address", address)):
+        for word in words_:
+            check_listen(word, option)
+    if address and not listen:
+        raise click.UsageError("--address needs --listen (e.g. --listen :8443)")
+    place = embedded_server.make_private(Path(state).absolute() if state is not None else own_state())
+    client = embedded_server.running(place)
+    if client is not None:
+        client.close()
+        raise Refused(
+            f"a server runs on {echo_path(place)} already: {client.url}",
+            code="in_use",
+            hint="use it, or `shoal server stop`",
+        )
+    words = ["--state", str(place)]
+    words += [part for word in listen for part in ("--listen", word)]
+    words += [part for word in address for part in ("--address", word)]
+    words += ["--blob-quota", str(parse_size(blob_quota, "--blob-quota"))] if blob_quota is not None else []
+    words += ["--durability", durability] if durability is not None else []
+    words += ["--new-ca"] if new_ca else []
+    if foreground:
+        return _stay(words)
+    with embedded_server.start(place, words) as client:
+        facts = client.server() if listen else {}
+    reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
+    if as_json:
+        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN_FILE), **reached})
+        return 0
+    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {place / TOKEN_FILE}")]
+    print_lines(pairs([*shown, ("log", place / SERVER_LOG), *_facts(reached)]))
+    click.echo(f"use it: export SHOAL_SERVER={client.url}")
+    click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")
+    if listen:
+        click.echo("let people in: shoal user add anna, then shoal token new --user anna")
+        click.echo("let a host work: shoal join")
+    return 0
+
+
+def check_listen(text: str, option: str) -> None:
+    """`HOST:PORT`, `[::1]:8443` or, to listen everywhere, `:8443`."""
+    host, colon, port = text.rpartition(":")
+    right = bool(colon) and port.isdecimal() and 0 < int(port) < 65536 and _HOST.fullmatch(host) is not None
+    if not right or (option == "--address" and not host):
+        example = "box.example.org:8443" + (" or :8443" if option == "--listen" else "")
+        raise BadInput(
+            f"{echo(text)!r} is not HOST:PORT", code="bad_listen", field=option, hint=f"e.g. {option} {example}"
+        )
+
+
+def _stay(words: list[str]) -> int:
+    child = subprocess.Popen([sys.executable, "-m", "shoal.server", *words], stdin=subprocess.DEVNULL)
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        code = child.wait()  # it got the Ctrl-C too, and ends in order
+    # What it refused it has said itself; only the status is left to pass on.
+    return code if code >= 0 else 128 - code
+
+
+def _find(state: str | None, address: str | None) -> tuple[Client | None, Path | None]:
+    """The server that is meant: of a state directory, of an address, else the configured or the embedded one."""
+    if state is not None and address is not None:
+        raise BadInput("--state and --server together", code="usage", hint="give one of them")
+    if state is not None:
+        place = Path(state).absolute()
+        if not place.is_dir():
+            raise BadInput(
+                f"there is no directory {echo(state)!r}",
+                code="no_such_directory",
+                field="--state",
+                hint="name a server's state directory",
+            )
+        return embedded_server.running(place), place
+    session = Session(address)
+    if session.is_embedded:
+        place = embedded_server.state_dir()
+        client = embedded_server.running(place)
+        if client is None and embedded_server.running(own_state()) is not None:
+            place = own_state()  # nobody configured it, but it is the only one there is
+            client = embedded_server.running(place)
+        return client, place
+    client = session.client()
+    if not client.health():
+        raise Unreachable(f"no answer from {client.url}", hint="start it with `shoal server start`")
+    return client, None
+
+
+@server.command()
+@_STATE
+@json_option
+@server_option
+def status(state: str | None, as_json: bool, server: str | None) -> None:
+    """How the server is. Exit status 4 if none runs.
+
+    \b
+    Examples:
+      shoal server status
+      shoal server status --state /data/shoal
+    """
+    client, place = _find(state, server)
+    if client is None:
+        raise Unreachable(
+            f"no server is running on {echo_path(place or '')}", code="not_running",
+            hint="the next `shoal run` starts the embedded one; `shoal server start` one of your own",
+        )  # fmt: skip
+    with client:
+        facts = client.server()
+    if as_json:
+        print_json({"url": client.url, **facts})
+        return
+    shown: list[tuple[str, object]] = [("server", client.url)]
+    if place is not None:
+        shown.append(("state", clean(str(place))))
+    print_lines(pairs([*shown, *_facts(facts)]))
+
+
+def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """What a server says of itself, in units people read; what is empty is left out."""
+    for name, value in facts.items():
+        if value in ("", None, []) or name in ("url", "state_dir", "started"):
+            continue
+        if name == "since":
+            yield name, moment(value)
+        elif name.endswith("bytes"):
+            yield name.replace("_", " "), show_size(value)
+        elif name.endswith(_TIMES) and isinstance(value, (int, float)):
+            yield clean(name).replace("_", " "), until(value)
+        elif isinstance(value, list):
+            yield clean(name).replace("_", " "), ", ".join(clean(part) for part in value)
+        else:
+            yield clean(name).replace("_", " "), value
+
+
+@server.command()
+@_STATE
+@click.option("--pilots", "with_pilots", is_flag=True, help="Let its pilots finish what runs and end first.")
+@server_option
+def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
+    """Stop the server. Pilots keep running tasks and come back to the next server, unless --pilots ends them.
+
+    \b
+    Examples:
+      shoal server stop
+      shoal server stop --pilots
+    """
+    client, place = _find(state, server)
+    if client is None:
+        click.echo(f"no server is running on {clean(str(place))}")
+        return
+    told: dict[str, Any] = (read_server_file(place) or {}) if place is not None else {}
+    _tell_open_work(client.server(), with_pilots)
+    if with_pilots:
+        drain(client)
+    client.stop()
+    wait_until_gone(client, int(told.get("pid", 0)))
+    client.close()
+    click.echo("stopped")
+
+
+def _tell_open_work(facts: dict[str, Any], with_pilots: bool) -> None:
+    """What stopping means for the work that is open."""
+    live, runs = int(facts.get("live", 0)), int(facts.get("open_runs", 0))
+    if live and with_pilots:
+        say(f"waiting until the pilots have finished {many(live, 'task')} (at most {DRAIN_WITHIN:.0f} s)")
+    elif live:
+        say(f"{many(live, 'task')} with pilots: what runs goes on there, and is reported to the next server")
+    if runs:
+        say(f"{many(runs, 'open run')} will go on with the next server")
+
+
+def drain(client: Client, within: float = DRAIN_WITHIN) -> None:
+    """Ask all pilots to finish and end, and wait for it."""
+    client.drain()
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if all(row["state"] == "gone" for row in client.pilots()["pilots"]):
+            return
+        time.sleep(0.1)
+    raise Refused(
+        f"pilots still run tasks after {within:.0f} s",
+        code="still_running",
+        hint="cancel the runs first, or leave out --pilots",
+    )
+
+
+def wait_until_gone(client: Client, pid: int) -> None:
+    """Until its process has ended, or at least nobody answers."""
+    end = time.monotonic() + STOP_WITHIN
+    while time.monotonic() < end:
+        if not (embedded_server.is_alive(pid) if pid else client.health()):
+            return
+        time.sleep(0.05)
+    if pid:
+        os.kill(pid, signal.SIGKILL)  # everything it acknowledged is on disk; a server that hangs helps nobody

@@ -1,0 +1,147 @@
+"""`shoal logs`: what a task printed, or prints right now."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from shoal.cli.output.tables import clean, write_raw
+from shoal.cli.session import Session, say, server_option
+from shoal.client.client import Client
+from shoal.model.errors import BadInput, NotFound, Unreachable
+from shoal.model.ids import parse_target, parse_task
+from shoal.model.quantities import many
+from shoal.model.states import TaskState
+from shoal.report.source import Json
+
+WAIT = 10.0  # seconds that the server holds a question
+PAUSE = 1.0  # seconds before the next look at a task that does not run
+PATIENCE = 60.0  # seconds that a lost server is waited for
+
+
+@click.command()
+@click.argument("task", metavar="TASK")
+@click.option("--stderr", is_flag=True, help="Standard error instead of standard output.")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt [default: the latest].")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Print what comes until the task is over.")
+@server_option
+def logs(task: str, stderr: bool, attempt: int | None, follows: bool, server: str | None) -> None:
+    """What a task printed. On a terminal control characters are taken out; a pipe gets every byte.
+
+    \b
+    Examples:
+      shoal logs r12.7
+      shoal logs r12.7 --follow
+      shoal logs r12.7 --stderr --attempt 1
+    """
+    if isinstance(parse_target(task), int):
+        raise BadInput(f"{task} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {task}.1")
+    parse_task(task)
+    stream = "stderr" if stderr else "stdout"
+    session = Session(server)
+    if follows:
+        _follow(session, task, stream, attempt)
+        return
+    with session.source() as source:
+        data = source.logs(task, stream, attempt)
+        if not data:
+            _check_ran(task, source.task(task), attempt)
+    write_raw(data)
+    if not data and sys.stdout.isatty():
+        say("nothing on standard error" if stderr else "nothing on standard output; try --stderr")
+
+
+def _follow(session: Session, task: str, stream: str, attempt: int | None) -> None:
+    client = session.running()
+    if client is None:
+        raise Unreachable(
+            "--follow needs a running server", code="not_running",
+            hint=f"without it: what is kept; `shoal wait {task.partition('.')[0]}` starts a server",
+        )  # fmt: skip
+    with client:
+        if not follow(client, task, stream, attempt, Terminal().write):
+            _check_ran(task, client.task(task), attempt)
+
+
+def follow(
+    client: Client,
+    task: str,
+    stream: str,
+    attempt: int | None,
+    write: Callable[[bytes], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Hand over a stream as it comes, until the task is final and nothing more comes; retries are followed too.
+
+    Returns how many bytes came.
+    """
+    number, offset, came, lost, over = attempt, 0, 0, 0.0, False
+    while True:
+        try:
+            if number is None:
+                number = _latest(client.task(task))  # one attempt at a time, so that the bytes of two are never mixed
+            part = client.logs(task, stream, number, offset, WAIT)
+            found = client.task(task) if not part.more and not part.data else None
+        except Unreachable:
+            lost += PAUSE
+            if lost > PATIENCE:
+                raise
+            sleep(PAUSE)
+            continue
+        write(part.data)
+        offset, came, lost = part.next, came + len(part.data), 0.0
+        if found is None:
+            continue
+        latest = _latest(found)
+        if attempt is None and latest != number:
+            if number is not None:
+                say(f"attempt {number} of {task} is over, attempt {latest} follows")
+                offset = 0
+            number = latest
+        elif TaskState(found["state"]).final or (attempt is not None and (latest or 0) > attempt):
+            if over:
+                return came
+            over = True  # it may have written between the two questions: once more
+        else:
+            sleep(PAUSE)
+
+
+def _latest(found: Json) -> int | None:
+    """The number of a task's latest attempt; None if it never ran here."""
+    row = found["task"] or {}
+    return None if row.get("reused") else int(row.get("attempt") or 0) or None
+
+
+class Terminal:
+    """Standard output in pieces: every byte into a pipe, harmless text on a terminal even if a letter is cut in two."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes) -> None:
+        """One piece."""
+        if not sys.stdout.isatty():
+            write_raw(data)
+            return
+        text = self._decoder.decode(data)
+        click.echo("".join(c for c in text if c.isprintable() or c in "\n\t"), nl=False)
+
+
+def _check_ran(task: str, found: Json, attempt: int | None) -> None:
+    """A task without output: did it run at all, and so often?"""
+    row = found["task"] or {}
+    tries = int(row.get("attempt") or 0)
+    if row.get("reused") or tries >= (attempt or 1):
+        return
+    if tries:
+        raise NotFound(f"{task} had only {many(tries, 'attempt')}", code="no_log", hint=f"see `shoal show {task}`")
+    if not TaskState(found["state"]).final:
+        raise NotFound(f"{task} has not started yet", code="no_log", hint=f"see `shoal why {task}`")
+    told = row or found.get("span") or {}
+    because = clean(told.get("message") or told.get("cause") or "")
+    reason = f": {because}" if because and because != found["state"] else ""
+    raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")

@@ -1,0 +1,134 @@
+"""What this machine can tell before anything is sent: do the files exist, is the program there [promises E44, E45]."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+
+from shoal.cli.tasks.draft import Draft
+from shoal.client.config import echo_path
+from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.spec import OWN, Spec
+from shoal.model.sweep import fill, holes
+
+MAX_CHECKED = 2_000  # names looked up per spec and field; a vanished file is told when its task is prepared
+
+
+def check_here(draft: Draft, far: bool = False) -> None:
+    """Refuse what cannot work: a missing directory, file or program. `far`: tasks run on other hosts, whose programs
+    are not known here."""
+    for spec in draft.submission.specs:
+        base = directory_of(draft, spec)
+        if base is not None and not os.path.isdir(base):
+            raise BadInput(
+                f"there is no directory {echo_path(base)}", code="no_such_directory", field="cwd", hint="make it first"
+            )
+        for field, name in named_files(spec):
+            _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
+        if not far:
+            _check_program(spec, base)
+
+
+def directory_of(draft: Draft, spec: Spec) -> str | None:
+    """Where the tasks of a spec run, if it is known now: not for a directory of their own or one per element."""
+    if spec.cwd == OWN:
+        return None
+    if spec.cwd is None:
+        return draft.submission.cwd
+    if spec.sweep is not None and holes(spec.cwd):
+        return None
+    return os.path.join(draft.submission.cwd, _plain(spec, spec.cwd))
+
+
+def named_files(spec: Spec) -> Iterator[tuple[str, str]]:
+    """The files a spec reads, by field, placeholders filled."""
+    for name in spec.inputs:
+        for filled in _each(spec, name):
+            yield "inputs", filled
+    if spec.stdin is not None:
+        for filled in _each(spec, spec.stdin):
+            yield "stdin", filled
+
+
+def _each(spec: Spec, text: str) -> Iterator[str]:
+    if spec.sweep is None or not holes(text):
+        yield _plain(spec, text)
+        return
+    seen: set[str] = set()
+    for k in range(min(spec.sweep.count, MAX_CHECKED)):
+        filled = fill(text, spec.sweep.at(k))
+        if filled not in seen:
+            seen.add(filled)
+            yield filled
+
+
+def _plain(spec: Spec, text: str) -> str:
+    return fill(text, {}) if spec.sweep is not None else text
+
+
+def _check_file(field: str, path: str, name: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        raise BadInput(
+            f"there is no file '{echo_path(name)}'", code="no_such_file", field=field, hint="name an existing file"
+        ) from None
+    if not stat.S_ISREG(mode) or not os.access(path, os.R_OK):
+        raise BadInput(
+            f"'{echo_path(name)}' is not a regular file that can be read", code="not_regular_file", field=field,
+            hint="name a plain file; pack a directory into one first",
+        )  # fmt: skip
+
+
+def _check_program(spec: Spec, base: str | None) -> None:
+    """A mistyped program fails a whole sweep task by task; say it now where it can be known."""
+    if not spec.command or (spec.sweep is not None and holes(spec.command[0])):
+        return
+    program = _plain(spec, spec.command[0])
+    if "/" not in program:
+        path = spec.env.get("PATH", os.environ.get("PATH", os.defpath))
+        if shutil.which(program, path=path) is None and not holes(path):
+            here = base is not None and os.path.isfile(os.path.join(base, program))
+            fix = f"write ./{program} for the file in this directory" if here else "check the spelling and $PATH"
+            raise Refused(
+                f"there is no program {echo(program)!r} on this machine",
+                code="no_such_program",
+                field="command",
+                hint=fix,
+            )
+        return
+    if base is None and not program.startswith("/"):
+        return
+    path = os.path.join(base or "/", program)
+    if not os.path.isfile(path):
+        raise Refused(
+            f"there is no program {echo(program)!r}", code="no_such_program", field="command",
+            hint=f"it is looked for from {base}" if not program.startswith("/") else "check the path",
+        )  # fmt: skip
+    if not os.access(path, os.X_OK):
+        raise Refused(
+            f"{echo(program)} cannot be executed", code="no_such_program", field="command",
+            hint=f"chmod +x {echo(program)}, or name its interpreter before it",
+        )  # fmt: skip
+
+
+def newest(draft: Draft) -> dict[str, object]:
+    """The newest file that the commands name: results older than it are not taken over by --resume.
+
+    Words with placeholders are left out: they often name outputs, which are always newer than they should be.
+    """
+    found: tuple[float, str] = (0.0, "")
+    for spec in draft.submission.specs:
+        base = directory_of(draft, spec) or draft.submission.cwd
+        words = [_plain(spec, word) for word in spec.command if spec.sweep is None or not holes(word)]
+        names = [word for word in words if word not in spec.outputs]
+        for name in [*names, *(name for _, name in named_files(spec))]:
+            try:
+                state = os.stat(os.path.join(base, name))
+            except (OSError, ValueError):
+                continue
+            if stat.S_ISREG(state.st_mode):
+                found = max(found, (state.st_mtime, name))
+    return {"newest": found[0], "file": found[1]}

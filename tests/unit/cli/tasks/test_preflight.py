@@ -1,0 +1,102 @@
+"""What this machine can tell before anything is sent [E44, E45], and the newest file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.tasks.draft import Draft, draft_command
+from shoal.cli.tasks.preflight import check_here, newest
+from shoal.model.errors import BadInput, Refused
+from tests.unit.cli.tasks.test_draft import options
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def draft(words: list[str], axes: tuple[str, ...] = (), **given: Any) -> Draft:
+    return draft_command(words, axes, options(**given))
+
+
+def test_what_is_there_passes(here: Path) -> None:
+    (here / "in.txt").write_text("x", encoding="utf-8")
+    (here / "sim").write_text("#!/bin/sh\n", encoding="utf-8")
+    (here / "sim").chmod(0o755)
+    check_here(draft(["./sim"], inputs=("in.txt",), stdin="in.txt"))
+    check_here(draft(["cat", "in.txt"]))
+    check_here(draft(["/bin/sh"]))
+
+
+@pytest.mark.parametrize("field", ["inputs", "stdin"])
+def test_a_missing_file_is_refused(field: str) -> None:
+    """Row 44."""
+    given = {"inputs": ("no.txt",)} if field == "inputs" else {"stdin": "no.txt"}
+    with pytest.raises(BadInput) as caught:
+        check_here(draft(["cat"], **given))
+    assert (caught.value.code, caught.value.field) == ("no_such_file", field)
+    assert "no.txt" in caught.value.line
+
+
+def test_a_directory_or_pipe_is_not_an_input(here: Path) -> None:
+    """Row 45."""
+    os.mkfifo(here / "pipe")
+    for name in (str(here), "pipe"):
+        with pytest.raises(BadInput) as caught:
+            check_here(draft(["cat"], inputs=(name,)))
+        assert caught.value.code == "not_regular_file"
+
+
+def test_files_of_a_sweep_are_looked_up_element_by_element(here: Path) -> None:
+    (here / "1.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"2\.txt"):
+        check_here(draft(["cat"], ("x=1..3",), inputs=("{x}.txt",)))
+
+
+def test_files_are_looked_for_in_the_directory_of_the_task(here: Path) -> None:
+    (here / "sub").mkdir()
+    (here / "sub" / "in.txt").write_text("x", encoding="utf-8")
+    check_here(draft(["cat"], cwd="sub", inputs=("in.txt",)))
+
+
+def test_a_missing_directory_is_refused() -> None:
+    with pytest.raises(BadInput, match="no directory"):
+        check_here(draft(["ls"], cwd="nowhere"))
+
+
+def test_a_program_that_is_not_there_is_refused(here: Path) -> None:
+    (here / "data").write_text("x", encoding="utf-8")
+    for word, hint in (
+        ("sim-that-is-not", "spelling"),
+        ("./sim", "looked for"),
+        ("/no/sim", "path"),
+        ("./data", "chmod"),
+        ("data", "./data"),
+    ):
+        with pytest.raises(Refused) as caught:
+            check_here(draft([word]))
+        assert caught.value.code == "no_such_program"
+        assert hint in caught.value.hint
+
+
+def test_a_program_that_cannot_be_known_here_is_not_asked_for() -> None:
+    check_here(draft(["./{x}"], ("x=a,b",)))
+    check_here(draft(["./sim"], cwd="own"))
+    check_here(draft(["whatever | more"], shell=True))
+    check_here(draft(["tool"], env=("PATH={x}",), axes=("x=/a,/b",)))
+
+
+def test_the_newest_file_that_the_command_names_is_found(here: Path) -> None:
+    for name, age in (("sim.py", 100), ("data.txt", 300), ("out.txt", 500), ("1.in", 200)):
+        (here / name).write_text("x", encoding="utf-8")
+        os.utime(here / name, (age, age))
+    assert newest(draft(["python3", "sim.py", "none.txt", "."])) == {"newest": 100.0, "file": "sim.py"}
+    assert newest(draft(["sh", "sim.py"], inputs=("data.txt",)))["file"] == "data.txt"
+    assert newest(draft(["sh", "sim.py", "out.txt"], outputs=("out.txt",)))["file"] == "sim.py"
+    assert newest(draft(["sh", "{x}.in"], ("x=1..1",))) == {"newest": 0.0, "file": ""}
+    assert newest(draft(["sh", "x"], ("x=1..1",), inputs=("{x}.in",)))["file"] == "1.in"
