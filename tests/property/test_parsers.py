@@ -19,7 +19,8 @@ from shoal.model.errors import BadInput
 from shoal.model.ids import is_pilot, parse_attempt, parse_run, parse_target, parse_task
 from shoal.model.layout import SUFFIX, environment_name, log_name
 from shoal.server.http.listen import join, names_of, parse_address
-from shoal.wire import codec, codec_fast, unix_socket
+from shoal.wire import codec, codec_fast
+from shoal.wire.http import unix_socket
 from shoal.wire.join import Join, parse_join
 from shoal.wire.messages import Exchange, Register
 from shoal.wire.task import parse_spec

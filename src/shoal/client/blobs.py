@@ -14,7 +14,7 @@ from shoal.client.client import error_of
 from shoal.client.connection.transport import Transport, wait_of
 from shoal.model.blobs import Bytes, digest_of
 from shoal.model.errors import Refused, Unreachable
-from shoal.wire.blobs import OFFSET, PIECE, Get, Put, pieces
+from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 TIMEOUT = 60.0  # seconds without a byte moving
 MAX_REFUSAL = 1 << 20  # bytes of an answer that is no blob

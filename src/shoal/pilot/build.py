@@ -105,14 +105,15 @@ MODULES: tuple[str, ...] = (
     "shoal.sched.size",
     "shoal.wire",
     "shoal.wire.batches",
-    "shoal.wire.blobs",
     "shoal.wire.chunk",
     "shoal.wire.codec",
-    "shoal.wire.http1",
+    "shoal.wire.http",
+    "shoal.wire.http.blob_transfer",
+    "shoal.wire.http.http1",
+    "shoal.wire.http.unix_socket",
     "shoal.wire.join",
     "shoal.wire.messages",
     "shoal.wire.payload",
-    "shoal.wire.unix_socket",
 )
 _SOURCE = Path(__file__).resolve().parents[2]
 _FIRST_LINE = b"#!/usr/bin/env python3\n"

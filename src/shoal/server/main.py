@@ -50,7 +50,7 @@ from shoal.server.own_pilot import LocalPilot, Manners
 from shoal.server.pilot_zip import build_pilot
 from shoal.server.retention import prune
 from shoal.server.service import Service
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 
 log = logging.getLogger(__name__)
 TICK = 0.2

@@ -40,7 +40,7 @@ from shoal.pilot.agent.events import Tick as Look
 from shoal.sim.clock import Clock
 from shoal.wire.chunk import part
 from shoal.wire.messages import PROTOCOL, Batch, Exchange, Lease, Register, Reply, Report, Room
-from shoal.wire.older import for_protocol
+from shoal.wire.old_protocol import for_protocol
 from shoal.wire.submission import parse_submission
 
 LATENCY = 0.002  # seconds of a message

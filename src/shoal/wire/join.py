@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import kind_of
 from shoal.model.errors import BadInput
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 
 SERVER_NAME = "shoal-server"  # what every server's certificate is for, wherever it stands
 MAX_ADDRESSES = 8

@@ -30,7 +30,7 @@ from shoal.model.spec import Needs, Spec
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, holes, parse_array, parse_values
 from shoal.wire.checks import carried, did_you_mean, paths, short_text, texts_of, whole
-from shoal.wire.placing import PLACING, check_placing
+from shoal.wire.placement import PLACING, check_placing
 
 # What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
 FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")

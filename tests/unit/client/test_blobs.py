@@ -13,7 +13,7 @@ from shoal.client.client import Client
 from shoal.client.connection.transport import Transport
 from shoal.model.blobs import digest_of
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, Unreachable
-from shoal.wire.blobs import AT_ONCE
+from shoal.wire.http.blob_transfer import AT_ONCE
 from tests.unit.blob_server import BlobServer, Refusal
 
 BIG = os.urandom(3 * AT_ONCE + 5)

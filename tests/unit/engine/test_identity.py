@@ -10,7 +10,7 @@ from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.pilots.old_protocol import complete
 from shoal.model.ids import parse_attempt
 from shoal.wire.messages import Exchange, Held, Proof, Report
-from shoal.wire.older import for_protocol
+from shoal.wire.old_protocol import for_protocol
 from tests.unit.engine.stand import FakePilot, Stand, brief, good
 
 

@@ -27,8 +27,8 @@ from shoal.server.handlers.people import People
 from shoal.server.http.request import Call
 from shoal.server.own_pilot import PID_FILE, LocalPilot, Manners
 from shoal.server.service import Service
+from shoal.wire.http.requests import NewToken, NewUser, Revoke
 from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Report, Room
-from shoal.wire.requests import NewToken, NewUser, Revoke
 from shoal.wire.submission import parse_submission
 
 ROOM = Room(2, 1 << 30, 1 << 30)

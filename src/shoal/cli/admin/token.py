@@ -16,7 +16,7 @@ from shoal.model.errors import BadInput
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration, show_duration
 from shoal.report.source import Json
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 from shoal.wire.join import Join
 
 

@@ -27,8 +27,8 @@ from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
 from shoal.report.pilots import choose, parse_columns, parse_where, unknown_notes, value_of
 from shoal.report.source import Json
-from shoal.wire import unix_socket
 from shoal.wire.checks import did_you_mean
+from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES, Join
 
 NO_SERVER = 4  # the pilot's exit code for it

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
-from shoal.wire import unix_socket
-from shoal.wire.http1 import READ, Heard, Reading, host_of, request
+from shoal.wire.http import unix_socket
+from shoal.wire.http.http1 import READ, Heard, Reading, host_of, request
 from shoal.wire.join import SERVER_NAME
 
 if TYPE_CHECKING:

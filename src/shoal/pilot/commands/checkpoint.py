@@ -14,7 +14,7 @@ from typing import Optional
 from shoal.model.blobs import digest_of
 from shoal.pilot.commands.files import StageError, check_names, open_below, put_below
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.wire.blobs import CHECKPOINT
+from shoal.wire.http.blob_transfer import CHECKPOINT
 from shoal.wire.messages import GO_ON_LATER
 
 EXIT = GO_ON_LATER

@@ -26,7 +26,7 @@ from shoal.pilot.commands.staging import Prepared
 from shoal.pilot.guard import proctree
 from shoal.pilot.host.file_threads import Porter
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.wire.blobs import CHECKPOINT
+from shoal.wire.http.blob_transfer import CHECKPOINT
 
 log = logging.getLogger(__name__)
 

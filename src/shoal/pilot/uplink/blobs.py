@@ -24,7 +24,7 @@ from shoal.model.layout import blob_name
 from shoal.pilot.uplink.server_address import NoPlace, Place
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECT_TIMEOUT, Line, Unwelcome, read_after, read_error
-from shoal.wire.blobs import OFFSET, PIECE, Get, Put, pieces
+from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 TIMEOUT = 60.0  # seconds without a byte moving
 PATIENCE = 600.0  # seconds without a byte more: a server may be away for a while

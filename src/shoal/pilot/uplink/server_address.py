@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
 _MAX_FILE = 1 << 16

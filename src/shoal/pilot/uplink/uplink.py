@@ -30,7 +30,7 @@ from shoal.pilot.uplink.latency import Network
 from shoal.pilot.uplink.server_address import Connected, ForeignServer, NoPlace, Place
 from shoal.pilot.uplink.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
-from shoal.wire.http1 import READ, Heard, Reading, host_of, request
+from shoal.wire.http.http1 import READ, Heard, Reading, host_of, request
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 
 log = logging.getLogger(__name__)

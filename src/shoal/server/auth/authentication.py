@@ -38,7 +38,7 @@ from shoal.model.people import (
 )
 from shoal.model.policy import outward
 from shoal.model.quantities import parse_duration
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
+from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
 NO_SITE = ("", "local")  # pilots that no site was named for

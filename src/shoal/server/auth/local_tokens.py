@@ -15,7 +15,7 @@ from shoal.model.credentials import ENROL, LONGEST, SCOPES, SUBMIT, digest
 from shoal.model.layout import ENROL_FILE, TOKEN_FILE
 from shoal.model.people import ADMIN
 from shoal.server.auth.authentication import Access, Caller
-from shoal.wire.requests import NewToken, NewUser
+from shoal.wire.http.requests import NewToken, NewUser
 
 FILES = {SUBMIT: TOKEN_FILE, ENROL: ENROL_FILE}
 

@@ -20,7 +20,7 @@ from shoal.server.blobs.uploads import STALL, WrongOffset
 from shoal.server.context import House
 from shoal.server.handlers.submit import check_space
 from shoal.server.http.request import Call, answer, read_body, refusal
-from shoal.wire.blobs import CHECKPOINT
+from shoal.wire.http.blob_transfer import CHECKPOINT
 
 BYTES = "application/octet-stream"
 OFFSET = "X-Shoal-Offset"

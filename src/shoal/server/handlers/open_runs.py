@@ -17,7 +17,7 @@ from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.request import Call, answer
 from shoal.server.recent_results import foreign_elements, told
-from shoal.wire.requests import Nothing
+from shoal.wire.http.requests import Nothing
 from shoal.wire.submission import parse_addition
 
 FEW, MANY = 250, 100  # so few results of a run with so many tasks under way wait a moment for company,

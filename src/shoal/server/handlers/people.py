@@ -11,7 +11,7 @@ from shoal.model.credentials import ENROL
 from shoal.model.people import EVERYBODY, SiteRow
 from shoal.server.context import House
 from shoal.server.http.request import Call, answer
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
+from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 
 class People:

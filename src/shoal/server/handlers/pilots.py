@@ -28,9 +28,9 @@ from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import House
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
+from shoal.wire.http.requests import DrainRequest
 from shoal.wire.messages import PROTOCOL, Exchange, Register
-from shoal.wire.older import NONCES_SINCE, for_protocol
-from shoal.wire.requests import DrainRequest
+from shoal.wire.old_protocol import NONCES_SINCE, for_protocol
 
 CERTIFICATE_LASTS = 30 * 86_400.0
 SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # columns that nobody is shown

@@ -20,8 +20,8 @@ from shoal.server.context import House
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, standings_under, visible
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
+from shoal.wire.http.requests import PolicyBody, SharesBody
 from shoal.wire.policy import check_people, dump_policy, parse_policy
-from shoal.wire.requests import PolicyBody, SharesBody
 
 
 class OnPolicy:

@@ -21,7 +21,7 @@ from shoal.server.context import House
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
-from shoal.wire.requests import RetryRequest, SignalRequest, Targets, Where
+from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 
 
 class Runs:

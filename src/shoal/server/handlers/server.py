@@ -14,7 +14,7 @@ from shoal.server.context import House
 from shoal.server.http.request import Call, answer
 from shoal.server.metrics import CONTENT_TYPE, Facts
 from shoal.server.retention import prune
-from shoal.wire.requests import Nothing, PruneRequest
+from shoal.wire.http.requests import Nothing, PruneRequest
 
 
 class OnServer:

@@ -24,7 +24,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 
 SPARE_FILES = 256  # descriptors that are no connections: database, logs, environments, the pilot of this machine
 HANDSHAKE_SECONDS = 10.0

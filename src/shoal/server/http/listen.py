@@ -18,7 +18,7 @@ from aiohttp.web_server import Server
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.server.http.connections import Door
 from shoal.server.http.malformed import handlers
-from shoal.wire import unix_socket
+from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES
 
 BACKLOG = 1024

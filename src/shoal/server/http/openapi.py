@@ -9,8 +9,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from shoal import __version__
 from shoal.server.http.routes import ROUTES, Query, Route
-from shoal.wire import answers, messages
-from shoal.wire.answers import ErrorAnswer
+from shoal.wire import messages
+from shoal.wire.http import responses
+from shoal.wire.http.responses import ErrorAnswer
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -83,7 +84,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(route: Route) -> Any:
-    return getattr(answers, route.answer, None) or getattr(messages, route.answer)
+    return getattr(responses, route.answer, None) or getattr(messages, route.answer)
 
 
 def _who(route: Route) -> str:

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_RESULTS, MAX_WAIT
-from shoal.wire.messages import Exchange, Register
-from shoal.wire.requests import (
+from shoal.wire.http.requests import (
     AdditionBody,
     DrainRequest,
     NewGroup,
@@ -38,6 +37,7 @@ from shoal.wire.requests import (
     SubmissionBody,
     Targets,
 )
+from shoal.wire.messages import Exchange, Register
 
 RULES = ("public", "caller", "run", "task", "target", "blob", "targets", "listing", "pilot", "admin")
 MAX_NUMBER = 10**18
@@ -62,7 +62,7 @@ class Route:
     path: str
     handler: str  # module and method: `runs.submit`
     about: str
-    answer: str  # a name in wire/answers.py or wire/messages.py; empty for `text`
+    answer: str  # a name in wire/http/responses.py or wire/messages.py; empty for `text`
     kinds: tuple[str, ...] = (SUBMIT,)
     scope: str = "read"
     rule: str = "listing"

@@ -13,7 +13,7 @@ from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.server_address import Place
-from shoal.wire import blobs as wire
+from shoal.wire.http import blob_transfer as wire
 from tests.unit.blob_server import BlobServer, Refusal
 
 DATA = b"state of the task"

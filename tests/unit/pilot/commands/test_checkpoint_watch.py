@@ -16,7 +16,7 @@ from shoal.pilot.commands.checkpoint_watch import CheckpointWatch, Watched
 from shoal.pilot.commands.staging import Environment, Prepared
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.server_address import Place
-from shoal.wire import blobs as wire
+from shoal.wire.http import blob_transfer as wire
 from shoal.wire.messages import Lease, Room
 from tests.unit.blob_server import BlobServer
 

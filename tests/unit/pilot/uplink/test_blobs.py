@@ -15,8 +15,8 @@ from shoal.model.layout import blob_name
 from shoal.pilot.uplink import blobs as module
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.pilot.uplink.server_address import Place
-from shoal.wire import blobs as wire
-from shoal.wire.blobs import AT_ONCE
+from shoal.wire.http import blob_transfer as wire
+from shoal.wire.http.blob_transfer import AT_ONCE
 from tests.unit.blob_server import BlobServer, Refusal
 
 BIG = os.urandom(2 * AT_ONCE + 5)

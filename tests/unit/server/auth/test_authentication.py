@@ -14,7 +14,7 @@ from shoal.model.limits import MAX_LINEAGE
 from shoal.model.people import AuditRow, GroupRow, PeopleRow, SiteRow, TokenRow, UserRow
 from shoal.server.auth import authentication as module
 from shoal.server.auth.authentication import COUNT_FOR, Access, Caller, unauthorised
-from shoal.wire.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
+from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 NOW = 1_000_000.0
 PLAIN = frozenset({"submit", "read", "cancel"})

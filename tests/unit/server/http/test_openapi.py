@@ -13,8 +13,8 @@ import pytest
 from shoal.server.http.openapi import describe
 from shoal.server.http.request import _CODES, _STATUS
 from shoal.server.http.routes import ROUTES, Route
-from shoal.wire.answers import ErrorAnswer, Failure
-from shoal.wire.requests import SubmissionBody, TaskTable
+from shoal.wire.http.requests import SubmissionBody, TaskTable
+from shoal.wire.http.responses import ErrorAnswer, Failure
 from shoal.wire.submission import _SUBMISSION
 from shoal.wire.task import FIELDS
 

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.model.blobs import Bytes, digest_of
 from shoal.model.errors import BadInput
-from shoal.wire.blobs import AT_ONCE, PIECE, TRIES, Get, Put, pieces
+from shoal.wire.http.blob_transfer import AT_ONCE, PIECE, TRIES, Get, Put, pieces
 
 BIG = AT_ONCE + 10
 DIGEST = digest_of([b"x"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.http1 import MAX_HEAD, Heard, NoAnswer, Reading, host_of, request
+from shoal.wire.http.http1 import MAX_HEAD, Heard, NoAnswer, Reading, host_of, request
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Shoal: a\r\nx-shoal: b \r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=1\r\nlo\r\n0\r\n\r\n"
