@@ -28,7 +28,7 @@ import pytest
 
 from shoal.cli.main import cli
 from shoal.client.unpickle import arrays
-from shoal.db.named import SQL, for_many
+from shoal.db.named_queries import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
 from shoal.model.ids import parse_attempt, start_count
 from shoal.pilot.commands import files as carrying

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from shoal.db.place import check_place
+from shoal.db.location import check_place
 from shoal.model.credentials import make
 from shoal.model.errors import Refused
 from shoal.model.layout import DATABASE, SERVER_FILE

@@ -21,8 +21,8 @@ from shoal.pilot.agent.lease_dedup import Seen
 from shoal.pilot.agent.outbox import Outbox
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
-from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken
+from shoal.sim.server import Hub
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant

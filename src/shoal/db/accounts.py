@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from shoal.db.named import SQL
+from shoal.db.named_queries import SQL
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ACCT_LINES
 from shoal.wire.checks import did_you_mean

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shoal.db.location import BACKUPS, Lock, check_place, explained, make_private, unwritable
 from shoal.db.migrate import newest, version_of
-from shoal.db.named import SQL
-from shoal.db.place import BACKUPS, Lock, check_place, explained, make_private, unwritable
+from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused
 
 KEPT_BEFORE = 2  # copies from before migrations

@@ -17,9 +17,9 @@ import msgspec
 from shoal.db.accounts import Asked
 from shoal.db.accounts import read as read_accounts
 from shoal.db.copies import connect_readonly
+from shoal.db.location import explained
 from shoal.db.migrate import newest, version_of
-from shoal.db.named import SQL
-from shoal.db.place import explained
+from shoal.db.named_queries import SQL
 from shoal.db.sqlite import MEMORY, Database
 from shoal.engine.changes import TaskRow
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
+from shoal.db.bulk_insert import Inserting
 from shoal.db.copies import (
     LOG_FILES,
     check_connection,
@@ -26,10 +27,9 @@ from shoal.db.copies import (
     size_of,
     stamp,
 )  # fmt: skip
-from shoal.db.inserting import Inserting
+from shoal.db.location import Lock, check_place, explained, make_private, rescued, way_out
 from shoal.db.migrate import migrate, version_of
-from shoal.db.named import SQL
-from shoal.db.place import Lock, check_place, explained, make_private, rescued, way_out
+from shoal.db.named_queries import SQL
 from shoal.engine.changes import (
     ArrayRow,
     Change,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.db.accounts import Asked
-from shoal.db.endings import ending_of
-from shoal.db.place import explained
+from shoal.db.end_reasons import ending_of
+from shoal.db.location import explained
 from shoal.db.reader import Gone, Reader
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text

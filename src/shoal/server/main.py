@@ -23,7 +23,7 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
-from shoal.db.place import explained, way_out
+from shoal.db.location import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from shoal.db.place import refusal_of, way_out
+from shoal.db.location import refusal_of, way_out
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Change
 from shoal.model.errors import ShoalError

@@ -21,11 +21,11 @@ from shoal.pilot.agent.events import Join
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Where
-from shoal.sim.hub import Hub
 from shoal.sim.ledger import Broken, Ledger
-from shoal.sim.liar import Liar
-from shoal.sim.people import People
+from shoal.sim.lying_pilot import Liar
 from shoal.sim.refusals import Refusals
+from shoal.sim.server import Hub
+from shoal.sim.users import People
 from shoal.sim.workload import draw_checkpointed, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Exchange, Proof, Register, Registered, Reply, Room

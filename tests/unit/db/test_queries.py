@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import shoal.db
-from shoal.db.named import QUERIES, SQL, parse
+from shoal.db.named_queries import QUERIES, SQL, parse
 from shoal.db.sqlite import Database
 from shoal.engine.changes import (
     AcctAdd,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.db.named import SQL
+from shoal.db.named_queries import SQL
 from shoal.model.errors import BadInput
 from shoal.model.people import AuditRow, GroupRow, TokenRow, UserRow, check_name
 

@@ -15,8 +15,8 @@ from shoal.cli.session import Session, json_option
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
 from shoal.db import copies
+from shoal.db.location import way_out
 from shoal.db.migrate import newest, version_of
-from shoal.db.place import way_out
 from shoal.model.errors import BadInput, NotFound, Refused, echo
 from shoal.model.layout import DATABASE
 from shoal.model.quantities import many, show_size

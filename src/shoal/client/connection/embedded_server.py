@@ -23,7 +23,7 @@ START_WITHIN = 15.0
 LOG_LINES = 3
 LEAST_FREE = 64 * 1024  # bytes without which a server cannot write a line
 MAX_LOG = 16 * 1024 * 1024  # then the log is begun anew, the last one kept beside it
-# SQLite's locks cannot be trusted on these, so the database must not be there. The same list is in db/place.py,
+# SQLite's locks cannot be trusted on these, so the database must not be there. The same list is in db/location.py,
 # which the client does not see; a test holds the two together.
 NETWORK_FILE_SYSTEMS = frozenset(
     (

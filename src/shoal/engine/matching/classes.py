@@ -24,7 +24,7 @@ from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place, place_inside
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.sieve import Sieve
+    from shoal.sched.vector.filter_classes import Sieve
 
 Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
 FUNCTION = "function "  # begins the kind of a function

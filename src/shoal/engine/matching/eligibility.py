@@ -23,7 +23,7 @@ from shoal.sched.match import misfit
 from shoal.wire.messages import Room
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.sieve import Sieve
+    from shoal.sched.vector.filter_classes import Sieve
 
 FEW = 64  # classes on a menu that are looked at one by one, rather than along the owner's line
 MANY = 200  # classes with expressions that are worth being looked at with numpy
@@ -83,7 +83,7 @@ class Tight(NamedTuple):
 
 def _sieve(state: State, line: Line) -> tuple[Sieve, list[TaskClass]]:
     """All classes of a line made ready for numpy, and one of each kind by what does not depend on expressions."""
-    from shoal.sched.vector.sieve import Asked, Sieve  # numpy is loaded only where there is so much to do
+    from shoal.sched.vector.filter_classes import Asked, Sieve  # numpy is loaded only where there is so much to do
 
     kinds: dict[object, int] = {}
     alike: list[TaskClass] = []

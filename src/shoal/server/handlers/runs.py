@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from shoal.db.endings import ending_of
+from shoal.db.end_reasons import ending_of
 from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Cancel, Retry, Signal
 from shoal.engine.why.ready_task import Reason

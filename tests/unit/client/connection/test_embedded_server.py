@@ -12,7 +12,7 @@ import pytest
 
 from shoal.client.client import Client
 from shoal.client.connection import embedded_server
-from shoal.db import place
+from shoal.db import location
 from shoal.model.errors import Refused, Unreachable
 
 MOUNTS = """\
@@ -42,7 +42,7 @@ def test_a_system_that_does_not_tell_is_trusted(tmp_path: Path) -> None:
 
 
 def test_client_and_database_agree_on_what_a_network_file_system_is() -> None:
-    assert embedded_server.NETWORK_FILE_SYSTEMS == place.NETWORK
+    assert embedded_server.NETWORK_FILE_SYSTEMS == location.NETWORK
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from shoal.db.batch import values_of
-from shoal.db.named import SQL, for_many
+from shoal.db.named_queries import SQL, for_many
 from shoal.engine.changes import Successes, TaskRow
 
 AT_ONCE = (256, 64, 16, 4)  # rows to a statement

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.db.place import check_place, file_system, is_network
+from shoal.db.location import check_place, file_system, is_network
 from shoal.model.errors import Refused
 
 MOUNTINFO = r"""

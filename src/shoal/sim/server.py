@@ -25,7 +25,7 @@ from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
-from shoal.sim.poison import Poison, poisoned
+from shoal.sim.failing_commands import Poison, poisoned
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
