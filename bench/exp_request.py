@@ -21,7 +21,7 @@ from shoal.engine.commands import Accept, Enrol, Submit, Talk
 from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
 from shoal.model.timing import Timing
-from shoal.wire.messages import PROTOCOL, Exchange, Held, Register, Report, Room, TagValue
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Held, Register, Report, TagValue
 from shoal.wire.submission import parse_submission
 
 ROUNDS, BLOCK = 9, 25  # what is compared is measured in turns, so many requests at a time
@@ -40,7 +40,7 @@ CASES = {
 }
 LASTS = 60.0  # seconds: nothing is fetched ahead
 PART = 10_000  # tasks of a submission
-ROOM = Room(SLOTS, MEMORY_MB << 20, 1 << 40, 0)
+ROOM = Capacity(SLOTS, MEMORY_MB << 20, 1 << 40, 0)
 TAGS: dict[str, TagValue] = {"arch": "x86_64", "cpu_mhz": 2600, "load": 0.5}
 REQUIRE = 'memory_mb >= {least} and arch == "x86_64" and has(disk_mb)'
 RANK = "cpu_mhz * 0.5 - load * {weight}"
@@ -66,7 +66,7 @@ class Desk:
     def _say(self, reports: list[Report], tags: dict[str, TagValue]) -> float:
         """One exchange; seconds of this process that it took."""
         self.seq, self.now = self.seq + 1, self.now + 0.01
-        free = Room(SLOTS - len(self.held), ROOM.memory, ROOM.disk, 0)
+        free = Capacity(SLOTS - len(self.held), ROOM.memory, ROOM.disk, 0)
         held = [Held(attempt, "running") for attempt in self.held]
         said = Exchange(
             PROTOCOL, self.pilot.pilot, self.pilot.session, self.seq, self.seq - 1, free, held, reports, tags,

@@ -33,13 +33,13 @@ from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT
 from shoal.model.ids import parse_attempt, start_count
 from shoal.pilot.commands import files as carrying
 from shoal.pilot.commands.files import StageError, bring, carry
-from shoal.pilot.commands.staging import Facts, Stage
+from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.runner import load
 from shoal.pilot.uplink.tls import Trust, WrongServer
 from shoal.server.http.routes import ROUTES
 from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
-from shoal.wire.messages import PROTOCOL, Lease, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Lease
 from tests.integration.cluster import clean_env
 from tests.integration.guests import (
     ANNA,
@@ -823,9 +823,9 @@ def test_cve_2020_11978_parameters_reach_no_shell(guests: Guests, tmp_path: Path
         answer = pilot.talk(free={"cores": 99}).json
         for lease in answer["leases"]:
             if lease["attempt"].startswith(f"{run}."):
-                whole = Lease(**{**lease, "room": Room(**lease["room"])})
+                whole = Lease(**{**lease, "room": Capacity(**lease["room"])})
                 leases |= {one.attempt: one for one in (single(whole, at) for at in range(whole.count))}
-    stage = Stage(Facts(str(tmp_path / "work"), dict(os.environ)))
+    stage = Staging(PilotFacts(str(tmp_path / "work"), dict(os.environ)))
     for lease, value in zip(
         sorted(leases.values(), key=lambda found: parse_attempt(found.attempt)), values, strict=True
     ):
@@ -847,8 +847,8 @@ def test_cve_2021_31215_environment_of_tasks(guests: Guests, tmp_path: Path) -> 
         "PATH": "/usr/bin:/bin", "HOME": "/h", "LC_ALL": "C", "LD_PRELOAD": "/evil.so", "LD_LIBRARY_PATH": "/evil",
         "PYTHONPATH": "/evil", "BASH_ENV": "/evil", "ENV": "/evil", "SHOAL_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s",
     }  # fmt: skip
-    stage = Stage(Facts(str(tmp_path / "work"), ours))
-    lease = Lease("r1.1#1@1", Room(1), "safe", ["/usr/bin/env", "-0"], env={"A": "1"}, env_file="/nowhere/env.json")
+    stage = Staging(PilotFacts(str(tmp_path / "work"), ours))
+    lease = Lease("r1.1#1@1", Capacity(1), "safe", ["/usr/bin/env", "-0"], env={"A": "1"}, env_file="/nowhere/env.json")
     made = stage.prepare(lease)
     told = subprocess.run(made.argv, cwd=made.cwd, env=made.env, stdout=subprocess.PIPE).stdout.decode()
     found = dict(item.split("=", 1) for item in told.split("\0") if item)

@@ -16,7 +16,7 @@ from shoal.client.client import Client
 from shoal.model.errors import NotFound, Refused
 from shoal.model.layout import BLOBS, DATABASE, SERVER_FILE, blob_name
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.pilot.uplink.server_address import Place
+from shoal.pilot.uplink.server_address import ServerAddress
 from tests.integration.cluster import Cluster
 from tests.integration.guests import ANNA, MIKE, MONA, OLAF, PHYS, Answer, Guests, Json, serving
 from tests.unix_http import UnixHTTPConnection, connect
@@ -384,7 +384,7 @@ def held(cluster: Cluster) -> set[tuple[str, int]]:
 # --- a pilot's hands
 def test_a_pilot_fetches_from_a_real_server_and_stores_there(guests: Guests, tmp_path: Path) -> None:
     anna = guests.people[ANNA]
-    blobs = Blobs(Place(str(guests.state / SERVER_FILE)), str(tmp_path / "kept"), patience=5.0)
+    blobs = Blobs(ServerAddress(str(guests.state / SERVER_FILE)), str(tmp_path / "kept"), patience=5.0)
     blobs.joined(anna.host.session)
     data = BIG[: 2 << 20]
     put(guests, data, anna.token)

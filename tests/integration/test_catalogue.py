@@ -29,7 +29,7 @@ from shoal.model.credentials import make
 from shoal.model.errors import Refused
 from shoal.model.layout import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_BODY, MAX_STREAM, MAX_TIME
-from shoal.server.auth.certificate_authority import Authority
+from shoal.server.auth.certificate_authority import CertificateAuthority
 from shoal.wire.messages import PROTOCOL
 from tests.integration.cluster import Cluster, clean_env
 from tests.integration.test_fuzz import Answer, House
@@ -1130,15 +1130,15 @@ def _clock(place: Place) -> None:
     for number, (now, words) in enumerate(((0.0, "1970"), (1e9, "2001"))):
         state = place.tmp_path / str(number)
         state.mkdir(mode=0o700)
-        authority = Authority.open(state, ["box"], now)
+        authority = CertificateAuthority.open(state, ["box"], now)
         assert "clock looks wrong" in authority.trouble and words in authority.trouble
         assert authority.context() is not None, "it starts all the same"
-        later = Authority.open(state, ["box"], time.time())
+        later = CertificateAuthority.open(state, ["box"], time.time())
         assert later.trouble == "" or "clock" in later.trouble
     old = place.tmp_path / "old"
     old.mkdir(mode=0o700)
-    Authority.open(old, ["box"], time.time())
-    assert "clock looks wrong" in Authority.open(old, ["box"], 86_400.0).trouble
+    CertificateAuthority.open(old, ["box"], time.time())
+    assert "clock looks wrong" in CertificateAuthority.open(old, ["box"], 86_400.0).trouble
 
 
 @case(80, "no space, or read-only, at the start", changes=False)

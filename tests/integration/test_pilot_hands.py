@@ -25,7 +25,7 @@ from shoal.model.limits import MAX_STREAM
 from shoal.pilot.build import build
 from shoal.wire import codec
 from shoal.wire.batches import report_of
-from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Report, Room, Verdict
+from shoal.wire.messages import Capacity, Exchange, Lease, Order, Register, Registered, Reply, Report, Verdict
 from tests.unix_http import UnixHTTPServer
 
 pytestmark = pytest.mark.integration
@@ -237,7 +237,7 @@ class World:
     def lease(self, *command: str, **more: Any) -> Lease:
         self._element += 1
         env = {self.mark: "1", **more.pop("env", {})}
-        room = more.pop("room", Room(1))
+        room = more.pop("room", Capacity(1))
         return Lease(
             f"r1.{self._element}#1@1", room, more.pop("rerun", "safe"), list(command), cwd=str(self.home),
             env_file=str(self.env_file), env=env, **more,
@@ -341,7 +341,7 @@ def test_a_command_runs_where_and_as_its_submitter_would(world: World, version: 
         ),
         stdin="in.txt",
         env={"SHOAL_SEED": "7"},
-        room=Room(2),
+        room=Capacity(2),
     )
     report = world.server.run(lease)
     assert (report.outcome, report.exit_code, report.cause) == ("succeeded", 0, "")
@@ -534,8 +534,8 @@ def test_a_task_that_is_asked_to_end_may_use_its_grace(world: World) -> None:
 def test_a_memory_limit_kills_the_one_that_passes_it(world: World) -> None:
     pilot = world.pilot()
     greedy = "import time; x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096]); time.sleep(60)"
-    lease = world.lease("sh", "-c", f'"{sys.executable}" -c "{greedy}"; true', room=Room(1, memory=100 << 20))
-    modest = world.lease("sleep", "1", room=Room(1, memory=100 << 20))
+    lease = world.lease("sh", "-c", f'"{sys.executable}" -c "{greedy}"; true', room=Capacity(1, memory=100 << 20))
+    modest = world.lease("sleep", "1", room=Capacity(1, memory=100 << 20))
     world.server.give(lease, modest)
     report = world.server.report(lease)
     assert (report.outcome, report.cause) == ("failed", "out_of_memory"), report
@@ -556,7 +556,7 @@ for _ in range(4):
 for _ in range(4):
     os.wait()
 """
-    report = world.server.run(world.lease(*python(sharing), room=Room(1, memory=150 << 20)))
+    report = world.server.run(world.lease(*python(sharing), room=Capacity(1, memory=150 << 20)))
     assert report.outcome == "succeeded", report
     world.end(pilot)
 

@@ -35,7 +35,7 @@ from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.wire import chunk, payload
-from shoal.wire.messages import Batch, Lease, Report, Room
+from shoal.wire.messages import Batch, Capacity, Lease, Report
 from tests.unit.blobbed import blob_of
 
 pytestmark = pytest.mark.integration
@@ -122,7 +122,7 @@ class World:
         env = {"SHOAL_PYTHONPATH": os.pathsep.join(sys.path), "SHOAL_PYTHON_VERSION": VERSION, **more.pop("env", {})}
         texts = [call if isinstance(call, str) else to_text((call, {})) for call in calls]
         what = function if isinstance(function, str) else to_text(function)
-        room = more.pop("room", Room(cores=1))
+        room = more.pop("room", Capacity(cores=1))
         fields = {"python": sys.executable, "seed": 7, **more}
         name = f"r{self.count}.11#2@3"
         return Lease(name, room, "safe", function=what, calls=texts, count=len(texts), env=env, **fields)
@@ -257,7 +257,7 @@ def test_a_runner_is_kept_for_the_next_piece_of_its_kind(world: World) -> None:
     first = world.values(os.getpid, [(), ()])
     assert first[0] == first[1] == world.values(os.getpid, [()])[0]
     assert world.values(os.getpid, [()], env={"OMP_NUM_THREADS": "3"}) != first[:1]
-    assert world.values(os.getpid, [()], room=Room(cores=1, memory=1 << 30)) != first[:1]
+    assert world.values(os.getpid, [()], room=Capacity(cores=1, memory=1 << 30)) != first[:1]
     world.until(lambda: len(world.processes()) <= 2)
 
 
@@ -537,7 +537,7 @@ def test_too_much_memory_ends_the_call_and_its_runner(world: World) -> None:
         time.sleep(5 if size > 1000 else 0)
         return len(kept)
 
-    reports = world.run(fill, [(10,), (300 << 20,), (10,)], room=Room(cores=1, memory=150 << 20))
+    reports = world.run(fill, [(10,), (300 << 20,), (10,)], room=Capacity(cores=1, memory=150 << 20))
     assert [report.outcome for report in reports] == ["succeeded", "failed"]
     assert reports[1].cause == "out_of_memory"
     assert reports[1].message.endswith("its memory limit is 150 MiB") and reports[1].max_rss > 150 << 20

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.wire.messages import Order, Room
+from shoal.wire.messages import Capacity, Order
 from tests.integration.test_pilot_hands import OLDEST, World, python, pyz, world
 
 __all__ = ["pyz", "world"]  # fixtures
@@ -257,7 +257,7 @@ def test_devices_are_handed_on_where_the_task_has_some(world: World, play: Path)
         "apptainer": ["--nv"],
     }.items():
         act(play, name)
-        lease = world.lease(*show("CUDA_VISIBLE_DEVICES"), container="image:1", room=Room(1, gpus=1))
+        lease = world.lease(*show("CUDA_VISIBLE_DEVICES"), container="image:1", room=Capacity(1, gpus=1))
         assert world.server.run(lease).last_line == "3"
         assert set(words) <= set(said(play, f"{name}-{'exec' if name == 'apptainer' else 'run'}"))
     world.end(pilot)
@@ -421,7 +421,9 @@ def test_a_container_over_its_memory_is_killed(world: World, podman: Podman) -> 
     pilot = in_podman(world, podman)
     # Each round doubles a text that the shell holds.
     grow = "x=0123456789abcdef; while true; do x=$x$x; sleep 0.02; done"
-    report = world.server.run(world.lease("sh", "-c", grow, container="shoal-test:1", room=Room(1, memory=64 << 20)))
+    report = world.server.run(
+        world.lease("sh", "-c", grow, container="shoal-test:1", room=Capacity(1, memory=64 << 20))
+    )
     assert (report.outcome, report.cause) == ("failed", "out_of_memory")
     assert podman("ps", "--all", "--quiet") == "" and world.processes() == []
     world.end(pilot)

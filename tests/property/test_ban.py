@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.model.states import Cause, Rerun
 from shoal.sched.ban import BURST, Places, Streak, fail, is_banned
 from shoal.sched.cause import Kinds, Whose
-from shoal.sched.retry import MAX_RAISES, MAX_REFUNDS, Final, Past, Retry, Scene, Terms, next_step, remember
+from shoal.sched.retry import MAX_RAISES, MAX_REFUNDS, Failure, Final, History, Retry, Terms, next_step, remember
 
 _STEPS = st.lists(st.floats(0, 1e5), min_size=1, max_size=40)
 _LONGEST, _SCALE = st.floats(0, 1e6), st.floats(0, 1e6)
@@ -59,7 +59,7 @@ def test_a_task_that_fails_everywhere_bans_nobody(
     hosts: int, others: list[tuple[int, bool]], pause: float, retries: int
 ) -> None:
     """Beside any successes of its own kind and of others, at any pace."""
-    places, kinds, now, past = Places(3_600.0, 600.0), Kinds(), 0.0, Past()
+    places, kinds, now, past = Places(3_600.0, 600.0), Kinds(), 0.0, History()
     for number, same in others:
         kinds.succeed("k" if same else "other", f"h{number % hosts}")
     failed: list[str] = []
@@ -72,7 +72,7 @@ def test_a_task_that_fails_everywhere_bans_nobody(
         kinds.fail("k", host, now)
         failed.append(host)
         pending.append(host)
-        scene = Scene(whose=kinds.whose("k", host, hosts - 1, failed), hosts=hosts)
+        scene = Failure(whose=kinds.whose("k", host, hosts - 1, failed), hosts=hosts)
         if scene.whose is Whose.HOST:
             assert places.blame(f"p{at}", host, "s", now, "x", hosts, kinds.in_row(host)) == []
         elif scene.whose is Whose.TASK:
@@ -111,7 +111,7 @@ def test_a_black_hole_wastes_few_tasks_and_burns_none(kinds_there: int, each: fl
         wasted += 1
         whose = kinds.whose(name, "bad", 1, ["bad"])
         assert whose is not Whose.TASK
-        step = next_step(Cause.TASK_ERROR, Terms(), Past(), Scene(whose=whose, hosts=2))
+        step = next_step(Cause.TASK_ERROR, Terms(), History(), Failure(whose=whose, hosts=2))
         assert isinstance(step, Retry) and not step.burn
         if whose is Whose.HOST:
             places.blame("p", "bad", "s", now, "x", 2, kinds.in_row("bad"))
@@ -119,7 +119,7 @@ def test_a_black_hole_wastes_few_tasks_and_burns_none(kinds_there: int, each: fl
 
 
 _SCENES = st.builds(
-    Scene,
+    Failure,
     whose=st.sampled_from(Whose),
     started=st.booleans(),
     max_rss=st.integers(0, 1 << 40),
@@ -141,9 +141,9 @@ _TERMS = st.builds(
 
 @given(_TERMS, st.lists(st.tuples(st.sampled_from(Cause), _SCENES), min_size=30, max_size=30))
 def test_whatever_happens_a_task_ends_after_a_bounded_number_of_attempts(
-    terms: Terms, story: list[tuple[Cause, Scene]]
+    terms: Terms, story: list[tuple[Cause, Failure]]
 ) -> None:
-    past = Past()
+    past = History()
     for attempt, (cause, scene) in enumerate(story):
         step = next_step(cause, terms, past, scene)
         if isinstance(step, Final):

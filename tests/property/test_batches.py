@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.model.ids import AttemptId
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import follows, joined, names, part, seed_of, single
-from shoal.wire.messages import Batch, Lease, Report, Room
+from shoal.wire.messages import Batch, Capacity, Lease, Report
 
 _REPORTS = st.lists(
     st.builds(
@@ -53,7 +53,7 @@ def test_a_batch_that_is_cut_is_the_same_in_parts_that_fit(results: list[str], m
 def lease(count: int) -> Lease:
     params: list[dict[str, str | int | float | bool]] = [{"x": n, "i": n + 3} for n in range(count)]
     return Lease(
-        "r3.10#1@2", Room(1), "safe", ["echo", "{x}", "{{x}}"], env={"A": "v{x}"}, outputs=["o{x}"], cwd="/a{x}",
+        "r3.10#1@2", Capacity(1), "safe", ["echo", "{x}", "{{x}}"], env={"A": "v{x}"}, outputs=["o{x}"], cwd="/a{x}",
         count=count, params=params, seed=9,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.client.connection import reconnect
-from shoal.client.connection.reconnect import Link
+from shoal.client.connection.reconnect import Reconnecting
 from shoal.model.errors import Unreachable
 from tests.unit.client.fake_pool import Pool
 
@@ -52,7 +52,7 @@ def test_each_call_has_one_task_and_each_caller_its_result(
     maps: list[tuple[int, Any]] = []
     submitted = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Link, "connect", lambda self: pool.connect(self))
+        patch.setattr(Reconnecting, "connect", lambda self: pool.connect(self))
         patch.setattr(reconnect, "LONGEST_PAUSE", 0.001)
         with shoal.Executor(server="unix:/run/shoal-1", attach=False) as ex:
             for step, n in steps:

@@ -12,7 +12,7 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim.fair import Setting, play
 from shoal.wire.chunk import names
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 
 _DEEDS = st.lists(
     st.one_of(
@@ -28,13 +28,13 @@ _DEEDS = st.lists(
 def test_a_pilot_begins_by_precedence_and_then_as_they_came_and_loses_nothing(
     deeds: list[tuple[str, int, int]], cores: int, calls: bool
 ) -> None:
-    slots = Slots(Room(cores))
+    slots = Slots(Capacity(cores))
     came: dict[str, tuple[int, int]] = {}  # attempt -> how it stands: -precedence, number of its coming
     gone: set[str] = set()
     element = 1
     for deed, one, two in deeds:
         if deed == "add":
-            lease = Lease(f"r1.{element}#1@1", Room(1), "safe", count=one, seed=1, cwd="/", precedence=two)
+            lease = Lease(f"r1.{element}#1@1", Capacity(1), "safe", count=one, seed=1, cwd="/", precedence=two)
             if calls:
                 lease = replace(lease, function="gAU=", calls=["gAU="] * one)
             came |= {name: (-two, at) for at, name in enumerate(names(lease), start=element)}

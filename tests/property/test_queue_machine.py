@@ -33,7 +33,7 @@ from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.policy import outward
 from shoal.model.timing import Timing
 from shoal.wire.chunk import shift, single
-from shoal.wire.messages import Exchange, Published, Report, Room, TagValue
+from shoal.wire.messages import Capacity, Exchange, Published, Report, TagValue
 from shoal.wire.submission import canonical, parse_submission
 from tests.unit.engine.stand import FakePilot, Stand, bad, good
 
@@ -550,11 +550,11 @@ class QueueMachine(RuleBasedStateMachine):
     )  # fmt: skip
     def enrol(self, cores: int, site: str, x: int | None, host: str) -> None:
         terms = {"site": site, "host": host, "group": "g", "tags": {} if x is None else {"x": x}}
-        body = Body(self._enrol(Room(cores, 1 << 30, 1 << 30), None, terms), contact=self.stand.now, terms=terms)
+        body = Body(self._enrol(Capacity(cores, 1 << 30, 1 << 30), None, terms), contact=self.stand.now, terms=terms)
         self.bodies.append(body)
         self.commit()
 
-    def _enrol(self, room: Room, former: FakePilot | None, terms: dict[str, Any]) -> FakePilot:
+    def _enrol(self, room: Capacity, former: FakePilot | None, terms: dict[str, Any]) -> FakePilot:
         pilot = self.stand.pilot(room=room, former=former, **terms)
         self.sites[pilot.name] = terms["site"]
         self.digest(self.stand.last)

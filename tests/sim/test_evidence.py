@@ -32,7 +32,7 @@ def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scene: str) -> None:
 BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     "bans are kept by name, without their holder": (
         LIARS,
-        accounting.Books.evidence_of,
+        accounting.Accounting.evidence_of,
         "found = self.evidence.get(holder)",
         "holder = ''; found = self.evidence.get(holder)",
         "banned by another's word",

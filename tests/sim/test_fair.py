@@ -136,7 +136,7 @@ def test_nothing_is_lost_or_doubled_where_tasks_overtake_each_other(monkeypatch:
 MOST = 40  # tasks that may begin before the urgent one in these settings: what stands in the guard's two lines
 BUGS: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
     "fetch-ahead ignores who waits": (
-        leasing.Filling.most,
+        leasing.LeaseRound.most,
         "if most <= 0 and self._may_overtake(cls):",
         "if False:",
         {},
@@ -148,25 +148,25 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
         {"length": 0.005},
     ),
     "a task's place counts for nothing": (
-        leasing.Filling._goes_before,
+        leasing.LeaseRound._goes_before,
         "return listed is not None and listed < ",
         "return listed is None and None is ",
         {},
     ),
     "an exclusive task waits for a slot that is never free": (
-        leasing.Filling._pass_over,
+        leasing.LeaseRound._pass_over,
         "return self._make_room(cls)",
         "return False",
         {"rerun": "exclusive"},
     ),
     "a cleared pilot fetches ahead": (
-        leasing.Filling._ahead,
+        leasing.LeaseRound._ahead,
         "if self._is_cleared or self._is_spent or not self._may_ahead(cls):",
         "if self._is_spent or not self._may_ahead(cls):",
         {"rerun": "exclusive", "length": 0.4, "spread": 0.3},
     ),
     "another owner's turn counts for nothing": (
-        leasing.Filling._goes_before,
+        leasing.LeaseRound._goes_before,
         "turns[other] = is_next(other)",
         "turns[other] = False",
         {"newcomer": True},
@@ -183,7 +183,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         check(play(setting), most)
     plant(monkeypatch, function, old, new)
     if name == "a cleared pilot fetches ahead":
-        plant(monkeypatch, leasing.Filling._make_room, "return self._is_full", "self._is_full = False; return False")
+        plant(monkeypatch, leasing.LeaseRound._make_room, "return self._is_full", "self._is_full = False; return False")
     late = 0
     for setting in settings:
         try:

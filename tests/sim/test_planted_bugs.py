@@ -17,12 +17,12 @@ from shoal.engine.state import State
 from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
 from shoal.model.ids import AttemptId
 from shoal.pilot.agent.agent import Agent
-from shoal.pilot.agent.lease_dedup import Seen
+from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.ledger import Broken
-from shoal.sim.server import Hub
+from shoal.sim.server import SimServer
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
@@ -58,7 +58,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "stuck",
     ),
     "the agent begins an attempt it has seen before": (
-        Seen.take,
+        LeaseDedup.take,
         "for low, high in known.ranges():",
         "for low, high in ():",
         "started twice|published twice|acknowledged before durable",
@@ -89,7 +89,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "index|recorded twice|terminal state overwritten|KeyError|IllegalTransition",
     ),
     "a child starts on a result that is not durable yet": (
-        leasing.Filling.lease_from,
+        leasing.LeaseRound.lease_from,
         "or bool(spec.after)",
         "",
         "child before parent",
@@ -209,7 +209,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "index|stuck|journal has a gap|IllegalTransition|recorded twice|not all final|lease forgotten|started twice",
     ),
     "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": (
-        Hub._read_back,
+        SimServer._read_back,
         "self._commit(life)\n    return self.database.snapshot()",
         "early = self.database.snapshot()\n    self._commit(life)\n    return early",
         "lease forgotten|journal out of order|UNIQUE|recorded twice|stuck|index",

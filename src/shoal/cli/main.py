@@ -67,7 +67,7 @@ WELCOME = """Shoal runs your commands on every machine you can reach. Three comm
 `shoal --help` lists all commands, `shoal COMMAND --help` explains one."""
 
 
-class Front(click.Group):
+class CommandGroup(click.Group):
     """The group of all commands, each loaded when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -94,7 +94,7 @@ class Front(click.Group):
 
 
 @click.group(
-    cls=Front,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -127,7 +127,7 @@ def line_of(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         close = [name for name in error.possibilities or () if name]
         fix = f"did you mean {close[0]}" if close else f"see `{path} --help`"
-        if isinstance(command, Front):
+        if isinstance(command, CommandGroup):
             fix = f"options go behind the command: shoal COMMAND {error.option_name}"
         return f"there is no option {error.option_name} ({fix})"
     if isinstance(command, click.Group) and isinstance(error, click.exceptions.NoArgsIsHelpError):

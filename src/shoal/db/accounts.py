@@ -29,7 +29,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccountQuery:
     """Which lines: summed by which words, of which time, of whose tasks (None: all) and on whose pilots."""
 
     by: str = "owner"
@@ -52,7 +52,7 @@ def words_of(text: str) -> list[str]:
     return [word for word in BY if word in words]
 
 
-def read(connection: sqlite3.Connection, asked: Asked, now: float) -> Row:
+def read(connection: sqlite3.Connection, asked: AccountQuery, now: float) -> Row:
     """Sums of the lines asked for and, where it is known, what the pilots offered and how much of it was used."""
     by = words_of(asked.by)
     if not asked.since < asked.until:
@@ -89,7 +89,7 @@ def _named(by: Sequence[str], values: Sequence[Any]) -> Row:
 
 
 def _places(
-    connection: sqlite3.Connection, asked: Asked, by: Sequence[str], hours: tuple[int, int], now: float
+    connection: sqlite3.Connection, asked: AccountQuery, by: Sequence[str], hours: tuple[int, int], now: float
 ) -> list[Row]:
     """Core seconds that pilots offered, and that anybody used of them: who sees a pilot sees how busy it is."""
     (kept,) = connection.execute(SQL["get_meta"], {"key": "acct_since"}).fetchone()

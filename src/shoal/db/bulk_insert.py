@@ -18,7 +18,7 @@ from shoal.engine.changes import Successes, TaskRow
 AT_ONCE = (256, 64, 16, 4)  # rows to a statement
 
 
-class Inserting:
+class BulkInsert:
     """Inserts rows over one connection, inside whatever transaction it has."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.db.accounts import Asked
+from shoal.db.accounts import AccountQuery
 from shoal.db.accounts import read as read_accounts
 from shoal.db.copies import connect_readonly
 from shoal.db.location import explained
@@ -34,7 +34,7 @@ _GLOB = frozenset("*?[")
 _EARLIER = 100  # runs of one signature that --resume looks at
 
 
-class Gone(Conflict):
+class EventsGone(Conflict):
     """The events asked for are no longer kept."""
 
     code = "gone"
@@ -180,7 +180,7 @@ class Reader:
         # Asked last: if retention struck while we read, it shows.
         oldest = self.oldest_seq()
         if after < oldest - 1:
-            raise Gone(after, oldest)
+            raise EventsGone(after, oldest)
         if raw:
             return [{**row, "data": msgspec.Raw((row["data"] or "{}").encode())} for row in found]
         return [_decoded(row, data={}) for row in found]
@@ -226,7 +226,7 @@ class Reader:
         last = self.last_seq()  # first, so that nothing committed meanwhile is stepped over
         found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
         if after < self.oldest_seq() - 1:
-            raise Gone(after, self.oldest_seq())
+            raise EventsGone(after, self.oldest_seq())
         rows = [[*row[1:-1], 0, 0] for row in found]
         holders = [row[-1] for row in found]
         closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]
@@ -261,7 +261,7 @@ class Reader:
         """Hosts, the one seen last first."""
         return self._all("list_hosts", limit=_page(limit), holders=_listed(holders))
 
-    def acct(self, asked: Asked, now: float) -> Row:
+    def acct(self, asked: AccountQuery, now: float) -> Row:
         """Sums of the accounts, and how much of what pilots offered was used."""
         return read_accounts(self._connection, asked, now)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
-from shoal.db.bulk_insert import Inserting
+from shoal.db.bulk_insert import BulkInsert
 from shoal.db.copies import (
     LOG_FILES,
     check_connection,
@@ -93,7 +93,7 @@ class Database:
         self.notes: list[str] = []  # what opening it did, for whoever has a log
         self._size = 0  # of the file, at most so far
         self._logs: dict[str, tuple[int, int] | None] = {}  # the files beside it
-        self._rows_in = Inserting(connection)
+        self._rows_in = BulkInsert(connection)
 
     @classmethod
     def open(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.classes import Lot
+from shoal.engine.matching.classes import Leasable
 from shoal.engine.policy.check_accounting import check_books
 from shoal.engine.records import Array
 from shoal.engine.state import State
@@ -57,7 +57,7 @@ def _array(state: State, array: Array) -> list[str]:
     for element in array.apart:
         if element not in array.todo or element not in array.tasks:
             wrong.append(f"{name}: element {element} stands apart but is not ready")
-    if Lot(array, 0).has_ready() and not array.queued:
+    if Leasable(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but stands in no class")
     unmet = {p.first for p in array.run.arrays if p.spec.name in array.spec.after and p.spec.name and not p.complete}
     if array.todo and unmet != array.unmet:

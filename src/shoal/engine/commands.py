@@ -49,7 +49,7 @@ class Close:
 
 
 @dataclass(frozen=True)
-class Heard:
+class PollRun:
     """The submitter of an open run asked about it."""
 
     run: int
@@ -163,6 +163,6 @@ class Resume:
 
 
 Command = (
-    Submit | Accept | Add | Close | Heard | Cancel | Retry | Signal
+    Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal
     | Enrol | Talk | Watch | Expel | Regroup | SetPolicy | Drain | Bury | Tick | Resume
 )  # fmt: skip

@@ -17,12 +17,12 @@ from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.spec import Needs, Spec
 from shoal.model.states import PilotState, TaskState
-from shoal.wire.messages import PROTOCOL, Order, Reply, Room, TagValue
+from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
 if TYPE_CHECKING:
     from shoal.engine.matching.classes import TaskClass
-    from shoal.engine.matching.element_order import Sequence
-    from shoal.engine.matching.eligibility import Menu
+    from shoal.engine.matching.element_order import ElementOrder
+    from shoal.engine.matching.eligibility import Eligibility
     from shoal.engine.pilots.lease_proofs import Proofs
 
 
@@ -44,7 +44,7 @@ class ClassKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Special:
+class TaskOverrides:
     """What makes a task differ from its array since something happened to it."""
 
     memory: int = 0  # bytes it is given instead of what it asked for: it ran out of that
@@ -111,7 +111,7 @@ class Task:
     note: str = ""  # what went wrong last
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
-    special: Special | None = None
+    special: TaskOverrides | None = None
 
     @property
     def needs(self) -> Needs:
@@ -120,10 +120,10 @@ class Task:
         return replace(needs, memory=self.special.memory) if self.special is not None and self.special.memory else needs
 
     @property
-    def differences(self) -> Special:
+    def differences(self) -> TaskOverrides:
         """What makes it differ, to be changed."""
         if self.special is None:
-            self.special = Special()
+            self.special = TaskOverrides()
         return self.special
 
     @property
@@ -181,7 +181,7 @@ class Array:
     kind: str = ""  # what its class is told by: the program or function
     trait: str = ""  # by what its failures are compared with others'
     apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own: queued there?
-    sequence: Sequence | None = None  # the order its person gave to its elements [U10]
+    sequence: ElementOrder | None = None  # the order its person gave to its elements [U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
 
@@ -297,12 +297,12 @@ class Pilot:
     host: str
     identity: str
     session: str  # SHA-256 of the secret
-    room: Room
+    room: Capacity
     version: str
     tags: dict[str, TagValue]
     joined: float
     seen: float
-    free: Room
+    free: Capacity
     group: str = ""
     token: str = ""
     ends: float | None = None  # when its allocation ends
@@ -328,7 +328,7 @@ class Pilot:
     asked_back: float = 0.0  # when it was last asked to give something back
     facts: dict[str, TagValue] | None = None  # tags with the server's own facts over them, made when first asked for
     stamp: int = 0  # raised when something changed that expressions may look at
-    menus: dict[str, Menu] = field(default_factory=dict)  # by owner: classes that it can run
+    menus: dict[str, Eligibility] = field(default_factory=dict)  # by owner: classes that it can run
     published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
     proven: bool = False  # something succeeded here
     sole: int = -1  # serial of the class that all it holds is of; -1: of several, or it is not known
@@ -411,7 +411,7 @@ class Pilot:
 
 
 @dataclass(slots=True)
-class Gone:
+class EndedPilot:
     """What is remembered of a pilot that ended: it may come back for what it held, if it can prove who it was."""
 
     session: str

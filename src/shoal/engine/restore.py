@@ -13,8 +13,8 @@ from random import Random
 from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.chunks import enter
 from shoal.engine.matching.leasing import attach
-from shoal.engine.policy.accounting import Books
-from shoal.engine.records import Attempt, Chunk, Gone, Pilot, Run, Special, Task
+from shoal.engine.policy.accounting import Accounting
+from shoal.engine.records import Attempt, Chunk, EndedPilot, Pilot, Run, Task, TaskOverrides
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
@@ -22,7 +22,7 @@ from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
 from shoal.model.timing import Timing
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 from shoal.wire.policy import parse_policy
 from shoal.wire.task import parse_spec
 
@@ -35,7 +35,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
         pilot = state.pilots[row.pilot] = _pilot(row, now)
         state.sessions[row.session] = row.pilot
     for row in snapshot.gone:
-        state.gone[row.pilot] = Gone(
+        state.gone[row.pilot] = EndedPilot(
             row.session,
             json.loads(row.former),
             row.owner or f"@{row.grp}",
@@ -49,7 +49,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state.groups.update(snapshot.groups)
     if snapshot.policy is not None:
         state.policy_version = snapshot.policy.version
-        state.books = Books(parse_policy(json.loads(snapshot.policy.document)), state.groups)
+        state.books = Accounting(parse_policy(json.loads(snapshot.policy.document)), state.groups)
         state.queue.rule = state.books.policy.order
     state.books.load(snapshot.usage, snapshot.places, snapshot.spent)
     for pilot in state.pilots.values():
@@ -118,7 +118,7 @@ def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:
 
 
 def _pilot(row: PilotRow, now: float) -> Pilot:
-    room = Room(row.cores, row.memory, row.disk, row.gpus)
+    room = Capacity(row.cores, row.memory, row.disk, row.gpus)
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
         json.loads(row.tags), row.joined, now, room, row.grp, row.token, former=json.loads(row.former),
@@ -163,7 +163,7 @@ def _task(state: State, row: TaskRow) -> None:
         array, row.element, TaskState.READY, row.attempt, row.retries, row.losses, note=row.message, cause=row.cause
     )
     if row.special:
-        task.special = Special(**json.loads(row.special))
+        task.special = TaskOverrides(**json.loads(row.special))
         if task.special.avoid or task.special.avoid_sites:
             state.avoiding[task.id] = task
         if task.special.alone:

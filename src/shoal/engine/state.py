@@ -11,8 +11,8 @@ from typing import Any
 
 from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.classes import Queue
-from shoal.engine.policy.accounting import Books
-from shoal.engine.records import Array, Attempt, Gone, Pilot, Run, Task
+from shoal.engine.policy.accounting import Accounting
+from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.policy import Policy
@@ -46,7 +46,7 @@ class State:
     runs: dict[int, Run] = field(default_factory=dict)
     pilots: dict[str, Pilot] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)  # digest of a living pilot's secret -> its name
-    gone: OrderedDict[str, Gone] = field(default_factory=OrderedDict)  # pilots that ended lately
+    gone: OrderedDict[str, EndedPilot] = field(default_factory=OrderedDict)  # pilots that ended lately
     enrolled: OrderedDict[tuple[str, str], Registered] = field(default_factory=OrderedDict)  # by token and nonce
     hosts: dict[HostKey, HostRow] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
@@ -77,10 +77,10 @@ class State:
     lease_key: bytes = b""  # that proofs of leases are made with
     cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
-    books: Books = field(init=False)
+    books: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
-        self.books = Books(Policy(), self.groups)
+        self.books = Accounting(Policy(), self.groups)
 
     # --- what becomes durable
     def change(self, row: Change) -> None:

@@ -45,16 +45,16 @@ from shoal.pilot.agent.events import (
     Watch,
     Wrote,
 )
-from shoal.pilot.commands.executor import GUARD_GONE, Attempts
-from shoal.pilot.commands.staging import Stage
-from shoal.pilot.functions.executor import Calls
+from shoal.pilot.commands.executor import GUARD_GONE, CommandExecutor
+from shoal.pilot.commands.staging import Staging
+from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.host import memory_files, probe
 from shoal.pilot.host.siblings import Siblings
-from shoal.pilot.host.tag_pipes import Pipes
-from shoal.pilot.host.usage import Vitals
-from shoal.pilot.uplink.latency import Network
+from shoal.pilot.host.tag_pipes import TagPipes
+from shoal.pilot.host.usage import HostUsage
+from shoal.pilot.uplink.latency import Latency
 from shoal.wire.messages import Exchange, Register
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ FIT_LOOK = 2.0  # seconds between two looks whether there is space again
 SPIN_GUARD = 0.02  # an agent that asks to be ticked at once, twice running, waits so long
 
 
-class Link(Protocol):
+class UplinkProtocol(Protocol):
     """What the loop needs of `uplink.Uplink`."""
 
     beat: float
@@ -85,21 +85,21 @@ class Loop:
         agent: Agent,
         channel: Channel,
         guard_pid: int,
-        stage: Stage,
+        stage: Staging,
         register: Callable[[Join], Register],
         say: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
-        vitals: Optional[Vitals] = None,
-        network: Optional[Network] = None,
+        vitals: Optional[HostUsage] = None,
+        network: Optional[Latency] = None,
         siblings: Optional[Siblings] = None,
     ) -> None:
         self.agent = agent
-        self.pipes = Pipes(os.path.join(stage.facts.work, "tags"))
+        self.pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self.pipes.paths
         self._vitals, self._network, self._siblings = vitals, network, siblings
         self._siblings_at = 0.0  # when to look at them next
-        self.attempts = Attempts(
+        self.attempts = CommandExecutor(
             channel,
             guard_pid,
             stage,
@@ -109,14 +109,16 @@ class Loop:
             self._become_unfit,
             lambda: agent.outbox.tail_room,
         )
-        self.calls = Calls(stage, umask, agent.room.cores, channel.send, self._hear_of, self.post, self.attempts.tails)
+        self.calls = FunctionExecutor(
+            stage, umask, agent.room.cores, channel.send, self._hear_of, self.post, self.attempts.tails
+        )
         self.attempts.pause = self.calls.pause = self._pause
         self.attempts.others = self.calls.runners.hear_guard
         self.attempts.blobs = lambda: self.calls.blobs
         self._allocation = Allocation(probe.seconds_left(), proctree.now())
         self.unfit = ""  # why this pilot takes nothing just now; it comes back by itself
         self._fit_at = 0.0
-        self.uplink: Optional[Link] = None  # set before `run`
+        self.uplink: Optional[UplinkProtocol] = None  # set before `run`
         self.why = ""
         self.successor: Optional[int] = None  # set: an open file, the zip of the pilot to become
         self._zips: dict[str, int] = {}

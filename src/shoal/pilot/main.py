@@ -17,7 +17,7 @@ from shoal.pilot.guard.channel import Channel
 if TYPE_CHECKING:
     from shoal.pilot.agent.events import Join
     from shoal.pilot.loop import Loop
-    from shoal.pilot.uplink.server_address import Place
+    from shoal.pilot.uplink.server_address import ServerAddress
 
 # What the guard does not need is imported after it was forked (`_live`), so that it stays small.
 
@@ -32,7 +32,7 @@ class NotOurs(Exception):
 class _End(NamedTuple):
     code: int
     successor: Optional[int] = None  # an open file: the zip of the pilot to become
-    place: Optional[Place] = None
+    place: Optional[ServerAddress] = None
     life: Optional[Loop] = None
 
 
@@ -110,7 +110,7 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
     from shoal.pilot.guard import cgroup
     from shoal.pilot.host import cleanup, logging, probe
     from shoal.pilot.uplink import uplink
-    from shoal.pilot.uplink.server_address import NoPlace
+    from shoal.pilot.uplink.server_address import NoServerAddress
 
     logging.set_up(chosen.verbose)
     self_update.keep_zip_private()
@@ -118,7 +118,7 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
     try:
         try:
             place = _find_place(chosen)
-        except (NoPlace, BadInput) as error:
+        except (NoServerAddress, BadInput) as error:
             logging.say(str(error))
             return _End(loop.NO_SERVER)
         registry = cleanup.registry()
@@ -158,12 +158,12 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
                     os.rmdir(os.path.dirname(work))
 
 
-def _find_place(chosen: argparse.Namespace) -> Place:
-    from shoal.pilot.uplink.server_address import Place, read_join
+def _find_place(chosen: argparse.Namespace) -> ServerAddress:
+    from shoal.pilot.uplink.server_address import ServerAddress, read_join
 
     if chosen.join_file or chosen.join_fd is not None:
-        return Place(join=read_join(chosen.join_fd, chosen.join_file or ""))
-    return Place(
+        return ServerAddress(join=read_join(chosen.join_fd, chosen.join_file or ""))
+    return ServerAddress(
         os.path.abspath(chosen.server_file) if chosen.server_file else "",
         chosen.server or "",
         os.path.abspath(chosen.token_file) if chosen.token_file else "",
@@ -175,7 +175,7 @@ def _serve(
     umask: int,
     channel: Channel,
     guard_pid: int,
-    place: Place,
+    place: ServerAddress,
     work: str,
     is_confined: bool,
     registry: str,
@@ -186,28 +186,28 @@ def _serve(
 
     from shoal.pilot import loop, self_update
     from shoal.pilot.agent.agent import Agent
-    from shoal.pilot.commands.staging import Facts, Stage
+    from shoal.pilot.commands.staging import PilotFacts, Staging
     from shoal.pilot.host import cleanup, probe
     from shoal.pilot.host.logging import say
     from shoal.pilot.host.siblings import Siblings
     from shoal.pilot.host.tags import parse_tags
-    from shoal.pilot.host.usage import Vitals
+    from shoal.pilot.host.usage import HostUsage
     from shoal.pilot.uplink import uplink
     from shoal.pilot.uplink.blobs import Blobs
-    from shoal.pilot.uplink.latency import Network
-    from shoal.pilot.uplink.server_address import NoPlace
+    from shoal.pilot.uplink.latency import Latency
+    from shoal.pilot.uplink.server_address import NoServerAddress
     from shoal.wire.messages import Register
 
     try:
         place.read()
-    except NoPlace as error:
+    except NoServerAddress as error:
         say(f"no server yet: {error}")  # it may come; the agent's patience decides
     room = probe.measure(work)
     if chosen.cores is not None:
         room = replace(room, cores=chosen.cores)
     digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
-    network = Network(rng)
-    vitals = Vitals(work, guard_pid, network, probe.memory_left)
+    network = Latency(rng)
+    vitals = HostUsage(work, guard_pid, network, probe.memory_left)
     fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
 
     siblings = Siblings(place.join.fingerprint if place.join is not None else str(place))
@@ -221,7 +221,7 @@ def _serve(
         Agent(room, rng),
         channel,
         guard_pid,
-        Stage(Facts(work, dict(os.environ), probe.devices(), umask)),
+        Staging(PilotFacts(work, dict(os.environ), probe.devices(), umask)),
         register,
         say,
         umask,

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.db.accounts import Asked
+from shoal.db.accounts import AccountQuery
 from shoal.db.end_reasons import ending_of
 from shoal.db.location import explained
-from shoal.db.reader import Gone, Reader
+from shoal.db.reader import EventsGone, Reader
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
@@ -145,7 +145,7 @@ class FileSource:
             try:
                 with self._explained():
                     page = self._reader.events(after=after, run=number, kinds=kinds or None)
-            except Gone as gone:
+            except EventsGone as gone:
                 after = gone.oldest - 1
                 continue
             if not page:
@@ -161,7 +161,7 @@ class FileSource:
 
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
         """Sums of the accounts, as far as the journal goes: no one knows what pilots did after its last line."""
-        asked = Asked(by or "owner", since, math.inf if until is None else until)
+        asked = AccountQuery(by or "owner", since, math.inf if until is None else until)
         with self._explained():
             return self._reader.acct(asked, self._reader.last_time() or time.time())
 

@@ -30,7 +30,7 @@ OPEN_WAIT = 60.0  # seconds, for another host to tell
 _SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL}
 
 
-class Facts(NamedTuple):
+class FailureFacts(NamedTuple):
     """What is known of one attempt that did not succeed."""
 
     cause: str = ""  # as the pilot saw it
@@ -44,7 +44,7 @@ class Facts(NamedTuple):
     time: Optional[float] = None  # its limit
 
 
-def decide(facts: Facts) -> Cause:
+def decide(facts: FailureFacts) -> Cause:
     """The cause of a failure."""
     reported = Cause(facts.cause) if facts.cause else None
     if reported in _SEEN:

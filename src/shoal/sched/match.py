@@ -6,10 +6,10 @@ from typing import Optional
 
 from shoal.model.quantities import show_size
 from shoal.model.spec import Needs
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 
 
-def misfit(needs: Needs, room: Room) -> Optional[str]:
+def misfit(needs: Needs, room: Capacity) -> Optional[str]:
     """Why a task with these needs can never run in this room; None if it can."""
     if needs.cores > room.cores:
         return f"needs {needs.cores} cores, has {room.cores}"
@@ -22,7 +22,7 @@ def misfit(needs: Needs, room: Room) -> Optional[str]:
     return None
 
 
-def how_many(needs: Needs, room: Room) -> int:
+def how_many(needs: Needs, room: Capacity) -> int:
     """How many such tasks fit into this room at once."""
     pairs = (
         (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
@@ -30,9 +30,9 @@ def how_many(needs: Needs, room: Room) -> int:
     return max(0, min(has // wants for wants, has in pairs if wants)) if all(has >= 0 for _, has in pairs) else 0
 
 
-def take(room: Room, needs: Needs, count: int = 1) -> Room:
+def take(room: Capacity, needs: Needs, count: int = 1) -> Capacity:
     """The room that is left beside so many; it may go below zero where tasks are fetched ahead."""
-    return Room(
+    return Capacity(
         room.cores - count * needs.cores,
         room.memory - count * needs.memory,
         room.disk - count * needs.disk,
@@ -40,6 +40,6 @@ def take(room: Room, needs: Needs, count: int = 1) -> Room:
     )
 
 
-def give(room: Room, needs: Needs, count: int = 1) -> Room:
+def give(room: Capacity, needs: Needs, count: int = 1) -> Capacity:
     """The room when they have left it."""
     return take(room, needs, -count)

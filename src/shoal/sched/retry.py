@@ -1,6 +1,6 @@
 """What follows a failure: another try, here or elsewhere, with more memory, at whose cost; or the end.
 
-Pure: the engine keeps a small `Past` for each task that failed, asks `next_step`, and keeps what `remember` returns.
+Pure: the engine keeps a small `History` for each task that failed, asks `next_step`, and keeps what `remember` returns.
 Every free try is counted, so that no task goes on for ever.
 """
 
@@ -28,7 +28,7 @@ class Terms(NamedTuple):
     cap: float = 4.0  # times what was asked for, at most
 
 
-class Past(NamedTuple):
+class History(NamedTuple):
     """What a task has behind it."""
 
     burnt: int = 0  # retries
@@ -39,7 +39,7 @@ class Past(NamedTuple):
     base: int = 0  # bytes that the cap is counted from, if none were asked for
 
 
-class Scene(NamedTuple):
+class Failure(NamedTuple):
     """What is known about the failure and the pool."""
 
     whose: Whose = Whose.TASK  # by `Kinds.whose`
@@ -77,7 +77,7 @@ _MAYBE_HOSTS = frozenset({Cause.TASK_ERROR, Cause.SIGNAL, Cause.STAGE_OUT})
 _BETTER_ELSEWHERE = frozenset({Cause.OVER_TIME, Cause.STAGE_IN, Cause.STAGE_OUT, Cause.PILOT_LOST})
 
 
-def next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
+def next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step:
     """What to do after an attempt that ended by this cause."""
     step = _next_step(cause, terms, past, scene)
     if isinstance(step, Retry) and step.elsewhere and scene.has_untried_site:
@@ -85,7 +85,7 @@ def next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
     return step
 
 
-def _next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
+def _next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step:
     if cause in _ENDS:
         return Final(cause, "it is not to run again")
     if terms.rerun is Rerun.NEVER and scene.started:
@@ -112,7 +112,7 @@ def _next_step(cause: Cause, terms: Terms, past: Past, scene: Scene) -> Step:
     return _burn(cause, terms, past, in_doubt or cause in _BETTER_ELSEWHERE)
 
 
-def remember(past: Past, cause: Cause, scene: Scene, step: Retry) -> Past:
+def remember(past: History, cause: Cause, scene: Failure, step: Retry) -> History:
     """What a task has behind it after this step."""
     if step.burn:
         past = past._replace(burnt=past.burnt + 1)
@@ -140,14 +140,14 @@ def counts_against_site(in_time: int, over: int) -> bool:
     return in_time > 0 and in_time >= FIT_SHARE * (in_time + over)
 
 
-def _burn(cause: Cause, terms: Terms, past: Past, elsewhere: bool) -> Step:
+def _burn(cause: Cause, terms: Terms, past: History, elsewhere: bool) -> Step:
     left = terms.retries - past.burnt
     if left <= 0:
         return Final(cause, "no retries are left" if terms.retries else "it has no retries")
     return Retry(True, elsewhere, None, f"{left - 1} more after this one" if left > 1 else "this is its last retry")
 
 
-def _more_memory(terms: Terms, past: Past, scene: Scene) -> Step:
+def _more_memory(terms: Terms, past: History, scene: Failure) -> Step:
     """More memory at each try, at no cost, up to the cap or the largest host; then it ends."""
     now = past.memory or terms.memory or scene.max_rss
     if not now:
@@ -162,7 +162,7 @@ def _more_memory(terms: Terms, past: Past, scene: Scene) -> Step:
     return Retry(False, False, more, f"{more} bytes instead of {now}")
 
 
-def _unfit(terms: Terms, past: Past, scene: Scene) -> Step:
+def _unfit(terms: Terms, past: History, scene: Failure) -> Step:
     """Not the task's fault, until the same lines failed on three hosts, or on all there are, and worked nowhere."""
     is_everywhere = scene.setup_failed >= min(SETUP_HOSTS, max(1, scene.hosts)) and not scene.has_untried_site
     if not scene.setup_worked and is_everywhere:

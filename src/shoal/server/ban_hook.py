@@ -29,7 +29,7 @@ MAX_WORD = 1_024  # characters of one variable
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")  # of the server's variables: no token is among them
 
 
-class Hooks:
+class BanHook:
     """Runs the command for each notice."""
 
     def __init__(

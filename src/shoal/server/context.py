@@ -14,35 +14,35 @@ from shoal.model.errors import NotFound, echo
 from shoal.model.ids import TaskId, run_text
 from shoal.model.layout import PILOT_ZIP
 from shoal.model.policy import outward
-from shoal.server.auth.authentication import Access, Caller
+from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
 from shoal.server.blobs.registry import Blobs, unknown_blob
 from shoal.server.blobs.uploads import Uploads
 from shoal.server.http.bodies import Bodies
-from shoal.server.http.connections import Door
-from shoal.server.http.rate_limit import Gate
+from shoal.server.http.connections import Connections
+from shoal.server.http.rate_limit import RateLimit
 from shoal.server.metrics import Metrics
 from shoal.server.service import Service
 
 if TYPE_CHECKING:
-    from shoal.server.auth.certificate_authority import Authority
+    from shoal.server.auth.certificate_authority import CertificateAuthority
 
 
 @dataclass
-class House:
+class Context:
     """Everything a handler may need."""
 
     service: Service
-    access: Access
-    door: Door
-    gate: Gate
+    access: Authentication
+    door: Connections
+    gate: RateLimit
     metrics: Metrics
     stop: Callable[[], None]
     blobs: Blobs
     uploads: Uploads
     bodies: Bodies = field(default_factory=Bodies)
     lockouts: Lockouts = field(default_factory=Lockouts)
-    authority: Authority | None = None  # None: this server is not reached from other hosts
+    authority: CertificateAuthority | None = None  # None: this server is not reached from other hosts
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names that are ours
     pilot_sha256: str = ""

@@ -34,19 +34,19 @@ from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SE
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
-from shoal.server.auth.authentication import COUNT_FOR, Access
+from shoal.server.auth.authentication import COUNT_FOR, Authentication
 from shoal.server.auth.local_tokens import local_tokens, write_private
-from shoal.server.ban_hook import Hooks
+from shoal.server.ban_hook import BanHook
 from shoal.server.blobs.registry import CHECKPOINTS_EVERY, QUOTA, Blobs
 from shoal.server.blobs.uploads import Uploads
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.disk_reserve import Reserve
 from shoal.server.http.app import make_app
-from shoal.server.http.connections import Bounds, Door, raise_file_limit, room_for
+from shoal.server.http.connections import ConnectionLimits, Connections, raise_file_limit, room_for
 from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
-from shoal.server.http.rate_limit import Gate
+from shoal.server.http.rate_limit import RateLimit
 from shoal.server.metrics import Metrics
-from shoal.server.own_pilot import LocalPilot, Manners
+from shoal.server.own_pilot import OriginalSettings, OwnPilot
 from shoal.server.pilot_zip import build_pilot
 from shoal.server.retention import prune
 from shoal.server.service import Service
@@ -152,7 +152,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
-    door = Door(Bounds(total=room_for(files)))
+    door = Connections(ConnectionLimits(total=room_for(files)))
     blobs = Blobs(
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
@@ -166,12 +166,18 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
 
     count_blobs()
     service.on_rebuilt = count_blobs
-    hooks = Hooks(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
+    hooks = BanHook(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.tell
-    house = House(
-        service, Access(people, lambda rows: service.writer.put(rows), sites), door, Gate(), Metrics(__version__), ended.set,
-        blobs, Uploads(blobs),
-    )  # fmt: skip
+    house = Context(
+        service,
+        Authentication(people, lambda rows: service.writer.put(rows), sites),
+        door,
+        RateLimit(),
+        Metrics(__version__),
+        ended.set,
+        blobs,
+        Uploads(blobs),
+    )
     runner = web.AppRunner(
         make_app(house), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
         auto_decompress=False,
@@ -185,7 +191,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         _tell_address(house, owner)
         life = start_count(service.engine.state.incarnation)
         log.info("listening addresses=%s incarnation=%d", house.addresses, life)
-        await _live(house, chosen, ended, Manners(umask, before), lambda: _tell_address(house, owner))
+        await _live(house, chosen, ended, OriginalSettings(umask, before), lambda: _tell_address(house, owner))
     finally:
         _forget_address(state_dir)
         for listener in listeners:
@@ -244,7 +250,7 @@ def _make_state(state_dir: Path) -> None:
 
 
 async def _open_doors(
-    house: House,
+    house: Context,
     server: Server,
     chosen: argparse.Namespace,
     listens: list[tuple[str, int]],
@@ -258,12 +264,12 @@ async def _open_doors(
     house.addresses = [unix_socket.to_address(str(path))]
     if listens:
         from shoal.server.auth.certificate_authority import (
-            Authority,  # a library that a server on one machine need not load
+            CertificateAuthority,  # a library that a server on one machine need not load
         )
 
         now = house.service.clock()
         house.names = names_of(reached_by(listens, extra))
-        house.authority = Authority.open(state_dir, house.names, now, new_ca=chosen.new_ca)
+        house.authority = CertificateAuthority.open(state_dir, house.names, now, new_ca=chosen.new_ca)
         if house.authority.trouble:
             log.warning("%s", house.authority.trouble)
         context = house.authority.context()
@@ -276,13 +282,17 @@ async def _open_doors(
 
 
 async def _live(
-    house: House, chosen: argparse.Namespace, ended: asyncio.Event, manners: Manners, renew_tokens: Callable[[], None]
+    house: Context,
+    chosen: argparse.Namespace,
+    ended: asyncio.Event,
+    manners: OriginalSettings,
+    renew_tokens: Callable[[], None],
 ) -> None:
     """The loops, until the end is asked for."""
     service, release = house.service, house.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
     building = asyncio.ensure_future(build_pilot(house))
-    pilot = LocalPilot(service, manners, building) if keep else None
+    pilot = OwnPilot(service, manners, building) if keep else None
 
     def look_at_keys() -> None:
         try:
@@ -338,7 +348,7 @@ async def _prune(service: Service, release: Callable[[int], int]) -> None:
         log.error("old events and logs were not deleted: %s", error)
 
 
-async def _watch_lag(gate: Gate) -> None:
+async def _watch_lag(gate: RateLimit) -> None:
     """How late the event loop is: what people ask is put off before pilots have to wait."""
     loop = asyncio.get_running_loop()
     while True:
@@ -353,13 +363,13 @@ async def _every(seconds: float, do: Callable[[], Any]) -> None:
         do()
 
 
-async def _look(pilot: LocalPilot) -> None:
+async def _look(pilot: OwnPilot) -> None:
     while True:
         await pilot.look()
         await asyncio.sleep(0.05 if pilot.service.engine.busy else 0.2)
 
 
-async def _end_when_idle(house: House, linger: float, ended: asyncio.Event) -> None:
+async def _end_when_idle(house: Context, linger: float, ended: asyncio.Event) -> None:
     service = house.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
@@ -379,7 +389,7 @@ def _timing(text: str) -> Timing:
 
 
 # --- the address file
-def _tell_address(house: House, owner: str) -> None:
+def _tell_address(house: Context, owner: str) -> None:
     """Where commands and pilots of this account find the server, with tokens that are good for a while."""
     state_dir = house.service.state_dir
     found = local_tokens(house.access, state_dir, owner, house.service.clock())

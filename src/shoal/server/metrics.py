@@ -1,4 +1,4 @@
-"""What Prometheus may know of the server: one table of names, counters that requests move, gauges from `Facts`.
+"""What Prometheus may know of the server: one table of names, counters that requests move, gauges from `Gauges`.
 
 No label names an owner, a pilot or a path: each series costs every scrape, and their number must be known beforehand.
 """
@@ -44,7 +44,7 @@ NAMES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class Gauges:
     """What is true right now; gathered on the loop, right before rendering."""
 
     tasks_finished: Mapping[str, int] = field(default_factory=dict)  # final state -> how many since the start
@@ -90,7 +90,7 @@ class Metrics:
         """A request was refused."""
         self.refusals[code] = self.refusals.get(code, 0) + 1
 
-    def render(self, facts: Facts) -> bytes:
+    def render(self, facts: Gauges) -> bytes:
         """Everything as Prometheus reads it; safe on any thread."""
         from shoal.server.metrics_page import page
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shoal.server.metrics import BUCKETS, NAMES, Facts, Metrics
+from shoal.server.metrics import BUCKETS, NAMES, Gauges, Metrics
 
 
 class _Page(Collector):
@@ -20,7 +20,7 @@ class _Page(Collector):
         return self._families
 
 
-def page(metrics: Metrics, facts: Facts) -> bytes:
+def page(metrics: Metrics, facts: Gauges) -> bytes:
     """The text of one scrape."""
     process = CollectorRegistry()
     ProcessCollector(registry=process)
@@ -30,7 +30,7 @@ def page(metrics: Metrics, facts: Facts) -> bytes:
     return generate_latest(_Page(families))
 
 
-def _counters(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
+def _counters(metrics: Metrics, facts: Gauges) -> Iterator[Metric]:
     requests = CounterMetricFamily("shoal_requests", "", labels=["route", "status"])
     for (route, status), count in list(metrics.requests.items()):
         requests.add_metric([route, status], count)
@@ -57,7 +57,7 @@ def _histogram(metrics: Metrics) -> Metric:
     return family
 
 
-def _gauges(metrics: Metrics, facts: Facts) -> Iterator[Metric]:
+def _gauges(metrics: Metrics, facts: Gauges) -> Iterator[Metric]:
     for name, value in {
         "shoal_tasks_live": facts.tasks_live,
         "shoal_tasks_ready": facts.tasks_ready,

@@ -28,17 +28,17 @@ PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that e
 
 
 @dataclass(frozen=True)
-class Manners:
+class OriginalSettings:
     """What the server changed for itself and its pilot gets as the person had it: tasks run as by hand."""
 
     umask: int
     files: int  # the soft limit of open files: some programs still use `select`, which breaks above 1,024
 
 
-class LocalPilot:
+class OwnPilot:
     """Keeps one pilot on this machine while there is work."""
 
-    def __init__(self, service: Service, manners: Manners, building: asyncio.Future[None]) -> None:
+    def __init__(self, service: Service, manners: OriginalSettings, building: asyncio.Future[None]) -> None:
         self._manners = manners
         self.service = service
         self._dir: Path = service.state_dir

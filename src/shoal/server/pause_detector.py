@@ -5,7 +5,7 @@ from __future__ import annotations
 STALL = 1.0  # seconds without a step of a loop that ticks five times a second
 
 
-class OwnTime:
+class PauseDetector:
     """When the server was last seen to run. Its clock must count the time of a suspended machine."""
 
     def __init__(self, now: float) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import sys
 
-from shoal.server.context import House
+from shoal.server.context import Context
 
 
-async def build_pilot(house: House) -> None:
+async def build_pilot(house: Context) -> None:
     """Build the zip and tell everyone its digest; pilots with another one renew themselves when idle."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "shoal.pilot.build", str(house.pilot_path),

@@ -16,7 +16,7 @@ from shoal.model.limits import MAX_RECENT, MAX_RECENT_BYTES
 _OVERHEAD = 200  # bytes that an entry takes besides its result
 
 
-class Recent:
+class RunResults:
     """Finals of one run after a place in the journal."""
 
     def __init__(self, since: int) -> None:
@@ -54,15 +54,15 @@ def _weigh(entry: Final | Closed) -> int:
     return _OVERHEAD + len(entry.told[2])
 
 
-class Results:
+class RecentResults:
     """The same of all open runs that are in memory."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, Recent] = {}
+        self._runs: dict[int, RunResults] = {}
 
     def follow(self, run: int, since: int) -> None:
         """Keep the finals of a run from here on."""
-        self._runs.setdefault(run, Recent(since))
+        self._runs.setdefault(run, RunResults(since))
 
     def forget(self, keep: Iterable[int]) -> None:
         """Runs that left memory take theirs with them."""

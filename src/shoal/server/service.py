@@ -26,8 +26,8 @@ from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
-from shoal.server.pause_detector import OwnTime
-from shoal.server.recent_results import Results
+from shoal.server.pause_detector import PauseDetector
+from shoal.server.recent_results import RecentResults
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
 
@@ -81,10 +81,10 @@ class Service:
         self._committed, self._is_busy = 0.0, False  # when the last commit was, and whether another was just before it
         self.last_request = self.started
         self.retrying = asyncio.Lock()  # one at a time: each reads rows and then acts on them
-        self.results = Results()
+        self.results = RecentResults()
         self.commit_wait = 0.0  # seconds that answers waited for the disk
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
-        self._own_time = OwnTime(self.clock())
+        self._own_time = PauseDetector(self.clock())
         self.contained = 0  # commands that met a defect since the start
         self.on_rebuilt: Callable[[], None] = lambda: None  # the engine's state is another one
         self._rebuild: asyncio.Task[None] | None = None  # the engine's state is half changed until it is done

@@ -11,7 +11,7 @@ T = TypeVar("T")
 _RULES = ("shoal.engine.", "shoal.sched.")
 
 
-class Poison(Exception):
+class FailingCommands(Exception):
     """The defect that no rule expects."""
 
 
@@ -24,7 +24,7 @@ def poisoned(do: Callable[[], T], line: int) -> T:
         if event == "line":
             left -= 1
             if left == 0:
-                raise Poison(f"{frame.f_code.co_name} line {frame.f_lineno}")
+                raise FailingCommands(f"{frame.f_code.co_name} line {frame.f_lineno}")
         return on_line
 
     def on_call(frame: FrameType, event: str, arg: Any) -> Any | None:

@@ -39,7 +39,7 @@ from shoal.pilot.agent.events import (
 from shoal.pilot.agent.events import Tick as Look
 from shoal.sim.clock import Clock
 from shoal.wire.chunk import part
-from shoal.wire.messages import PROTOCOL, Batch, Exchange, Lease, Register, Reply, Report, Room
+from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Lease, Register, Reply, Report
 from shoal.wire.old_protocol import for_protocol
 from shoal.wire.submission import parse_submission
 
@@ -87,7 +87,7 @@ class _Pilot:
 
     def __init__(self, pool: _Pool, number: int) -> None:
         self.pool, self.number = pool, number
-        self.room = Room(pool.setting.slots, 1 << 36, 1 << 40, 0)
+        self.room = Capacity(pool.setting.slots, 1 << 36, 1 << 40, 0)
         self._agent = Agent(self.room, Random(f"{pool.setting.seed}/{number}"))
         self._followers: dict[str, Lease] = {}  # attempt -> the command that stands behind it
         self._running: set[str] = set()

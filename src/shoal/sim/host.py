@@ -39,7 +39,7 @@ from shoal.pilot.agent.events import (
     Tick,
 )
 from shoal.wire.chunk import part
-from shoal.wire.messages import Batch, Checkpoint, Exchange, Lease, Registered, Reply, Report, Room
+from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
@@ -76,7 +76,7 @@ class Host:
         self,
         world: World,
         number: int,
-        room: Room,
+        room: Capacity,
         where: Where | None = None,
         certain: bool = True,
         before: Host | None = None,

@@ -14,7 +14,7 @@ from shoal.engine.commands import Drain, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
 from shoal.sim.ledger import Broken
-from shoal.wire.messages import PROTOCOL, Batch, Exchange, Held, Proof, Register, Registered, Reply, Report, Room
+from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Held, Proof, Register, Registered, Reply, Report
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVERY = 10.0  # seconds between lies
 
 
-class Liar:
+class LyingPilot:
     """One lying pilot."""
 
     def __init__(self, world: World, number: int, owner: str, is_stranger: bool) -> None:
@@ -41,7 +41,7 @@ class Liar:
         hub = self.world.hub
         if hub.engine is not None and not self.world.healed:
             if self._registered is None:
-                register = Register(PROTOCOL, "0", self.name, self.name, Room(1, 1 << 30, 1 << 30))
+                register = Register(PROTOCOL, "0", self.name, self.name, Capacity(1, 1 << 30, 1 << 30))
                 hub.ask(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
             elif self._is_set_aside(self._registered.pilot):
                 hub.exchange(Talk(self._lie(self._registered)), self._heard, self._refused)
@@ -80,7 +80,7 @@ class Liar:
         seen = self.world.proofs[-200:]
         proofs = [*seen, *(Proof(str(attempt), 1, "0" * 32) for attempt in attempts)]
         return Exchange(
-            PROTOCOL, registered.pilot, registered.session, self._seq, self._seq - 1, Room(), held, reports,
+            PROTOCOL, registered.pilot, registered.session, self._seq, self._seq - 1, Capacity(), held, reports,
             batches=batches, proofs=proofs, nonce=f"{self.rng.getrandbits(64):x}",
         )  # fmt: skip
 

@@ -25,13 +25,13 @@ from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
-from shoal.sim.failing_commands import Poison, poisoned
+from shoal.sim.failing_commands import FailingCommands, poisoned
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
 
 
-class Hub:
+class SimServer:
     """One server process, alive or not."""
 
     def __init__(self, clock: Clock, rng: Random, timing: Timing, on_commit: Callable[[list[Change]], None]) -> None:
@@ -219,7 +219,7 @@ class Hub:
             return engine.handle(command, self.clock.now)
         try:
             return poisoned(lambda: engine.handle(command, self.clock.now), line)
-        except Poison as error:
+        except FailingCommands as error:
             self.poison_at = 0
             self.on_poison(f"{type(command).__name__} in {error}")
             self.rebuilding, self.touched = True, False

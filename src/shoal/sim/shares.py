@@ -24,7 +24,7 @@ from shoal.model.policy import Policy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Clock
 from shoal.wire.chunk import shift, single
-from shoal.wire.messages import PROTOCOL, Exchange, Held, Lease, Order, Register, Registered, Reply, Report, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Held, Lease, Order, Register, Registered, Reply, Report
 from shoal.wire.submission import parse_submission
 
 STEP = 5.0  # seconds between two looks
@@ -159,7 +159,7 @@ class _Pilot:
     """Speaks the protocol and pretends to run: a slot is taken for as long as the task's owner says."""
 
     def __init__(self, pool: _Pool, number: int) -> None:
-        self.pool, self.room = pool, Room(pool.setting.slots, 1 << 36, 1 << 40, 0)
+        self.pool, self.room = pool, Capacity(pool.setting.slots, 1 << 36, 1 << 40, 0)
         register = Register(PROTOCOL, "0", f"host{number}", f"id{number}", self.room)
         registered: Registered = pool.do(Enrol(register, "", "here", POOL)).result
         self.name, self._session = registered.pilot, registered.session
@@ -184,7 +184,7 @@ class _Pilot:
         held = [Held(attempt, "running") for attempt in self._running]
         held += [Held(lease.attempt, "leased") for lease in self._queue]
         reports, self._reports = self._reports, []
-        free = Room(self._free, self.room.memory, self.room.disk)
+        free = Capacity(self._free, self.room.memory, self.room.disk)
         said = Exchange(PROTOCOL, self.name, self._session, self._seq, self._ack, free, held, reports)
         self.pool.do(Talk(said))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOT_DONE = ("internal_error", "rebuilding")  # a person would say it again
 
 
-class People:
+class SimUsers:
     """All clients of one world."""
 
     def __init__(self, world: World) -> None:

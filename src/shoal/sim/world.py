@@ -22,13 +22,13 @@ from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Where
 from shoal.sim.ledger import Broken, Ledger
-from shoal.sim.lying_pilot import Liar
+from shoal.sim.lying_pilot import LyingPilot
 from shoal.sim.refusals import Refusals
-from shoal.sim.server import Hub
-from shoal.sim.users import People
+from shoal.sim.server import SimServer
+from shoal.sim.users import SimUsers
 from shoal.sim.workload import draw_checkpointed, draw_submissions
 from shoal.wire import codec_fast
-from shoal.wire.messages import PROTOCOL, Exchange, Proof, Register, Registered, Reply, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
 
 STEPS = 200_000  # a world that needs more does not end
 CALM = 3_000.0  # seconds of faults before everything heals
@@ -53,12 +53,12 @@ class World:
         self.clock = Clock()
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
-        self.hub = Hub(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.hub = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.hub.on_poison, self.hub.on_rebuilt = self._poisoned, self._rebuilt
         self.hosts: list[Host] = []
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
         self.ledger.refused = self.refusals.refused
-        self.liars: list[Liar] = []
+        self.liars: list[LyingPilot] = []
         self.proofs: list[Proof] = []  # all that went to pilots
         self.seen_attempts: list[AttemptId] = []  # all that went to pilots
         self.history = 0  # how often the database was rolled back
@@ -66,7 +66,7 @@ class World:
         self.healed = False
         self._empty = 0  # machines whose next pilot is on its way
         self.steps, self._most = 0, steps
-        self.people = People(self)
+        self.people = SimUsers(self)
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
         self._trace = hashlib.sha256()
         self.story: list[str] = []
@@ -98,7 +98,9 @@ class World:
             self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
         for number in range(self.plan.liars):
-            self.liars.append(Liar(self, number, OWNER if number % 2 == 0 else "bert", is_stranger=number % 2 == 1))
+            self.liars.append(
+                LyingPilot(self, number, OWNER if number % 2 == 0 else "bert", is_stranger=number % 2 == 1)
+            )
         self.clock.after(CALM, self._heal)
         while self.clock.step():
             self.steps += 1
@@ -323,7 +325,7 @@ class World:
         return self.rng.choice(able) if able else None
 
     def _new_host(self, where: Where | None = None, before: Host | None = None, knows_end: bool = False) -> None:
-        room = Room(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
+        room = Capacity(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
         drawn = Random(f"{self.seed}/certain{len(self.hosts)}").random() < self.plan.certain
         certain = before.certain if before is not None else drawn
         if before is not None:

@@ -23,7 +23,7 @@ ParamValue = Union[str, int, float, bool]
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """How much of a host: what a pilot offers, has free, or a task takes."""
 
     cores: int = 0
@@ -33,7 +33,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Former:
+class FormerPilot:
     """Who a re-enrolling pilot was: it may still speak for the attempts it held under that name."""
 
     pilot: str
@@ -48,10 +48,10 @@ class Register:
     version: str
     host: str
     identity: str  # machine-id + uid, hashed: a host that comes back is known by it
-    room: Room
+    room: Capacity
     site: str = ""  # empty: the server says (the token's site, else "local")
     tags: dict[str, TagValue] = field(default_factory=dict)
-    former: Optional[Former] = None
+    former: Optional[FormerPilot] = None
     unfit: list[str] = field(default_factory=list)  # not empty: why this host takes no task
     ends: Optional[float] = None  # seconds until the allocation ends, where there is one
     nonce: str = ""  # the same when a registration is repeated: it makes one pilot, not two
@@ -150,7 +150,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Tail:
+class LogPiece:
     """A piece of a stream that the server cannot read from a shared file system."""
 
     attempt: str
@@ -178,11 +178,11 @@ class Exchange:
     session: str = field(repr=False)
     seq: int
     ack: int  # the last reply seen
-    free: Room
+    free: Capacity
     held: list[Held] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     tags: dict[str, TagValue] = field(default_factory=dict)  # only what changed
-    tails: list[Tail] = field(default_factory=list)
+    tails: list[LogPiece] = field(default_factory=list)
     leaving: str = ""  # not empty: the pilot takes no more tasks, and why
     nonce: str = ""  # new for each seq: the same seq with another nonce is a second pilot with this session
     batches: list[Batch] = field(default_factory=list)
@@ -198,7 +198,7 @@ class Lease:
     array under the same number, of which the first is named [A8]. `chunk.single` takes one out."""
 
     attempt: str
-    room: Room
+    room: Capacity
     rerun: str
     command: list[str] = field(default_factory=list)
     shell: Optional[str] = None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.db import accounts
-from shoal.db.accounts import DAY, HOUR, KEEP, WINDOW, Asked
+from shoal.db.accounts import DAY, HOUR, KEEP, WINDOW, AccountQuery
 from shoal.db.migrate import migrations
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
@@ -53,7 +53,7 @@ def fill(database: Database) -> None:
 
 
 def told(reader: Reader, by: str, what: str = "tasks", **more: Any) -> dict[tuple[Any, ...], float]:
-    lines = reader.acct(Asked(by, **more), NOW)["lines"]
+    lines = reader.acct(AccountQuery(by, **more), NOW)["lines"]
     return {tuple(row[word] for word in by.split(",")): row[what] for row in lines}
 
 
@@ -65,7 +65,7 @@ def test_lines_are_summed_by_any_words(database: Database, reader: Reader) -> No
     assert told(reader, "pilot", "useful") == {("p1",): 15.0, ("p2",): 0.0, ("p3",): 0.0}
     assert told(reader, "day") == {("1970-04-09",): 5, ("1970-04-10",): 4}
     assert told(reader, "owner,day", "duplicated")[("bob", "1970-04-09")] == 7.0
-    (row,) = reader.acct(Asked("owner", owners=["ann"]), NOW)["lines"]
+    (row,) = reader.acct(AccountQuery("owner", owners=["ann"]), NOW)["lines"]
     assert row == {
         "owner": "ann", "useful": 15.0, "failed": 3.0, "lost": 2.0, "duplicated": 0.0, "tasks": 5, "queued": 4.0,
         "staging": 0.5,
@@ -73,7 +73,7 @@ def test_lines_are_summed_by_any_words(database: Database, reader: Reader) -> No
 
 
 def test_words_come_once_and_in_one_order(reader: Reader) -> None:
-    assert reader.acct(Asked("day, site,owner,site"), NOW)["by"] == ["owner", "site", "day"]
+    assert reader.acct(AccountQuery("day, site,owner,site"), NOW)["by"] == ["owner", "site", "day"]
 
 
 def test_a_time_is_whole_hours(database: Database, reader: Reader) -> None:
@@ -81,7 +81,7 @@ def test_a_time_is_whole_hours(database: Database, reader: Reader) -> None:
     assert told(reader, "owner", since=NOW - 0.5 * HOUR) == {("ann",): 4}
     assert told(reader, "owner", until=NOW - 0.5 * HOUR) == {("ann",): 5, ("bob",): 4}
     assert told(reader, "owner", until=NOW - HOUR) == {("ann",): 1, ("bob",): 4}
-    answer = reader.acct(Asked("owner", since=NOW - 1.5 * HOUR, until=NOW - 0.5 * HOUR), NOW)
+    answer = reader.acct(AccountQuery("owner", since=NOW - 1.5 * HOUR, until=NOW - 0.5 * HOUR), NOW)
     assert (answer["since"], answer["until"]) == (NOW - 2 * HOUR, NOW)
 
 
@@ -93,7 +93,7 @@ def test_each_sees_the_owners_they_are_given(database: Database, reader: Reader)
 
 
 def places(reader: Reader, by: str, **more: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
-    found = reader.acct(Asked(by, **more), NOW)["places"]
+    found = reader.acct(AccountQuery(by, **more), NOW)["places"]
     return {tuple(row[word] for word in by.split(",")): (row["offered"], row["used"]) for row in found}
 
 
@@ -122,7 +122,7 @@ def test_what_pilots_offered_is_told_by_place_and_day_with_everybodys_use(databa
 @pytest.mark.parametrize("by", ["owner", "run", "owner,site", "run,day"])
 def test_nobody_is_charged_with_what_stood_idle(database: Database, reader: Reader, by: str) -> None:
     fill(database)
-    assert reader.acct(Asked(by), NOW)["places"] is None
+    assert reader.acct(AccountQuery(by), NOW)["places"] is None
 
 
 def test_what_is_under_way_is_not_idle(database: Database, reader: Reader) -> None:
@@ -141,14 +141,14 @@ def test_what_is_under_way_is_not_idle(database: Database, reader: Reader) -> No
 )
 def test_an_unknown_word_is_refused_with_the_nearest(reader: Reader, by: str, hint: str) -> None:
     with pytest.raises(BadInput) as caught:
-        reader.acct(Asked(by), NOW)
+        reader.acct(AccountQuery(by), NOW)
     assert caught.value.code == "unknown_field" and hint in caught.value.line and "\n" not in caught.value.line
 
 
 def test_a_time_that_ends_before_it_begins_is_refused(reader: Reader) -> None:
     with pytest.raises(BadInput):
-        reader.acct(Asked("owner", since=NOW, until=NOW - 1), NOW)
-    assert reader.acct(Asked("owner", since=NOW + DAY), NOW)["lines"] == []
+        reader.acct(AccountQuery("owner", since=NOW, until=NOW - 1), NOW)
+    assert reader.acct(AccountQuery("owner", since=NOW + DAY), NOW)["lines"] == []
 
 
 def test_more_lines_than_an_answer_holds_are_refused(
@@ -157,7 +157,7 @@ def test_more_lines_than_an_answer_holds_are_refused(
     monkeypatch.setattr(accounts, "MAX_ACCT_LINES", 3)
     database.apply([line(TODAY - 1, "ann", "p1", run, tasks=1) for run in range(4)])
     with pytest.raises(BadInput) as caught:
-        reader.acct(Asked("run"), NOW)
+        reader.acct(AccountQuery("run"), NOW)
     assert caught.value.code == "too_many_lines"
     assert told(reader, "owner") == {("ann",): 4}
 
@@ -176,12 +176,12 @@ def test_old_lines_go_with_retention_and_what_was_ever_spent_stays(database: Dat
     for _ in range(2):  # again is harmless
         database.prune(now - 30 * DAY, 1 << 40)
         assert database.snapshot().spent == before
-    assert reader.acct(Asked("owner"), now)["lines"][0]["useful"] == sum(range(1, 7))
+    assert reader.acct(AccountQuery("owner"), now)["lines"][0]["useful"] == sum(range(1, 7))
     assert database.connection.execute("SELECT count(*) FROM acct").fetchone() == (12,)
     kept = database.connection.execute("SELECT hour FROM spent WHERE owner = 'a' ORDER BY hour").fetchall()
     assert kept == [(0,), (hour - 39 * 24,), (hour - WINDOW - 1,), (hour - WINDOW + 1,), (hour - 24,), (hour,)]
     database.apply([pilot_row("p1", joined=1.0)])
-    (place,) = reader.acct(Asked("site"), now)["places"]
+    (place,) = reader.acct(AccountQuery("site"), now)["places"]
     assert place["offered"] == 4 * (30 * DAY + KEEP), "time of which the lines are gone is not idle time"
 
 
@@ -197,5 +197,5 @@ def test_a_pilot_that_worked_before_there_were_accounts_did_not_idle(tmp_path: P
     old.close()
     with Database.open(path) as database, Reader.on(database) as reader:
         assert database.snapshot().pilots[0].ends is None
-        (place,) = reader.acct(Asked("site"), NOW)["places"]
+        (place,) = reader.acct(AccountQuery("site"), NOW)["places"]
         assert place == {"site": "local", "offered": 4 * HOUR, "used": 0.0}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.db.accounts import SUMS, Asked
-from shoal.db.reader import Gone, Reader
+from shoal.db.accounts import SUMS, AccountQuery
+from shoal.db.reader import EventsGone, Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import (
     ArrayRow,
@@ -175,7 +175,7 @@ def test_text_without_a_utf8_form_stops_nobody(database: Database, reader: Reade
     database.apply([task_row(1, 1, last_line="a\ud800b"), task_row(1, 2), event(1, data={"x": "\udcff", "n": 1 << 70})])
     assert [row["last_line"] for row in reader.tasks(1)] == ["a?b", "last"]
     database.apply([acct_add(host=f"h{bad}", tasks=1) for bad in ("\ud800", "\udcff")])
-    assert [(row["host"], row["tasks"]) for row in reader.acct(Asked("host"), 1e6)["lines"]] == [("h?", 2)]
+    assert [(row["host"], row["tasks"]) for row in reader.acct(AccountQuery("host"), 1e6)["lines"]] == [("h?", 2)]
     assert reader.events(after=0)[0]["data"] == {"x": "?", "n": 1 << 70}
 
 
@@ -338,7 +338,7 @@ def draw_change(data: st.DataObject, model: Model) -> Change:
 def check_lines(database: Database, model: Model) -> None:
     """The lines of the accounts, each by its whole key, are the sums of what was added to them."""
     with Reader.on(database) as reader:
-        lines = reader.acct(Asked("owner,site,host,pilot,run,day"), 1e9)["lines"]
+        lines = reader.acct(AccountQuery("owner,site,host,pilot,run,day"), 1e9)["lines"]
     wanted: dict[tuple[str, int, int], list[float]] = {}
     for add in model.added:
         sums = wanted.setdefault((add.owner, add.run, add.hour // 24), [0.0] * len(SUMS))
@@ -417,11 +417,11 @@ def test_events_that_are_gone_are_refused_with_the_oldest_kept(database: Databas
     pruned = database.prune(51.0, 1 << 40)
     assert (pruned.events, pruned.oldest_seq, pruned.more) == (50, 51, False)
     for after in (0, 49):
-        with pytest.raises(Gone) as caught:
+        with pytest.raises(EventsGone) as caught:
             reader.events(after=after)
         assert (caught.value.code, caught.value.oldest) == ("gone", 51)
     assert [said["seq"] for said in reader.events(after=50)] == list(range(51, 101))
-    with pytest.raises(Gone):
+    with pytest.raises(EventsGone):
         reader.events(after=3, run=1)
 
 

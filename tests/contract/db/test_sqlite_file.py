@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shoal.db import migrate as migration
-from shoal.db.accounts import Asked
+from shoal.db.accounts import AccountQuery
 from shoal.db.migrate import Migration, migrations, newest
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
@@ -282,7 +282,7 @@ def test_acknowledged_batches_survive_kill_9_whole(path: str) -> None:
             assert elements == list(range(1, 3 * batches + 1))
             assert database.snapshot().next_seq == 2 * batches + 1
             assert len(reader.events(after=2 * batches - 2)) == 2
-            (line,) = reader.acct(Asked(), 1e6)["lines"]
+            (line,) = reader.acct(AccountQuery(), 1e6)["lines"]
             assert (line["tasks"], line["useful"]) == (3 * batches, 1.5 * batches), "each batch is added once"
             assert database.snapshot().spent == [("ann", "local", 2, 1.5 * batches)]
             assert database.check() == []

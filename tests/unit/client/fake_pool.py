@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.client.client import LogPart
-from shoal.client.connection.reconnect import Link
+from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.executor.outcome import Row
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Conflict, NotFound, ShoalError, Unreachable
@@ -56,7 +56,7 @@ class Pool:
         self.after: Callable[[str], None] = lambda what: None  # raises: its answer is lost
         self.initialized: list[str] = []
 
-    def connect(self, link: Link) -> Any:
+    def connect(self, link: Reconnecting) -> Any:
         return FakeClient(self)
 
     @property

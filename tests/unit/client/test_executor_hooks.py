@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.client.connection.reconnect import Link
+from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.executor import executor as module
 from tests.unit.client.fake_pool import Pool
 
@@ -20,7 +20,7 @@ SOON = 20.0
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     made = Pool()
-    monkeypatch.setattr(Link, "connect", lambda self: made.connect(self))
+    monkeypatch.setattr(Reconnecting, "connect", lambda self: made.connect(self))
     monkeypatch.setattr(module, "AGAIN_WITHIN", 0.0)
     yield made
     for stream in list(module._streams):

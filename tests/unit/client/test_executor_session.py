@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.client.connection.reconnect import Link
+from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.executor import executor as module
 from shoal.client.executor import script_session
 from shoal.model.errors import NotFound
@@ -24,7 +24,7 @@ SOON = 20.0
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     made = Pool(auto=False)
-    monkeypatch.setattr(Link, "connect", lambda self: made.connect(self))
+    monkeypatch.setattr(Reconnecting, "connect", lambda self: made.connect(self))
     monkeypatch.setattr(module, "AGAIN_WITHIN", 0.0)
     yield made
     for stream in list(module._streams):
@@ -177,7 +177,7 @@ def test_a_run_is_found_by_name_by_id_or_as_the_latest(pool: Pool, monkeypatch: 
     for name in ("a", "b", "a"):
         with Life(monkeypatch).executor(name=name, attach=False) as ex:
             ex.submit(double, 1).result(SOON)
-    pool.connect(Link(SERVER)).submit({"name": "commands", "labels": {}, "key": "x"})
+    pool.connect(Reconnecting(SERVER)).submit({"name": "commands", "labels": {}, "key": "x"})
     assert shoal.attach(server=SERVER).run == "r3"
     assert shoal.attach("b", server=SERVER).run == "r2"
     assert shoal.attach("r1", server=SERVER).run == "r1"

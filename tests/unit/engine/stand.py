@@ -39,8 +39,9 @@ from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.wire.chunk import single
 from shoal.wire.messages import (
     PROTOCOL,
+    Capacity,
     Exchange,
-    Former,
+    FormerPilot,
     Held,
     Lease,
     Order,
@@ -49,7 +50,6 @@ from shoal.wire.messages import (
     Registered,
     Reply,
     Report,
-    Room,
     TagValue,
 )
 from shoal.wire.policy import parse_policy
@@ -189,8 +189,8 @@ class Stand:
     # --- pilots
     def pilot(self, cores: int = 1, *, former: FakePilot | None = None, **more: Any) -> FakePilot:
         """Take a pilot in."""
-        was = Former(former.name, former.session) if former is not None else None
-        room = more.pop("room", Room(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
+        was = FormerPilot(former.name, former.session) if former is not None else None
+        room = more.pop("room", Capacity(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
         terms = {name: more.pop(name) for name in ("owner", "site", "group", "token", "max_pilots") if name in more}
         identity, protocol = more.pop("identity", "id"), more.pop("protocol", PROTOCOL)
         if "group" in terms:
@@ -262,7 +262,7 @@ class Stand:
 class FakePilot:
     """A pilot by hand: it holds what it was leased until a test says how that ended."""
 
-    def __init__(self, stand: Stand, registered: Registered, room: Room, protocol: int = PROTOCOL) -> None:
+    def __init__(self, stand: Stand, registered: Registered, room: Capacity, protocol: int = PROTOCOL) -> None:
         self.stand, self.room, self.protocol = stand, room, protocol
         self.name, self.session = registered.pilot, registered.session
         self.seq = 0

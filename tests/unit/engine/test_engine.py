@@ -9,7 +9,7 @@ import pytest
 from shoal.engine.state import State
 from shoal.model.event import KINDS
 from shoal.model.states import TaskState
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 from tests.unit.engine.stand import Stand, bad, good
 
 
@@ -99,7 +99,7 @@ def forget_the_deadline(state: State) -> None:
 
 
 def leak_room(state: State) -> None:
-    next(iter(state.pilots.values())).free = Room(99)
+    next(iter(state.pilots.values())).free = Capacity(99)
 
 
 def forget_an_attempt(state: State) -> None:

@@ -14,7 +14,7 @@ from shoal.model.errors import REFUSALS, BadInput
 from shoal.model.limits import MAX_HELD
 from shoal.model.states import Cause
 from shoal.wire import codec_fast
-from shoal.wire.messages import PROTOCOL, Batch, Exchange, Held, Published, Register, Report, Room
+from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Held, Published, Register, Report
 from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Liar:
         return Exchange(
             self.pick((PROTOCOL, PROTOCOL - 1), (0,)), self.pilot.name, self.pilot.session,
             self.pick((seq + 1, seq + 1, seq + 1, seq, seq - 1), ODD_NUMBERS), self.pick((seq,), ODD_NUMBERS),
-            self.pick((room, Room(), Room(1)), (Room(room.cores + 1), Room(-1))),
+            self.pick((room, Capacity(), Capacity(1)), (Capacity(room.cores + 1), Capacity(-1))),
             [Held(self.name(), self.pick(stages, TEXTS), self.pick((1, 1, 2, 7), (0, -1, 10**18))) for _ in some],
             [self.report() for _ in range(self.pick((0, 1, 3)))], self.tags(), leaving=self.pick(("",), TEXTS),
             nonce=self.pick(("",), ("n1", "n2")),
@@ -196,7 +196,7 @@ def test_thousands_of_foreign_attempts_are_stopped_without_growing_work() -> Non
 def test_a_refusal_after_a_change_is_a_defect_and_not_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the sender would be told changed nothing has changed something: memory may not go on like that."""
     stand = Stand()
-    register = Register(PROTOCOL, "0", "host", "id", Room(1))
+    register = Register(PROTOCOL, "0", "host", "id", Capacity(1))
 
     def refuse(*words: object) -> None:
         stand.engine.state.emit("pilot_suspect")

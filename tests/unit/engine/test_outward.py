@@ -10,7 +10,7 @@ from shoal.engine.commands import Enrol, Expel, Regroup, Signal, Talk, Watch
 from shoal.model.credentials import SESSION, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused
 from shoal.model.ids import TaskId
-from shoal.wire.messages import PROTOCOL, Former, Held, Register, Room
+from shoal.wire.messages import PROTOCOL, Capacity, FormerPilot, Held, Register
 from tests.unit.engine.stand import FakePilot, Stand, brief, good
 
 
@@ -119,7 +119,7 @@ def test_a_pilot_that_enrols_again_takes_its_own_place() -> None:
 
 def test_a_registration_told_twice_is_one_pilot() -> None:
     stand = Stand()
-    said = Register(PROTOCOL, "0", "host", "id", Room(1), nonce="n1")
+    said = Register(PROTOCOL, "0", "host", "id", Capacity(1), nonce="n1")
     first = stand.do(Enrol(said, "ann", "local", token="t1", max_pilots=1)).result
     again = stand.do(Enrol(said, "ann", "local", token="t1", max_pilots=1)).result
     assert (first.pilot, first.session) == (again.pilot, again.session)
@@ -145,7 +145,7 @@ def test_who_comes_back_after_its_end_must_prove_who_it_was() -> None:
     pilot.run(lease.attempt)
     stand.pass_time(80.0)
     liar = stand.do(
-        Enrol(Register(PROTOCOL, "0", "h", "id", Room(1), former=Former(pilot.name, "guess")), "ann", "local")
+        Enrol(Register(PROTOCOL, "0", "h", "id", Capacity(1), former=FormerPilot(pilot.name, "guess")), "ann", "local")
     ).result
     assert stand.engine.state.pilots[liar.pilot].former == []
     true = stand.pilot(former=pilot)
@@ -216,7 +216,7 @@ def test_a_pilot_whose_token_was_revoked_is_sent_away_and_its_work_goes_on_elsew
 def test_a_pilot_cannot_claim_more_room_than_it_registered() -> None:
     stand = Stand()
     pilot = stand.pilot(2)
-    for free in (Room(1_000_000), Room(-1), Room(1, -1), Room(0, 1 << 62)):
+    for free in (Capacity(1_000_000), Capacity(-1), Capacity(1, -1), Capacity(0, 1 << 62)):
         with pytest.raises(BadInput, match="more is free than there is"):
             stand.do(Talk(replace(pilot.make(), free=free)))
 

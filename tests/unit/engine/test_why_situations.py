@@ -11,7 +11,7 @@ import pytest
 from shoal.engine.commands import Accept
 from shoal.engine.why.ready_task import Reason
 from shoal.model.errors import Conflict
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 HOUR = 3600.0
@@ -127,7 +127,7 @@ def pull_none(_: object) -> None:
 def memory_too_large_everywhere(stand: Stand) -> Case:
     stand.pilot(2).pull()
     run = stand.submit({"memory": "64G"})
-    larger = Room(2, 128 * GIGA, 1 << 40)
+    larger = Capacity(2, 128 * GIGA, 1 << 40)
     words = ("no pilot is large enough", "64.0G of memory, has 8.0G")
     return Case(run, 1, words, "start a larger pilot", lambda _: pull(stand.pilot(room=larger, host="big")))
 

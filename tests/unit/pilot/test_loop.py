@@ -14,14 +14,14 @@ import pytest
 
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
-from shoal.pilot.commands.staging import Facts, Stage
+from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import STREAM_ROOM
-from shoal.pilot.host.usage import Vitals
+from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
-from shoal.pilot.uplink.latency import Network
+from shoal.pilot.uplink.latency import Latency
 from shoal.wire.batches import report_of
-from shoal.wire.messages import Exchange, Lease, Order, Register, Registered, Reply, Room, TagValue, Verdict
+from shoal.wire.messages import Capacity, Exchange, Lease, Order, Register, Registered, Reply, TagValue, Verdict
 
 REGISTERED = Registered(
     "p0001", "s", 1, beat=1.0, lease=10.0, hold=1.0, kill_after=60.0, grace=3.0, idle_end=30.0, spool_end=60.0
@@ -66,13 +66,13 @@ class Script:
         ours, theirs = socket.socketpair()
         self.guard = Channel(theirs)
         self.parked: int | None = None
-        stage = Stage(Facts(str(self.work), {"PATH": "/bin"}))
-        agent = Agent(Room(2), random.Random(1))
+        stage = Staging(PilotFacts(str(self.work), {"PATH": "/bin"}))
+        agent = Agent(Capacity(2), random.Random(1))
         self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append)
         self.loop.uplink = self
 
     def describe(self, join: Join) -> Register:
-        return Register(2, "0", "h", "i", Room(2), former=join.former, nonce=join.nonce)
+        return Register(2, "0", "h", "i", Capacity(2), former=join.former, nonce=join.nonce)
 
     def fetch(self, digest: str, session: str) -> None:
         self.fetched.append((digest, session))
@@ -139,7 +139,7 @@ class Script:
 
     def lease(self, element: int, **more: Any) -> Lease:
         base = {"command": ["x"], "cwd": str(self.home), "env_file": self.env_file}
-        return Lease(f"r1.{element}#1@1", Room(1), more.pop("rerun", "safe"), **{**base, **more})
+        return Lease(f"r1.{element}#1@1", Capacity(1), more.pop("rerun", "safe"), **{**base, **more})
 
     def run(self, *replies: Reply) -> int:
         self.replies = list(replies)
@@ -198,8 +198,8 @@ def test_a_signal_reaches_the_guard_unless_there_is_none_of_that_number(script: 
 
 
 def test_limits_follow_from_what_the_task_asked_for(script: Script) -> None:
-    bound = Lease("r1.1#1@1", Room(2, disk=1 << 30), "safe", ["x"], cwd=str(script.home), time=9.0)
-    free = Lease("r1.2#1@1", Room(2), "safe", ["x"], cwd=str(script.home))
+    bound = Lease("r1.1#1@1", Capacity(2, disk=1 << 30), "safe", ["x"], cwd=str(script.home), time=9.0)
+    free = Lease("r1.2#1@1", Capacity(2), "safe", ["x"], cwd=str(script.home))
     script.run(Reply(0, 1, [bound, free]))
     first, second = script.done("start")
     assert (first["cpu"], first["file_size"]) == (2 * 9.0 + 3.0, (1 << 30) + STREAM_ROOM)
@@ -231,12 +231,12 @@ def test_what_an_attempt_publishes_is_said_with_its_end(script: Script) -> None:
 
 
 def test_the_host_is_looked_at_when_an_answer_comes(script: Script) -> None:
-    class Looks(Vitals):
+    class Looks(HostUsage):
         def __init__(self) -> None: ...
         def changed(self) -> dict[str, TagValue]:
             return {"load": 2.5}
 
-    class Wants(Network):
+    class Wants(Latency):
         def wants_probe(self, now: float) -> bool:
             return True
 

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.model.limits import KINDS_PER_HOST
 from shoal.model.states import Cause
-from shoal.sched.cause import OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, Facts, Kinds, Whose, decide
+from shoal.sched.cause import OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, FailureFacts, Kinds, Whose, decide
 
 G = 1 << 30
 
@@ -14,27 +14,27 @@ G = 1 << 30
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
-        (Facts("task_error", exit_code=1), Cause.TASK_ERROR),
-        (Facts(exit_code=1), Cause.TASK_ERROR),
-        (Facts("signal", signal=11), Cause.SIGNAL),
-        (Facts("signal", signal=9, evidence="oom_kill"), Cause.OUT_OF_MEMORY),
-        (Facts("task_error", exit_code=1, evidence="oom_kill"), Cause.OUT_OF_MEMORY),
-        (Facts("signal", signal=9, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
-        (Facts("task_error", exit_code=137, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
-        (Facts("signal", signal=9, max_rss=95 * G, host_memory=100 * G), Cause.OUT_OF_MEMORY),
-        (Facts("signal", signal=9, max_rss=50 * G, memory=100 * G), Cause.SIGNAL),
-        (Facts("signal", signal=9, max_rss=50 * G), Cause.SIGNAL),
-        (Facts("signal", signal=11, max_rss=99 * G, memory=100 * G), Cause.SIGNAL),
-        (Facts("signal", signal=24, time=60.0), Cause.OVER_TIME),
-        (Facts("signal", signal=15, time=60.0, duration=60.5), Cause.OVER_TIME),
-        (Facts("signal", signal=15, time=60.0, duration=3.0), Cause.SIGNAL),
-        (Facts("signal", signal=24), Cause.SIGNAL),
-        (Facts("over_time", signal=9, evidence="oom_kill"), Cause.OVER_TIME),
-        (Facts("host_unfit", exit_code=1), Cause.HOST_UNFIT),
-        (Facts("stage_in"), Cause.STAGE_IN),
+        (FailureFacts("task_error", exit_code=1), Cause.TASK_ERROR),
+        (FailureFacts(exit_code=1), Cause.TASK_ERROR),
+        (FailureFacts("signal", signal=11), Cause.SIGNAL),
+        (FailureFacts("signal", signal=9, evidence="oom_kill"), Cause.OUT_OF_MEMORY),
+        (FailureFacts("task_error", exit_code=1, evidence="oom_kill"), Cause.OUT_OF_MEMORY),
+        (FailureFacts("signal", signal=9, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
+        (FailureFacts("task_error", exit_code=137, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
+        (FailureFacts("signal", signal=9, max_rss=95 * G, host_memory=100 * G), Cause.OUT_OF_MEMORY),
+        (FailureFacts("signal", signal=9, max_rss=50 * G, memory=100 * G), Cause.SIGNAL),
+        (FailureFacts("signal", signal=9, max_rss=50 * G), Cause.SIGNAL),
+        (FailureFacts("signal", signal=11, max_rss=99 * G, memory=100 * G), Cause.SIGNAL),
+        (FailureFacts("signal", signal=24, time=60.0), Cause.OVER_TIME),
+        (FailureFacts("signal", signal=15, time=60.0, duration=60.5), Cause.OVER_TIME),
+        (FailureFacts("signal", signal=15, time=60.0, duration=3.0), Cause.SIGNAL),
+        (FailureFacts("signal", signal=24), Cause.SIGNAL),
+        (FailureFacts("over_time", signal=9, evidence="oom_kill"), Cause.OVER_TIME),
+        (FailureFacts("host_unfit", exit_code=1), Cause.HOST_UNFIT),
+        (FailureFacts("stage_in"), Cause.STAGE_IN),
     ],
 )
-def test_the_cause_follows_from_the_evidence(facts: Facts, cause: Cause) -> None:
+def test_the_cause_follows_from_the_evidence(facts: FailureFacts, cause: Cause) -> None:
     assert decide(facts) is cause
 
 

@@ -8,10 +8,10 @@ from shoal.model.states import Cause, Rerun
 from shoal.sched.cause import Whose
 from shoal.sched.retry import (
     MAX_REFUNDS,
+    Failure,
     Final,
-    Past,
+    History,
     Retry,
-    Scene,
     Terms,
     counts_against_site,
     next_step,
@@ -35,44 +35,44 @@ def ends(step: object, cause: Cause) -> bool:
 
 @pytest.mark.parametrize("cause", [Cause.TASK_ERROR, Cause.SIGNAL, Cause.OUTPUT_MISSING])
 def test_a_tasks_own_error_burns_a_retry_while_there_are_some(cause: Cause) -> None:
-    assert burns(next_step(cause, Terms(retries=1), Past(), Scene()), elsewhere=False)
-    assert ends(next_step(cause, Terms(retries=1), Past(burnt=1), Scene()), cause)
-    assert ends(next_step(cause, Terms(), Past(), Scene()), cause)
+    assert burns(next_step(cause, Terms(retries=1), History(), Failure()), elsewhere=False)
+    assert ends(next_step(cause, Terms(retries=1), History(burnt=1), Failure()), cause)
+    assert ends(next_step(cause, Terms(), History(), Failure()), cause)
 
 
 @pytest.mark.parametrize("whose", [Whose.HOST, Whose.OPEN])
 @pytest.mark.parametrize("cause", [Cause.TASK_ERROR, Cause.SIGNAL, Cause.STAGE_OUT])
 def test_on_a_host_in_doubt_it_goes_elsewhere_at_no_cost_three_times(cause: Cause, whose: Whose) -> None:
-    scene, past = Scene(whose=whose), Past()
+    scene, past = Failure(whose=whose), History()
     for _ in range(MAX_REFUNDS):
         step = next_step(cause, Terms(), past, scene)
         assert is_free(step) and isinstance(step, Retry)
         past = remember(past, cause, scene, step)
-    assert past == Past(refunds=MAX_REFUNDS)
+    assert past == History(refunds=MAX_REFUNDS)
     assert ends(next_step(cause, Terms(), past, scene), cause)
     assert burns(next_step(cause, Terms(retries=1), past, scene), elsewhere=True)
 
 
 def test_a_missing_output_is_never_the_hosts_fault() -> None:
-    assert ends(next_step(Cause.OUTPUT_MISSING, Terms(), Past(), Scene(whose=Whose.HOST)), Cause.OUTPUT_MISSING)
+    assert ends(next_step(Cause.OUTPUT_MISSING, Terms(), History(), Failure(whose=Whose.HOST)), Cause.OUTPUT_MISSING)
 
 
 def test_out_of_memory_gets_twice_as_much_up_to_four_times_and_burns_nothing() -> None:
-    terms, past, given = Terms(memory=G), Past(), []
-    while isinstance(step := next_step(Cause.OUT_OF_MEMORY, terms, past, Scene(max_rss=G)), Retry):
+    terms, past, given = Terms(memory=G), History(), []
+    while isinstance(step := next_step(Cause.OUT_OF_MEMORY, terms, past, Failure(max_rss=G)), Retry):
         assert not step.burn and step.memory is not None
         given.append(step.memory)
-        past = remember(past, Cause.OUT_OF_MEMORY, Scene(max_rss=G), step)
+        past = remember(past, Cause.OUT_OF_MEMORY, Failure(max_rss=G), step)
     assert given == [2 * G, 4 * G]
     assert ends(step, Cause.OUT_OF_MEMORY) and "4 times what it asked for" in step.why
     assert past.burnt == 0
 
 
 def test_a_task_that_asked_for_no_memory_gets_twice_what_it_used_and_the_cap_counts_from_there() -> None:
-    terms, past, given, used = Terms(), Past(), [], 3 * G
-    while isinstance(step := next_step(Cause.OUT_OF_MEMORY, terms, past, Scene(max_rss=used)), Retry):
+    terms, past, given, used = Terms(), History(), [], 3 * G
+    while isinstance(step := next_step(Cause.OUT_OF_MEMORY, terms, past, Failure(max_rss=used)), Retry):
         assert step.memory is not None
-        past = remember(past, Cause.OUT_OF_MEMORY, Scene(max_rss=used), step)
+        past = remember(past, Cause.OUT_OF_MEMORY, Failure(max_rss=used), step)
         given.append(step.memory)
         used = step.memory
     assert given == [6 * G, 12 * G]
@@ -80,20 +80,22 @@ def test_a_task_that_asked_for_no_memory_gets_twice_what_it_used_and_the_cap_cou
 
 
 def test_no_more_memory_is_tried_than_the_largest_host_has() -> None:
-    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=4 * G), Past(), Scene(largest=6 * G))
+    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=4 * G), History(), Failure(largest=6 * G))
     assert isinstance(step, Retry) and step.memory == 6 * G
-    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=4 * G, retries=9), Past(memory=6 * G), Scene(largest=6 * G))
+    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=4 * G, retries=9), History(memory=6 * G), Failure(largest=6 * G))
     assert ends(step, Cause.OUT_OF_MEMORY) and isinstance(step, Final) and "largest host" in step.why
 
 
 def test_out_of_memory_of_which_nothing_is_known_is_a_plain_failure() -> None:
-    assert burns(next_step(Cause.OUT_OF_MEMORY, Terms(retries=1), Past(), Scene()), elsewhere=True)
-    assert ends(next_step(Cause.OUT_OF_MEMORY, Terms(), Past(), Scene()), Cause.OUT_OF_MEMORY)
+    assert burns(next_step(Cause.OUT_OF_MEMORY, Terms(retries=1), History(), Failure()), elsewhere=True)
+    assert ends(next_step(Cause.OUT_OF_MEMORY, Terms(), History(), Failure()), Cause.OUT_OF_MEMORY)
 
 
 def test_over_time_goes_elsewhere_while_retries_are_left() -> None:
-    assert burns(next_step(Cause.OVER_TIME, Terms(retries=2), Past(burnt=1), Scene(whose=Whose.HOST)), elsewhere=True)
-    assert ends(next_step(Cause.OVER_TIME, Terms(), Past(), Scene(whose=Whose.HOST)), Cause.OVER_TIME)
+    assert burns(
+        next_step(Cause.OVER_TIME, Terms(retries=2), History(burnt=1), Failure(whose=Whose.HOST)), elsewhere=True
+    )
+    assert ends(next_step(Cause.OVER_TIME, Terms(), History(), Failure(whose=Whose.HOST)), Cause.OVER_TIME)
 
 
 def test_over_time_speaks_against_a_site_only_if_most_others_fit_there() -> None:
@@ -103,51 +105,51 @@ def test_over_time_speaks_against_a_site_only_if_most_others_fit_there() -> None
 
 
 def test_failed_setup_goes_elsewhere_until_it_failed_on_three_hosts_and_is_then_the_tasks_error() -> None:
-    scene = Scene(started=False, hosts=10)
-    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), Past(), scene._replace(setup_failed=1)))
-    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), Past(refunds=1), scene._replace(setup_failed=2)))
-    step = next_step(Cause.HOST_UNFIT, Terms(retries=5), Past(refunds=2), scene._replace(setup_failed=3))
+    scene = Failure(started=False, hosts=10)
+    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(), scene._replace(setup_failed=1)))
+    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(refunds=1), scene._replace(setup_failed=2)))
+    step = next_step(Cause.HOST_UNFIT, Terms(retries=5), History(refunds=2), scene._replace(setup_failed=3))
     assert ends(step, Cause.TASK_ERROR) and isinstance(step, Final) and "3 hosts" in step.why
 
 
 def test_failed_setup_on_all_hosts_there_are_is_the_tasks_error() -> None:
-    assert ends(next_step(Cause.HOST_UNFIT, Terms(), Past(), Scene(hosts=1, setup_failed=1)), Cause.TASK_ERROR)
-    assert ends(next_step(Cause.HOST_UNFIT, Terms(), Past(), Scene(hosts=2, setup_failed=2)), Cause.TASK_ERROR)
-    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), Past(), Scene(hosts=2, setup_failed=1)))
+    assert ends(next_step(Cause.HOST_UNFIT, Terms(), History(), Failure(hosts=1, setup_failed=1)), Cause.TASK_ERROR)
+    assert ends(next_step(Cause.HOST_UNFIT, Terms(), History(), Failure(hosts=2, setup_failed=2)), Cause.TASK_ERROR)
+    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(), Failure(hosts=2, setup_failed=1)))
 
 
 def test_setup_that_works_somewhere_stays_the_hosts_fault() -> None:
-    scene = Scene(hosts=9, setup_failed=7, setup_worked=True)
-    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), Past(refunds=2), scene))
-    assert ends(next_step(Cause.HOST_UNFIT, Terms(), Past(refunds=3), scene), Cause.HOST_UNFIT)
-    assert burns(next_step(Cause.HOST_UNFIT, Terms(retries=1), Past(refunds=3), scene), elsewhere=True)
+    scene = Failure(hosts=9, setup_failed=7, setup_worked=True)
+    assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(refunds=2), scene))
+    assert ends(next_step(Cause.HOST_UNFIT, Terms(), History(refunds=3), scene), Cause.HOST_UNFIT)
+    assert burns(next_step(Cause.HOST_UNFIT, Terms(retries=1), History(refunds=3), scene), elsewhere=True)
 
 
 def test_a_failed_stage_in_has_one_free_try_elsewhere() -> None:
-    step = next_step(Cause.STAGE_IN, Terms(), Past(), Scene())
+    step = next_step(Cause.STAGE_IN, Terms(), History(), Failure())
     assert is_free(step) and isinstance(step, Retry)
-    past = remember(Past(), Cause.STAGE_IN, Scene(), step)
-    assert past == Past(stagings=1)
-    assert ends(next_step(Cause.STAGE_IN, Terms(), past, Scene()), Cause.STAGE_IN)
-    assert burns(next_step(Cause.STAGE_IN, Terms(retries=1), past, Scene()), elsewhere=True)
+    past = remember(History(), Cause.STAGE_IN, Failure(), step)
+    assert past == History(stagings=1)
+    assert ends(next_step(Cause.STAGE_IN, Terms(), past, Failure()), Cause.STAGE_IN)
+    assert burns(next_step(Cause.STAGE_IN, Terms(retries=1), past, Failure()), elsewhere=True)
 
 
 def test_an_input_that_is_gone_is_not_tried_again() -> None:
-    assert ends(next_step(Cause.STAGE_IN, Terms(retries=5), Past(), Scene(origin_gone=True)), Cause.STAGE_IN)
+    assert ends(next_step(Cause.STAGE_IN, Terms(retries=5), History(), Failure(origin_gone=True)), Cause.STAGE_IN)
 
 
 def test_a_lost_pilot_costs_nothing_at_first() -> None:
-    assert is_free(next_step(Cause.PILOT_LOST, Terms(), Past(), Scene()))
+    assert is_free(next_step(Cause.PILOT_LOST, Terms(), History(), Failure()))
 
 
 def test_what_must_not_run_twice_ends_once_it_has_started() -> None:
     terms = Terms(retries=5, rerun=Rerun.NEVER, memory=G)
     for cause in Cause:
-        assert ends(next_step(cause, terms, Past(), Scene(whose=Whose.HOST)), cause), cause
-    assert is_free(next_step(Cause.HOST_UNFIT, terms, Past(), Scene(started=False, hosts=5)))
-    assert is_free(next_step(Cause.STAGE_IN, terms, Past(), Scene(started=False)))
+        assert ends(next_step(cause, terms, History(), Failure(whose=Whose.HOST)), cause), cause
+    assert is_free(next_step(Cause.HOST_UNFIT, terms, History(), Failure(started=False, hosts=5)))
+    assert is_free(next_step(Cause.STAGE_IN, terms, History(), Failure(started=False)))
 
 
 @pytest.mark.parametrize("cause", [Cause.CANCELLED, Cause.POISON, Cause.DEPENDENCY_FAILED])
 def test_what_was_ended_on_purpose_stays_ended(cause: Cause) -> None:
-    assert ends(next_step(cause, Terms(retries=5), Past(), Scene(whose=Whose.HOST)), cause)
+    assert ends(next_step(cause, Terms(retries=5), History(), Failure(whose=Whose.HOST)), cause)

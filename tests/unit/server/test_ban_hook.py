@@ -12,7 +12,7 @@ import pytest
 
 from shoal.engine.changes import Notice
 from shoal.server import ban_hook
-from shoal.server.ban_hook import AT_ONCE, MINUTE, PER_MINUTE, Hooks, variables
+from shoal.server.ban_hook import AT_ONCE, MINUTE, PER_MINUTE, BanHook, variables
 
 BANNED = Notice("banned", "host", "n017", "3 failures in a row", 1234.5)
 
@@ -22,7 +22,7 @@ class Stand:
 
     def __init__(self, folder: Path, *command: str, within: float = 30.0) -> None:
         self.command, self.now = command, 1000.0
-        self.hooks = Hooks(lambda: self.command, lambda: self.now, folder, within)
+        self.hooks = BanHook(lambda: self.command, lambda: self.now, folder, within)
 
     async def drained(self) -> None:
         """Until no command runs or waits."""

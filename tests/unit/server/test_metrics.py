@@ -7,9 +7,9 @@ import threading
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.server.metrics import BUCKETS, NAMES, Facts, Metrics
+from shoal.server.metrics import BUCKETS, NAMES, Gauges, Metrics
 
-FACTS = Facts(
+FACTS = Gauges(
     tasks_finished={"succeeded": 1000, "failed": 2},
     tasks_live=3,
     tasks_ready=5,
@@ -25,7 +25,7 @@ FACTS = Facts(
 )
 
 
-def read(metrics: Metrics, facts: Facts = FACTS) -> dict[tuple[str, ...], float]:
+def read(metrics: Metrics, facts: Gauges = FACTS) -> dict[tuple[str, ...], float]:
     """Every sample by its name and the values of its labels."""
     families = text_string_to_metric_families(metrics.render(facts).decode())
     return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
@@ -76,7 +76,7 @@ def test_gauges_are_those_of_the_facts() -> None:
 def test_state_that_no_pilot_has_any_more_disappears() -> None:
     metrics = Metrics("0.1.0")
     assert ("shoal_pilots", "busy") in read(metrics)
-    assert ("shoal_pilots", "busy") not in read(metrics, Facts(pilots={"idle": 5}))
+    assert ("shoal_pilots", "busy") not in read(metrics, Gauges(pilots={"idle": 5}))
 
 
 def test_every_family_is_in_the_table_and_the_table_has_no_other() -> None:

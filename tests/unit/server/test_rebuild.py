@@ -20,18 +20,18 @@ from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
 from shoal.model.ids import start_count
 from shoal.model.timing import Timing
-from shoal.server.auth.authentication import Access, Caller
-from shoal.server.context import House
+from shoal.server.auth.authentication import Authentication, Caller
+from shoal.server.context import Context
 from shoal.server.disk_reserve import Reserve
-from shoal.server.handlers.people import People
+from shoal.server.handlers.people import PeopleHandler
 from shoal.server.http.request import Call
-from shoal.server.own_pilot import PID_FILE, LocalPilot, Manners
+from shoal.server.own_pilot import PID_FILE, OriginalSettings, OwnPilot
 from shoal.server.service import Service
 from shoal.wire.http.requests import NewToken, NewUser, Revoke
-from shoal.wire.messages import PROTOCOL, Exchange, Register, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Register, Registered, Report
 from shoal.wire.submission import parse_submission
 
-ROOM = Room(2, 1 << 30, 1 << 30)
+ROOM = Capacity(2, 1 << 30, 1 << 30)
 
 
 def play(folder: Path, story: Callable[[Service], Awaitable[None]]) -> None:
@@ -63,7 +63,7 @@ async def join(service: Service) -> Registered:
 
 
 def say(pilot: Registered, seq: int, **more: Any) -> Exchange:
-    return Exchange(PROTOCOL, pilot.pilot, pilot.session, seq, seq - 1, more.pop("free", Room()), **more)
+    return Exchange(PROTOCOL, pilot.pilot, pilot.session, seq, seq - 1, more.pop("free", Capacity()), **more)
 
 
 class Trap:
@@ -236,7 +236,7 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
         monkeypatch.setattr("shoal.engine.pilots.losses.bury", fail)
         built: asyncio.Future[None] = service.loop.create_future()
         built.set_result(None)
-        local = LocalPilot(service, Manners(0o077, 1024), built)
+        local = OwnPilot(service, OriginalSettings(0o077, 1024), built)
         await local.look()
         counts = [service.contained]
         while service.is_rebuilding:
@@ -259,14 +259,14 @@ def test_a_revocation_that_met_a_defect_is_healed_by_repeating_it(
     """The tokens were revoked, their pilots lived on, and the same words found no token any more."""
 
     async def story(service: Service) -> None:
-        access = Access(([], [], [], 1), lambda rows: None)
+        access = Authentication(([], [], [], 1), lambda rows: None)
         for name, role in (("boss", "admin"), ("anna", "user")):
             access.add_user(NewUser(name, role=role), 1.0)
         boss = Caller("submit", "boss", role="admin", scopes=frozenset({"admin"}))
         row, _ = access.mint(boss, NewToken("enrol", owner="anna"), service.clock(), secrets.token_urlsafe)
         register = Register(PROTOCOL, "0", "host", "id", ROOM, nonce="n")
         await service.command(Enrol(register, "anna", "local", token=row.token))
-        people = People(cast(House, SimpleNamespace(access=access, service=service)))
+        people = PeopleHandler(cast(Context, SimpleNamespace(access=access, service=service)))
 
         async def body(kind: type) -> Revoke:
             return Revoke(user="anna")

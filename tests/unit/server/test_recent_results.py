@@ -6,7 +6,7 @@ import pytest
 
 from shoal.engine.changes import Closed, Final
 from shoal.server import recent_results
-from shoal.server.recent_results import Results, foreign_elements, told
+from shoal.server.recent_results import RecentResults, foreign_elements, told
 
 
 def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
@@ -14,7 +14,7 @@ def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
 
 
 def test_what_comes_after_a_place_is_told_and_what_was_heard_goes() -> None:
-    kept = Results()
+    kept = RecentResults()
     kept.follow(1, 10)
     kept.add([final(11), final(12), final(13, run=2), final(14)])
     assert kept.take(2, 0, 9) is None, "nobody follows that run"
@@ -25,7 +25,7 @@ def test_what_comes_after_a_place_is_told_and_what_was_heard_goes() -> None:
 
 
 def test_who_begins_before_the_memory_is_sent_to_the_database() -> None:
-    kept = Results()
+    kept = RecentResults()
     kept.follow(1, 10)
     assert kept.take(1, 9, 5) is None
     kept.follow(1, 50)
@@ -34,7 +34,7 @@ def test_who_begins_before_the_memory_is_sent_to_the_database() -> None:
 
 def test_too_many_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_results, "MAX_RECENT", 10)
-    kept = Results()
+    kept = RecentResults()
     kept.follow(1, 0)
     kept.add(final(seq) for seq in range(1, 25))
     assert kept.take(1, 0, 100) is None
@@ -44,14 +44,14 @@ def test_too_many_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_many_bytes_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_results, "MAX_RECENT_BYTES", 5_000)
-    kept = Results()
+    kept = RecentResults()
     kept.follow(1, 0)
     kept.add(final(seq, text="x" * 1000) for seq in range(1, 9))
     assert kept.take(1, 0, 100) is None and len(kept.take(1, 7, 100) or ()) == 1
 
 
 def test_runs_that_left_memory_take_theirs_with_them() -> None:
-    kept = Results()
+    kept = RecentResults()
     kept.follow(1, 0)
     kept.follow(2, 0)
     kept.forget([2])

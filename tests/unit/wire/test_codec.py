@@ -9,7 +9,7 @@ import pytest
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_DEPTH, MAX_DIGITS
 from shoal.wire import codec, codec_fast
-from shoal.wire.messages import Exchange, Held, Lease, Register, Reply, Report, Room, TagValue
+from shoal.wire.messages import Capacity, Exchange, Held, Lease, Register, Reply, Report, TagValue
 
 HEAD = '"protocol":1,"pilot":"p","session":"s","seq":1,"ack":0,"free":{}'
 
@@ -98,13 +98,13 @@ def test_brackets_in_a_text_do_not_count_as_depth_whatever_stands_before_them() 
 @pytest.mark.parametrize(
     ("kind", "data", "code", "where"),
     [
-        (Room, b"[1]", "want_object", ""),
-        (Room, b"5", "want_object", ""),
-        (Room, b'{"core":1}', "unknown_field", ""),
-        (Room, b'{"cores":"1"}', "wrong_type", "cores"),
-        (Room, b'{"cores":1.5}', "wrong_type", "cores"),
-        (Room, b'{"cores":true}', "wrong_type", "cores"),
-        (Room, b'{"cores":null}', "wrong_type", "cores"),
+        (Capacity, b"[1]", "want_object", ""),
+        (Capacity, b"5", "want_object", ""),
+        (Capacity, b'{"core":1}', "unknown_field", ""),
+        (Capacity, b'{"cores":"1"}', "wrong_type", "cores"),
+        (Capacity, b'{"cores":1.5}', "wrong_type", "cores"),
+        (Capacity, b'{"cores":true}', "wrong_type", "cores"),
+        (Capacity, b'{"cores":null}', "wrong_type", "cores"),
         (Held, b'{"attempt":"r1.1#1@1"}', "required", ""),
         (Exchange, b"{" + HEAD.encode() + b',"held":[{"attempt":5,"stage":"x"}]}', "wrong_type", "held[0].attempt"),
         (Exchange, b"{" + HEAD.encode() + b',"tags":{"a":[]}}', "wrong_type", "tags.a"),
@@ -127,7 +127,7 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_the_server_passes_over_a_field_of_a_newer_pilot() -> None:
-    assert codec_fast.decode(Room, b'{"cores":2,"tpus":[1,{"a":2}]}') == Room(2)
+    assert codec_fast.decode(Capacity, b'{"cores":2,"tpus":[1,{"a":2}]}') == Capacity(2)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_server_passes_over_a_field_of_a_newer_pilot() -> None:
 )
 def test_the_fast_codec_refuses_garbage_without_another_error(data: bytes) -> None:
     with pytest.raises(BadInput):
-        codec_fast.decode(Room, data)
+        codec_fast.decode(Capacity, data)
 
 
 def test_a_whole_number_stands_for_a_float_and_becomes_one() -> None:
@@ -146,7 +146,7 @@ def test_a_whole_number_stands_for_a_float_and_becomes_one() -> None:
 
 def test_tags_keep_their_types_through_both() -> None:
     tags: dict[str, TagValue] = {"text": "1", "whole": 1, "real": 1.0, "yes": True, "no": False}
-    said = Register(1, "v", "h", "i", Room(1), tags=dict(tags))
+    said = Register(1, "v", "h", "i", Capacity(1), tags=dict(tags))
     for one in (codec, codec_fast):
         for other in (codec, codec_fast):
             found = other.decode(Register, one.encode(said)).tags
@@ -161,5 +161,5 @@ def test_numbers_that_are_not_finite_are_never_sent() -> None:
 def test_both_send_text_that_utf8_cannot_carry_rather_than_fail() -> None:
     """A file name that is not UTF-8 must stop neither a pilot's reports nor a server's leases."""
     for one in (codec, codec_fast):
-        data = one.encode(Lease("r1.1#1@1", Room(1), "safe", ["a\udcffb"]))
+        data = one.encode(Lease("r1.1#1@1", Capacity(1), "safe", ["a\udcffb"]))
         assert codec.decode(Lease, data).command[0].startswith("a")

@@ -16,7 +16,7 @@ RAW = "shoal.raw"
 COMMAND = "shoal.command"
 
 
-class WithCommand(click.Command):
+class CommandWithArguments(click.Command):
     """A click command that splits its words at the first `--`, and says so when it was forgotten."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -20,7 +20,7 @@ from shoal.cli.tasks.options import (
     RAW,
     RUN_OPTIONS,
     TASK_OPTIONS,
-    WithCommand,
+    CommandWithArguments,
     first_word,
     forgotten,
     is_file_name,
@@ -41,7 +41,7 @@ _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
-@click.command(cls=WithCommand)
+@click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="[FILE.toml]")
 @ARRAY_OPTION
 @RUN_OPTIONS
@@ -69,7 +69,7 @@ def run(context: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     return _start(context, _draft(context, words, options, may_sweep=False), options)
 
 
-@click.command(cls=WithCommand)
+@click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="NAME=VALUES...")
 @RUN_OPTIONS
 @TASK_OPTIONS
@@ -95,7 +95,7 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **options: Any) -> 
     return _start(context, _draft(context, words, {"array": None, **options}, may_sweep=True, must_sweep=True), options)
 
 
-@click.command(cls=WithCommand)
+@click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
 @ARRAY_OPTION
 @RUN_OPTIONS

@@ -36,7 +36,7 @@ class Stopped(Exception):
     """The connection was cut from this side."""
 
 
-class Link:
+class Reconnecting:
     """The server that the option, the environment or a file names; else the embedded one, started if need be."""
 
     def __init__(
@@ -61,10 +61,10 @@ class Link:
         return embedded_server.connect(say)
 
 
-class Line:
+class ServerConnection:
     """One kept connection of a link. One thread at a time asks; any thread may cut it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Reconnecting) -> None:
         self._link = link
         self._client: Client | None = None
         self._stop = threading.Event()

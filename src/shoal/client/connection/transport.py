@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
 from shoal.wire.http import unix_socket
-from shoal.wire.http.http1 import READ, Heard, Reading, host_of, request
+from shoal.wire.http.http1 import READ, HttpResponse, Reading, host_of, request
 from shoal.wire.join import SERVER_NAME
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Transport:
 
 def _ask(
     connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str], data: bytes
-) -> Heard:
+) -> HttpResponse:
     headers = {"Host": host_of(connection.host, connection.port), **headers}
     connection.sock.sendall(request(method, target, headers, data))
     reading = Reading(method, MAX_ANSWER)

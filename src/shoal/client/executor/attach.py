@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shoal.client.connection.reconnect import Line, Link, say
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection, say
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.open_run import read_run
 from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
@@ -54,8 +54,8 @@ def attach(
 
     `trust` is that of `Executor`.
     """
-    link = Link(server, trust=trust)
-    line = Line(link)
+    link = Reconnecting(server, trust=trust)
+    line = ServerConnection(link)
     try:
         row = _find(line, name)
         run = id_of(row)
@@ -73,7 +73,7 @@ def attach(
     return Attached(stream, run, str(row.get("name") or ""), list(futures.values()))
 
 
-def _find(line: Line, name: str | None) -> dict[str, Any]:
+def _find(line: ServerConnection, name: str | None) -> dict[str, Any]:
     if name is not None and re.fullmatch(r"r[0-9]+", name):
         return line.ask(lambda client: client.run(name))
     me = line.ask(lambda client: client.whoami()).get("owner")

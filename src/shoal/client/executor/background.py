@@ -10,7 +10,7 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 
-class Errands:
+class Background:
     """A queue of functions and the thread that calls them."""
 
     def __init__(self, name: str) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.client.connection.reconnect import Line, Link, Stopped, T
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped, T
 from shoal.model.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ MAX_TARGETS = 10_000  # of one cancellation
 HASTY = 2.0  # seconds that a small question waits for a lost server
 
 
-class Side:
+class Control:
     """One connection for all threads, one question at a time."""
 
-    def __init__(self, link: Link) -> None:
-        self._line = Line(link)
+    def __init__(self, link: Reconnecting) -> None:
+        self._line = ServerConnection(link)
         self._lock = threading.RLock()
 
     def ask(self, do: Callable[[Client], T], patience: float | None = None) -> T:
@@ -28,7 +28,7 @@ class Side:
         with self._lock:
             return self._line.ask(do, patience)
 
-    def use(self, do: Callable[[Line], T]) -> T:
+    def use(self, do: Callable[[ServerConnection], T]) -> T:
         """Several questions without another between them."""
         with self._lock:
             return do(self._line)

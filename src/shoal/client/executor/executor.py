@@ -14,7 +14,7 @@ from concurrent.futures import Executor as StandardExecutor
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from shoal.client.connection.reconnect import Link, say
+from shoal.client.connection.reconnect import Reconnecting, say
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import check_python, default_name, fields_of, place_of, script_folder
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
@@ -79,7 +79,7 @@ class Executor(StandardExecutor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
-        self._link = Link(server, trust=trust)
+        self._link = Reconnecting(server, trust=trust)
         self._fields = fields_of(
             cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority,
             require=require, rank=rank, deadline=deadline,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.client.connection.reconnect import Line
+from shoal.client.connection.reconnect import ServerConnection
 from shoal.client.executor.outcome import ELEMENT, STATE, SUCCEEDED, Row, closed_row, rows_of_page
 
 Claim = tuple[int, Row | None]  # an element, and its row if it is finished
 
 
 @dataclass
-class Opened:
+class OpenRun:
     """A run that takes calls."""
 
     run: str
@@ -60,10 +60,10 @@ class Opened:
         return ranges, claims
 
 
-def read_run(line: Line, run: str) -> Opened:
+def read_run(line: ServerConnection, run: str) -> OpenRun:
     """A run as it is now: its calls, and the results it has."""
     told = line.ask(lambda client: client.run(run))
-    opened = Opened(run)
+    opened = OpenRun(run)
     for array in told.get("arrays") or ():
         table, first = array["task"], int(array["first"])
         opened.first = max(opened.first, first + int(array["count"]))

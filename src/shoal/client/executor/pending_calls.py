@@ -69,7 +69,7 @@ class _Span:
         self.first, self.end, self.batch, self.at, self.left = first, first + count, batch, at, count
 
 
-class Found:
+class RowsForWaiters:
     """Rows and those who get them."""
 
     __slots__ = ("batches", "count", "printed", "singles")
@@ -107,9 +107,9 @@ class Waiters:
             self._starts.append(first)
             self._spans.append(_Span(first, piece.count, piece.batch, piece.at))
 
-    def find(self, rows: Iterable[Row]) -> Found:
+    def find(self, rows: Iterable[Row]) -> RowsForWaiters:
         """Match rows with who waits for them, who then waits no more; second and unwanted rows are dropped."""
-        found, span = Found(), None
+        found, span = RowsForWaiters(), None
         for row in rows:
             element = row[ELEMENT]
             if span is None or not span.first <= element < span.end:
@@ -136,7 +136,7 @@ class Waiters:
         return found
 
     @staticmethod
-    def _match_single(single: CallFuture[Any] | tuple[Batch, int], row: Row, found: Found) -> None:
+    def _match_single(single: CallFuture[Any] | tuple[Batch, int], row: Row, found: RowsForWaiters) -> None:
         if isinstance(single, CallFuture):
             found.singles.append((single, row))
         else:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from shoal.client.connection.reconnect import Line, Link, Stopped
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
 from shoal.client.executor.outcome import ELEMENT, ERR, LINE, OUT, Row
 from shoal.model.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.client.executor.background import Errands
+    from shoal.client.executor.background import Background
 
 
-class Echo:
+class PrintedOutput:
     """Writes the output of calls. A single line came with the result; more is fetched aside."""
 
-    def __init__(self, link: Link, errands: Errands) -> None:
-        self._line, self._errands = Line(link), errands
+    def __init__(self, link: Reconnecting, errands: Background) -> None:
+        self._line, self._errands = ServerConnection(link), errands
 
     def show(self, run: str, rows: list[Row]) -> None:
         """Show what these calls wrote."""

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING
 
-from shoal.client.connection.reconnect import Line, Stopped, say
+from shoal.client.connection.reconnect import ServerConnection, Stopped, say
 from shoal.client.executor.outcome import INITIALIZER, MESSAGE, STATE, SUCCEEDED, rows_of_page
 from shoal.model.errors import ShoalError, Unreachable
 
@@ -21,10 +21,10 @@ GATHER = 0.01
 WHY_AFTER = 10.0  # seconds without any result until the person is told why, if nothing runs [B1]
 
 
-class Feed:
+class ResultPoll:
     """Results of one stream as they come."""
 
-    def __init__(self, stream: Stream, line: Line, lock: threading.Lock) -> None:
+    def __init__(self, stream: Stream, line: ServerConnection, lock: threading.Lock) -> None:
         self.after = 0  # the place in the journal up to which results were read
         self._stream, self._line = stream, line
         self._more = threading.Condition(lock)

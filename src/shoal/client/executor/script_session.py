@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.connection.embedded_server import is_alive
-from shoal.client.connection.reconnect import Line, say
+from shoal.client.connection.reconnect import ServerConnection, say
 from shoal.client.environment import environment_field
-from shoal.client.executor.open_run import Opened, read_run
+from shoal.client.executor.open_run import OpenRun, read_run
 from shoal.model.quantities import many
 
 SESSION, CLIENT = "session", "client"  # labels of an executor's run
@@ -34,7 +34,7 @@ class Session:
     labels: Mapping[str, str] = field(default_factory=dict)
     attach: bool = True  # go on with the run of an earlier start
 
-    def open(self, line: Line, probe: tuple[str, str]) -> Opened:
+    def open(self, line: ServerConnection, probe: tuple[str, str]) -> OpenRun:
         """The run of an earlier start that was cut short, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed)
         found = find_earlier(line, self.name, key, probe) if self.attach else None
@@ -46,7 +46,7 @@ class Session:
             **({"seed": self.seed} if self.seed is not None else {}),
         }  # fmt: skip
         answer = line.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
-        return Opened(str(answer["run"]))
+        return OpenRun(str(answer["run"]))
 
 
 def script() -> str:
@@ -98,7 +98,7 @@ def _start_of(pid: int) -> str:
     return ""
 
 
-def find_earlier(line: Line, name: str, key: str, probe: tuple[str, str]) -> Opened | None:
+def find_earlier(line: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
     """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
     page = line.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
     row = next((row for row in page["runs"] if labels_of(row).get(SESSION) == key), None)

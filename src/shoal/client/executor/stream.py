@@ -18,40 +18,40 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
-from shoal.client.connection.reconnect import Line, Link, Stopped
-from shoal.client.executor.background import Errands
-from shoal.client.executor.control import HASTY, Side
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
+from shoal.client.executor.background import Background
+from shoal.client.executor.control import HASTY, Control
 from shoal.client.executor.futures import Batch, CallFuture
-from shoal.client.executor.open_run import Opened
+from shoal.client.executor.open_run import OpenRun
 from shoal.client.executor.outcome import DIGEST, RESULT, Closed, Row, closed_row
 from shoal.client.executor.pending_calls import MAX_SENT, TAKEN_BACK, Piece, Waiters
-from shoal.client.executor.printed_output import Echo
-from shoal.client.executor.result_poll import Feed
+from shoal.client.executor.printed_output import PrintedOutput
+from shoal.client.executor.result_poll import ResultPoll
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
 CLOSE_WITHIN = 10.0  # seconds that the end waits for a lost server
 GRACE = 0.2  # seconds until the rest of a map is cancelled: Ctrl-C ends a loop first, and then detaches
 
-Opener = Callable[[Line, tuple[str, str]], Opened]
+Opener = Callable[[ServerConnection, tuple[str, str]], OpenRun]
 
 
 class Stream:
     """One open run and everybody who waits for its results. Any thread may call any method."""
 
-    def __init__(self, link: Link, opener: Opener, echo: bool = True) -> None:
+    def __init__(self, link: Reconnecting, opener: Opener, echo: bool = True) -> None:
         self.run = ""
         self.is_foreign = False  # inherited through a fork: the parent's, to be left alone
         self.broken: BaseException | None = None
         self.closed, self._gone = threading.Event(), threading.Event()  # ended; broken or detached
-        self.side = Side(link)
+        self.side = Control(link)
         self._opener = opener
-        self._opened: Opened | None = None
+        self._opened: OpenRun | None = None
         self._opening = threading.Lock()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # for the sender
         self._sent = threading.Condition(self._lock)  # for who waits until nothing is being sent
-        self._up, self._blob_line = Line(link), Line(link)
+        self._up, self._blob_line = ServerConnection(link), ServerConnection(link)
         self._pending: deque[Piece] = deque()
         self._unsent: tuple[int, list[Piece]] | None = None  # numbered, but the answer is missing
         self._waiters = Waiters()
@@ -59,9 +59,9 @@ class Stream:
         self._left = 0
         self._sending = self._closing = self._drops = False
         self._sender: threading.Thread | None = None
-        self._feed = Feed(self, Line(link), self._lock)
-        self._blobs, self._chores = Errands("shoal-blobs"), Errands("shoal-chores")
-        self._echo = Echo(link, self._chores) if echo else None
+        self._feed = ResultPoll(self, ServerConnection(link), self._lock)
+        self._blobs, self._chores = Background("shoal-blobs"), Background("shoal-chores")
+        self._echo = PrintedOutput(link, self._chores) if echo else None
 
     @property
     def left(self) -> int:
@@ -69,7 +69,7 @@ class Stream:
         return self._left
 
     # --- calls in
-    def open(self, probe: tuple[str, str] = ("", "")) -> Opened:
+    def open(self, probe: tuple[str, str] = ("", "")) -> OpenRun:
         """The run, made or found again when the first call is there; `probe` is that call: function and arguments."""
         opened = self._opened
         if opened is not None:

@@ -24,7 +24,7 @@ from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place, place_inside
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.filter_classes import Sieve
+    from shoal.sched.vector.filter_classes import ClassFilter
 
 Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
 FUNCTION = "function "  # begins the kind of a function
@@ -44,7 +44,7 @@ LOOKED = 32  # lots whose elements are counted one by one
 COMINGS_KEPT = 20_000  # classes that got work again, as menus are told of them
 
 
-class Lot(NamedTuple):
+class Leasable(NamedTuple):
     """What can be leased: the ready elements of an array, or one of them that stands apart."""
 
     array: Array
@@ -90,7 +90,9 @@ class TaskClass:
         self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
         self.is_forgotten = False
         self.base = base or self  # where durations are learned: those of a task that stands apart are its array's
-        self.heap: list[tuple[float, float, int, int, int, Lot]] = []  # place in here (two), run, first, serial, lot
+        self.heap: list[
+            tuple[float, float, int, int, int, Leasable]
+        ] = []  # place in here (two), run, first, serial, lot
         self.mean: float | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self._p95: float | None = None
@@ -125,7 +127,7 @@ class TaskClass:
         """Core seconds that one of its tasks is expected to take at most; 0 while nothing is known."""
         return self.key.needs.cores * (self.key.time or self.base.p95 or 0.0)
 
-    def head(self) -> Lot | None:
+    def head(self) -> Leasable | None:
         """The first lot with something ready; spent and throttled ones drop out here."""
         while self.heap:
             lot = self.heap[0][5]
@@ -148,7 +150,7 @@ class TaskClass:
         return total
 
 
-class Line:
+class OwnerQueue:
     """One owner's classes with ready work, in order."""
 
     __slots__ = ("asking", "classes", "comings", "epoch", "log", "news", "order", "owner", "sieve", "turned")
@@ -160,7 +162,9 @@ class Line:
         self.log: list[TaskClass] = []  # as they came: who knows the first ones need only look at the others
         self.epoch = 0  # raised when the log begins anew
         self.asking = 0  # how many of them have expressions
-        self.sieve: tuple[Sieve, list[TaskClass]] | None = None  # these made ready for numpy, and one of each kind
+        self.sieve: tuple[ClassFilter, list[TaskClass]] | None = (
+            None  # these made ready for numpy, and one of each kind
+        )
         self.news = 0  # raised when a class gets work that had none
         self.comings: list[TaskClass] = []  # those with a rank that did
         self.turned = 0  # raised when these begin anew
@@ -219,7 +223,7 @@ class Queue:
     """All owners' lines."""
 
     def __init__(self, rule: OrderRule | None = None) -> None:
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, OwnerQueue] = {}
         self.rule = rule or OrderRule()
         self.names: set[str] = set()  # tags that expressions of classes look at
         self._classes: dict[ClassKey, TaskClass] = {}
@@ -261,7 +265,7 @@ class Queue:
                 for known in self.lines.values():
                     known.forget()
             found = self._classes[key] = TaskClass(key, next(self._serials), base)
-            line = self.lines.setdefault(key.owner, Line(key.owner))
+            line = self.lines.setdefault(key.owner, OwnerQueue(key.owner))
             self.names |= found.names
             line.enter(found)
         return found
@@ -273,7 +277,7 @@ class Queue:
     # --- places
     def offer(self, array: Array, now: float = 0.0) -> None:
         """The array has ready elements, or may have again: put it in its place."""
-        lot = Lot(array, 0)
+        lot = Leasable(array, 0)
         if array.queued or not lot.has_ready():
             return
         array.queued = True
@@ -283,9 +287,9 @@ class Queue:
         """One element is ready that stands apart from its array."""
         if not array.apart.get(element):
             array.apart[element] = True
-            self._put(self.class_of(array, element), Lot(array, element), now)
+            self._put(self.class_of(array, element), Leasable(array, element), now)
 
-    def _put(self, cls: TaskClass, lot: Lot, now: float) -> None:
+    def _put(self, cls: TaskClass, lot: Leasable, now: float) -> None:
         array = lot.array
         # The serial parts an array from its own earlier self, which a retried run may have left in here.
         first = lot.element or array.first
@@ -327,7 +331,7 @@ class Queue:
         stirred, self._stirred = self._stirred, set()
         return stirred
 
-    def _place(self, cls: TaskClass, head: Lot) -> Place:
+    def _place(self, cls: TaskClass, head: Leasable) -> Place:
         array = head.array
         # All weighted places are of one moment, or a task that is listed later would seem to have waited for longer.
         value, due = place(self.rule, cls.key.priority, array.since, array.due, self._ordered)

@@ -12,7 +12,7 @@ from shoal.model.spec import Spec
 from shoal.model.sweep import Value
 
 
-class Sequence:
+class ElementOrder:
     """Elements in the order they shall be leased."""
 
     __slots__ = ("_again", "_at", "_elements", "_places")

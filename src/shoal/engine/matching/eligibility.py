@@ -14,16 +14,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.matching.classes import CONTAINER, Line, Place, TaskClass
+from shoal.engine.matching.classes import CONTAINER, OwnerQueue, Place, TaskClass
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.match import misfit
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.filter_classes import Sieve
+    from shoal.sched.vector.filter_classes import ClassFilter
 
 FEW = 64  # classes on a menu that are looked at one by one, rather than along the owner's line
 MANY = 200  # classes with expressions that are worth being looked at with numpy
@@ -34,7 +34,7 @@ TIGHT = 10.0  # seconds for which it is remembered that nothing fitted: some may
 FRESH = 1.0  # seconds that a rank which depends on the moment is good for
 
 
-class Menu:
+class Eligibility:
     """The classes of one owner that a pilot can run."""
 
     __slots__ = (
@@ -54,21 +54,21 @@ class Menu:
         self.aside: set[int] = set()  # serials
         self.heard = self.turned = 0  # how much of the line's comings is known here
         self.passed = self.skipped = 0  # places of `by_rank` that the last walk saw, and how many had no work
-        self.tight: Tight | None = None
+        self.tight: NothingFits | None = None
 
     def __contains__(self, cls: TaskClass) -> bool:
         return cls.serial in self.fits or cls.serial in self.ranked
 
 
-class Tight(NamedTuple):
+class NothingFits(NamedTuple):
     """All classes were looked at, and none fitted into what was free: nothing less has to be tried before some class
     gets work that had none. (What may be fetched ahead is found again when something larger was free.)"""
 
-    free: Room
+    free: Capacity
     news: int
     at: float
 
-    def holds(self, free: Room, news: int, now: float) -> bool:
+    def holds(self, free: Capacity, news: int, now: float) -> bool:
         """Is there no more room now, and nothing new?"""
         was = self.free
         return (
@@ -81,9 +81,12 @@ class Tight(NamedTuple):
         )
 
 
-def _sieve(state: State, line: Line) -> tuple[Sieve, list[TaskClass]]:
+def _sieve(state: State, line: OwnerQueue) -> tuple[ClassFilter, list[TaskClass]]:
     """All classes of a line made ready for numpy, and one of each kind by what does not depend on expressions."""
-    from shoal.sched.vector.filter_classes import Asked, Sieve  # numpy is loaded only where there is so much to do
+    from shoal.sched.vector.filter_classes import (  # numpy is loaded only where there is so much to do
+        ClassFilter,
+        ClassNeeds,
+    )
 
     kinds: dict[object, int] = {}
     alike: list[TaskClass] = []
@@ -94,11 +97,11 @@ def _sieve(state: State, line: Line) -> tuple[Sieve, list[TaskClass]]:
         if kind == len(alike):
             alike.append(cls)
         task = attributes(state, cls.key)
-        asked.append(Asked(cls.serial, cls.key.priority, cls.require, cls.rank, task, cls.is_volatile, kind))
-    return Sieve(asked), alike
+        asked.append(ClassNeeds(cls.serial, cls.key.priority, cls.require, cls.rank, task, cls.is_volatile, kind))
+    return ClassFilter(asked), alike
 
 
-def _fill(state: State, pilot: Pilot, menu: Menu, line: Line) -> None:
+def _fill(state: State, pilot: Pilot, menu: Eligibility, line: OwnerQueue) -> None:
     """Write an empty menu of many classes at once."""
     if line.sieve is None or len(line.log) > GROWN * line.sieve[0].count:
         line.sieve = _sieve(state, line)
@@ -109,12 +112,12 @@ def _fill(state: State, pilot: Pilot, menu: Menu, line: Line) -> None:
     menu.upto = sieve.count
 
 
-def menu_of(state: State, pilot: Pilot, line: Line) -> Menu:
+def menu_of(state: State, pilot: Pilot, line: OwnerQueue) -> Eligibility:
     """The pilot's menu of an owner's classes, up to date."""
     menu = pilot.menus.get(line.owner)
     stale = menu is None or menu.stamp != pilot.stamp or menu.epoch != line.epoch
     if menu is None or stale or (menu.is_volatile and state.now >= menu.made + FRESH):
-        menu = pilot.menus[line.owner] = Menu(pilot.stamp, line.epoch, state.now)
+        menu = pilot.menus[line.owner] = Eligibility(pilot.stamp, line.epoch, state.now)
         menu.heard, menu.turned = len(line.comings), line.turned
         if line.asking >= MANY:  # numpy is loaded only where there is so much to do
             _fill(state, pilot, menu, line)
@@ -161,7 +164,7 @@ def other_sites(state: State, pilot: Pilot, others: list[Pilot]) -> set[str]:
     }
 
 
-def _extend(state: State, pilot: Pilot, menu: Menu, new: list[TaskClass]) -> None:
+def _extend(state: State, pilot: Pilot, menu: Eligibility, new: list[TaskClass]) -> None:
     asked: list[TaskClass] = []
     for cls in new:
         if static_misfit(pilot, cls) is not None:
@@ -201,7 +204,7 @@ def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[
     return list(zip(fits[:, 0].tolist(), ranks[:, 0].tolist(), strict=True))
 
 
-def candidates(menu: Menu, line: Line, is_strict: bool) -> Iterator[TaskClass]:
+def candidates(menu: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[TaskClass]:
     """An owner's classes that a pilot can run and that have work, best first: by priority, by rank for this pilot, by
     deadline, by age. Leasing from one while walking is fine: it is met again where it stands then."""
     if not menu.fits:
@@ -216,7 +219,7 @@ def candidates(menu: Menu, line: Line, is_strict: bool) -> Iterator[TaskClass]:
             yield line.classes[where[4]]
 
 
-def _plain(menu: Menu, line: Line) -> Iterator[Place]:
+def _plain(menu: Eligibility, line: OwnerQueue) -> Iterator[Place]:
     """Places of those without a rank: one by one where they are few, else along the owner's line."""
     fits, order = menu.fits, line.order
     if len(fits) <= FEW < len(order):
@@ -232,7 +235,7 @@ def _plain(menu: Menu, line: Line) -> Iterator[Place]:
         block = order[at : at + BLOCK]
 
 
-def _ranked(menu: Menu, line: Line, is_strict: bool) -> Iterator[tuple[float, ...]]:
+def _ranked(menu: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[tuple[float, ...]]:
     """Places of those with a rank, the rank put in after the priority."""
     if not is_strict:  # weighted places change with time: ranks decide between those that are alike
         ranked = menu.ranked
@@ -249,7 +252,7 @@ def _ranked(menu: Menu, line: Line, is_strict: bool) -> Iterator[tuple[float, ..
             yield (where[0], negative, *where[1:])
 
 
-def _in_order(menu: Menu, line: Line) -> list[tuple[float, float, int]]:
+def _in_order(menu: Eligibility, line: OwnerQueue) -> list[tuple[float, float, int]]:
     """Those with a rank, best first, mostly such as have work."""
     classes = line.classes
     if menu.by_rank is None or menu.turned != line.turned:

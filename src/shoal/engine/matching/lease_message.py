@@ -10,7 +10,7 @@ from shoal.model.layout import environment_name
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import Value, fill
 from shoal.wire.chunk import single
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 
 
 def parameters(spec: Spec, offset: int) -> dict[str, Value]:
@@ -46,7 +46,7 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
     return Lease(
         attempt=first,
-        room=Room(spec.needs.cores, spec.needs.memory, spec.needs.disk, spec.needs.gpus),
+        room=Capacity(spec.needs.cores, spec.needs.memory, spec.needs.disk, spec.needs.gpus),
         rerun=spec.rerun.value,
         command=list(spec.command),
         shell=spec.shell,

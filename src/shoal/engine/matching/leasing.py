@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
-from shoal.engine.matching.classes import Line, Lot, TaskClass
-from shoal.engine.matching.eligibility import Tight, candidates, menu_of
+from shoal.engine.matching.classes import Leasable, OwnerQueue, TaskClass
+from shoal.engine.matching.eligibility import NothingFits, candidates, menu_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
-from shoal.engine.matching.prefetch import Ahead, Holdings, clear, holdings, is_short, knows_precedence, note_overtaken
+from shoal.engine.matching.prefetch import (
+    Holdings,
+    Prefetched,
+    clear,
+    holdings,
+    is_short,
+    knows_precedence,
+    note_overtaken,
+)
 from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.state import State
@@ -29,7 +37,7 @@ from shoal.sched.match import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
 from shoal.sched.size import ahead, turn
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
 TRUST_GROWS = 2.0  # seconds
@@ -64,13 +72,13 @@ def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]
     """Lease to a pilot what fits into it now; and whether the leases must be durable before they are sent."""
     if state.books.policy.match.mode != EVENT or not may_fill(state, pilot):
         return [], False
-    filling = Filling(state, pilot, reply_seq)
+    filling = LeaseRound(state, pilot, reply_seq)
     filling.fill()
     filling.tell()
     return filling.leases, filling.durable
 
 
-def served_lines(state: State, pilot: Pilot) -> list[Line]:
+def served_lines(state: State, pilot: Pilot) -> list[OwnerQueue]:
     """Lines with work of owners whom the pilot serves."""
     if pilot.owner:
         line = state.queue.lines.get(pilot.owner)
@@ -83,7 +91,7 @@ class _Cursor:
 
     __slots__ = ("_walk", "cls", "line", "looked", "menu", "news")
 
-    def __init__(self, state: State, pilot: Pilot, line: Line) -> None:
+    def __init__(self, state: State, pilot: Pilot, line: OwnerQueue) -> None:
         self.line = line
         is_strict = state.queue.rule.policy == STRICT
         self.menu = menu_of(state, pilot, line)
@@ -102,7 +110,7 @@ class _Cursor:
         return self.cls
 
 
-class Filling:
+class LeaseRound:
     """One answer being filled with leases."""
 
     def __init__(self, state: State, pilot: Pilot, reply_seq: int) -> None:
@@ -122,7 +130,7 @@ class Filling:
             pilot.name, pilot.host, pilot.site, state.now
         )
         self._held: Holdings | None = None  # what the pilot holds, looked through when first asked for
-        self._awake: dict[str, Line] = {}  # owners between whom the share decides here
+        self._awake: dict[str, OwnerQueue] = {}  # owners between whom the share decides here
         self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
         self._is_full = False  # nor leased at all
         self._is_alone = False  # there is no other class with work
@@ -213,7 +221,7 @@ class Filling:
         is_large = needs.cores > pilot.free.cores or needs.memory > pilot.free.memory
         return is_large and state.books.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
-    def _cursors(self, lines: list[Line]) -> list[_Cursor]:
+    def _cursors(self, lines: list[OwnerQueue]) -> list[_Cursor]:
         order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
         by_owner = {line.owner: line for line in lines}
         return [_Cursor(self.state, self.pilot, by_owner[owner]) for owner in order]
@@ -221,7 +229,7 @@ class Filling:
     def _turn(self, cursor: _Cursor) -> tuple[Any, ...]:
         return self._turn_of(cursor.line)
 
-    def _turn_of(self, line: Line) -> tuple[Any, ...]:
+    def _turn_of(self, line: OwnerQueue) -> tuple[Any, ...]:
         """Where an owner stands: by share alone, or with what its first task weighs."""
         tree, rule, owner = self.state.books.tree, self.state.queue.rule, line.owner
         if rule.policy == STRICT:
@@ -263,7 +271,7 @@ class Filling:
                 # at. That is a matter of speed only.
                 return None
         if cursor.looked > MANY_MISSES:
-            cursor.menu.tight = Tight(self.pilot.free, cursor.news, self.state.now)
+            cursor.menu.tight = NothingFits(self.pilot.free, cursor.news, self.state.now)
         return None
 
     def _is_large(self, cls: TaskClass) -> bool:
@@ -367,7 +375,7 @@ class Filling:
             self._held = holdings(self.state, self.pilot)
         return self._held
 
-    def _open(self) -> Room:
+    def _open(self) -> Capacity:
         """Room that is free, or would be if what is fetched ahead were not there."""
         return self._holdings().open if self.pilot.free.cores < 1 else self.pilot.free
 
@@ -377,11 +385,11 @@ class Filling:
         pilot = self.pilot
         return bool(pilot.held) and pilot.sole != cls.base.serial and cls.is_safe and knows_precedence(pilot)
 
-    def _before(self, cls: TaskClass) -> tuple[Room, int]:
+    def _before(self, cls: TaskClass) -> tuple[Capacity, int]:
         """The room for a class in which what it goes before does not count, and the precedence that this needs."""
         return self._holdings().room_before(self._goes_before(cls))
 
-    def _goes_before(self, cls: TaskClass) -> Callable[[Ahead], bool]:
+    def _goes_before(self, cls: TaskClass) -> Callable[[Prefetched], bool]:
         """Which short tasks on the pilot does a class go before? Within an owner by place; between owners by turn, and
         those that are fetched ahead only for their first start: else each would put its own before the other's again
         and again."""
@@ -395,7 +403,7 @@ class Filling:
             is_fresh = queue.rule.policy == STRICT and mine[0] == FRESH
             return (is_fresh or not self._wanted(cls)) and mine < self._turn_of(self._awake[other])
 
-        def goes_before(part: Ahead) -> bool:
+        def goes_before(part: Prefetched) -> bool:
             if part.cls is cls.base:
                 return False
             other = part.cls.key.owner
@@ -488,7 +496,9 @@ class Filling:
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
 
 
-def grant(state: State, lot: Lot, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0) -> Attempt:
+def grant(
+    state: State, lot: Leasable, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0
+) -> Attempt:
     """Raise the attempt number and give an element to a pilot; `is_ahead`: it waits there for a slot."""
     array = lot.array
     element = lot.element or array.first_plain()

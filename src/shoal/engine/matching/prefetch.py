@@ -17,7 +17,7 @@ from shoal.model.spec import Needs
 from shoal.model.states import Rerun
 from shoal.sched.match import take
 from shoal.sched.size import SHORT
-from shoal.wire.messages import ORDERS, SINCE, Order, Room
+from shoal.wire.messages import ORDERS, SINCE, Capacity, Order
 
 TAKE_BACK = "take_back"
 AGAIN = 1.0  # seconds before a pilot is asked again to give something back
@@ -40,7 +40,7 @@ def knows_precedence(pilot: Pilot) -> bool:
     return pilot.protocol >= SINCE["Lease"]["precedence"]
 
 
-class Ahead(NamedTuple):
+class Prefetched(NamedTuple):
     """Tasks of one array on a pilot that were fetched ahead and have not begun, or are over in a moment."""
 
     cls: TaskClass
@@ -53,8 +53,8 @@ class Ahead(NamedTuple):
 class Holdings(NamedTuple):
     """What a pilot holds, as matching sees it."""
 
-    open: Room  # all but what longer tasks take: slots in it turn over within a moment
-    ahead: list[Ahead]
+    open: Capacity  # all but what longer tasks take: slots in it turn over within a moment
+    ahead: list[Prefetched]
 
     @property
     def backlog(self) -> float:
@@ -63,7 +63,7 @@ class Holdings(NamedTuple):
         work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
         return work * (tasks - slots) / tasks if tasks > slots else 0.0
 
-    def room_before(self, goes_before: Callable[[Ahead], bool]) -> tuple[Room, int]:
+    def room_before(self, goes_before: Callable[[Prefetched], bool]) -> tuple[Capacity, int]:
         """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
         room, precedence = self.open, 0
         for part in self.ahead:
@@ -77,7 +77,7 @@ class Holdings(NamedTuple):
 def holdings(state: State, pilot: Pilot) -> Holdings:
     """Look through what a pilot holds."""
     room = pilot.room
-    found: dict[tuple[int, int], Ahead] = {}
+    found: dict[tuple[int, int], Prefetched] = {}
     for attempt in pilot.live.values():
         task = state.task_of(attempt.id)
         cls = state.queue.class_of(task.array)
@@ -87,12 +87,12 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
             continue
         key = (id(task.array if task.special is None else task), attempt.precedence)
         count = found[key].tasks if key in found else 0
-        found[key] = Ahead(cls, task.array, task.needs, attempt.precedence, count + 1)
+        found[key] = Prefetched(cls, task.array, task.needs, attempt.precedence, count + 1)
     parts = list(found.values())
     for chunk in pilot.chunks.values():
         cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
         if chunk.is_ahead or is_short(pilot, cls):
-            parts.append(Ahead(cls, chunk.array, needs, chunk.precedence, len(chunk.left)))
+            parts.append(Prefetched(cls, chunk.array, needs, chunk.precedence, len(chunk.left)))
         else:
             room = take(room, needs, len(chunk.left))
     return Holdings(room, parts)

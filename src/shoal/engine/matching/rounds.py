@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import candidates, menu_of
-from shoal.engine.matching.leasing import Filling, closed, fill, may_fill, served_lines
+from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_lines
 from shoal.engine.matching.pilot_attributes import attributes, lookup
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Pilot
@@ -71,7 +71,7 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
     """Give at most so many tasks to free slots of pilots that wait: owner by owner in turn, each class to its best
     pilots. On an event, what may be fetched ahead follows when no slot is left that could have it at once."""
     fillings = {
-        pilot.name: Filling(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
+        pilot.name: LeaseRound(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
     }
     state.queue.reorder(state.now)
     state.stir()
@@ -89,7 +89,7 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
             give_parked(state, pilot, filling.leases, filling.durable)
 
 
-def _best(state: State, fillings: dict[str, Filling], most: int) -> int:
+def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
     """One sweep: tasks for free slots, or as many short ones as pass in a moment, by the greatest total rank of the owner
     whose turn it is [D8]."""
     owners: dict[str, None] = {}
@@ -119,7 +119,7 @@ def _words(how: str, classes: int, pilots: int) -> str:
     return f"assigned greedily, by the best rank first: {classes} kinds of tasks on {pilots} pilots are too many to be exact"
 
 
-def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[Filling]) -> dict[int, int]:
+def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[LeaseRound]) -> dict[int, int]:
     """How many tasks each pilot has room for, whichever of its classes they are of; one where each start may change the
     ranks of the next."""
     if any(cls.rank is not None and cls.is_volatile for cls in classes):
@@ -136,7 +136,9 @@ def _tasks(classes: list[TaskClass]) -> dict[int, int]:
     return {at: max(1, cls.ready(MAX_LEASES) // turn_of(cls.base.mean)) for at, cls in enumerate(classes)}
 
 
-def _cells(state: State, fillings: dict[str, Filling], owner: str) -> tuple[list[Cell], list[TaskClass], list[Filling]]:
+def _cells(
+    state: State, fillings: dict[str, LeaseRound], owner: str
+) -> tuple[list[Cell], list[TaskClass], list[LeaseRound]]:
     """What of an owner's best classes fits where, and how well: for each pair of a pilot (row) and a class (column)."""
     line = state.queue.lines[owner]
     pilots = [

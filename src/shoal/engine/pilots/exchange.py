@@ -42,7 +42,7 @@ from shoal.model.limits import (
     MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
-from shoal.wire.messages import PROTOCOL, Exchange, Former, Order, Published, Registered, Reply, Verdict
+from shoal.wire.messages import PROTOCOL, Exchange, FormerPilot, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 STAGES = ("leased", "running", "done")  # of what a pilot holds
@@ -156,7 +156,7 @@ def _registered(state: State, pilot: Pilot, secret: str) -> Registered:
     )
 
 
-def _former_of(state: State, said: Former | None, holder: str) -> Pilot | None:
+def _former_of(state: State, said: FormerPilot | None, holder: str) -> Pilot | None:
     """The living pilot that it was, if it can prove that it was this one."""
     former = state.pilots.get(said.pilot) if said is not None else None
     if said is None or former is None or former.session != digest(said.session) or former.holder != holder:
@@ -164,7 +164,7 @@ def _former_of(state: State, said: Former | None, holder: str) -> Pilot | None:
     return former
 
 
-def _inherit(state: State, pilot: Pilot, said: Former) -> None:
+def _inherit(state: State, pilot: Pilot, said: FormerPilot) -> None:
     """A pilot enrols again: if it can prove who it was, it may speak for what it held then."""
     known = state.gone.get(said.pilot)
     if known is not None and known.session == digest(said.session) and known.holder == pilot.holder:

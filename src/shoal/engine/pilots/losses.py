@@ -11,7 +11,7 @@ from shoal.engine.matching.eligibility import menu_of
 from shoal.engine.matching.fit_now import too_short
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.long_poll import unpark
-from shoal.engine.records import Attempt, Gone, Pilot, Task
+from shoal.engine.records import Attempt, EndedPilot, Pilot, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import after_final, settle_by_word
 from shoal.model.ids import AttemptId
@@ -233,7 +233,7 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]
     state.sessions.pop(pilot.session, None)
-    state.gone[pilot.name] = Gone(
+    state.gone[pilot.name] = EndedPilot(
         pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked, pilot.bound
     )
     while len(state.gone) > GONE_KEPT:

@@ -37,7 +37,7 @@ class Evidence:
         self.told: dict[tuple[str, str], str] = {}  # places as the database has them
 
 
-class Books:
+class Accounting:
     """The counts of one server under one policy."""
 
     def __init__(self, policy: Policy, groups: Mapping[str, str]) -> None:

@@ -11,13 +11,13 @@ from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
 from shoal.model.spec import Spec
 from shoal.model.states import Cause
-from shoal.sched.cause import OWN_SITES, Facts, Whose, decide
+from shoal.sched.cause import OWN_SITES, FailureFacts, Whose, decide
 from shoal.sched.match import misfit
-from shoal.sched.retry import Final, Past, Retry, Scene, Terms, counts_against_site, next_step, remember
+from shoal.sched.retry import Failure, Final, History, Retry, Terms, counts_against_site, next_step, remember
 from shoal.wire.messages import Report
 
 
-def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, Past]:
+def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
     """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
     on the way."""
     array, books, host, site = task.array, state.books, pilot.host, pilot.site
@@ -26,7 +26,7 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     kinds, setups = evidence.kinds, evidence.setups
     cls = state.queue.class_of(array)
     cause = decide(
-        Facts(
+        FailureFacts(
             _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory, 0,
             report.evidence, report.duration, spec.time,
         )
@@ -59,7 +59,7 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
         whose = Whose.HOST if setups.worked(array.trait) else Whose.OPEN
     largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
     memory = books.policy.memory
-    scene = Scene(
+    scene = Failure(
         whose, True, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
         has_untried_site=has_untried_site,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _believable(cause: str, spec: Spec) -> str:
     return cause
 
 
-def note(task: Task, past: Past) -> None:
+def note(task: Task, past: History) -> None:
     """Keep what a task has behind it now."""
     special = task.differences
     task.retries = past.burnt
@@ -111,12 +111,12 @@ def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
     state.avoiding[task.id] = task
 
 
-def past_of(task: Task) -> Past:
+def past_of(task: Task) -> History:
     """What a task has behind it."""
     found = task.special
     if found is None:
-        return Past(task.retries)
-    return Past(task.retries, found.refunds, found.stagings, found.raises, found.memory, found.base)
+        return History(task.retries)
+    return History(task.retries, found.refunds, found.stagings, found.raises, found.memory, found.base)
 
 
 def _reason(pilot: Pilot, cause: Cause, report: Report) -> str:

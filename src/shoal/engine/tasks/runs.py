@@ -7,10 +7,10 @@ from bisect import bisect_left
 from typing import Any
 
 from shoal.engine.changes import Closed, SpanRow
-from shoal.engine.commands import Accept, Add, Cancel, Close, Heard, Submit
+from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
 from shoal.engine.matching.chunks import carve, carve_array
 from shoal.engine.matching.classes import kind_of, trait_of
-from shoal.engine.matching.element_order import Sequence
+from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
@@ -120,7 +120,7 @@ def close(state: State, command: Close) -> dict[str, Any]:
     return {"run": run_text(run.number), "finished": run.finished is not None}
 
 
-def heard(state: State, command: Heard) -> None:
+def heard(state: State, command: PollRun) -> None:
     """Its submitter is there."""
     run = state.runs.get(command.run)
     if run is not None:
@@ -145,7 +145,7 @@ def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
     """One spec of a run in memory, nothing of it begun."""
     return Array(
         run, first, spec.count, spec, RangeSet([(first, first + spec.count)]), kind=kind_of(spec),
-        trait=trait_of(spec, run.owner), sequence=Sequence(spec, first) if spec.order else None, since=state.now,
+        trait=trait_of(spec, run.owner), sequence=ElementOrder(spec, first) if spec.order else None, since=state.now,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.scalar import holds
 from shoal.sched.match import misfit
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
     )
 
 
-def _nearly(needs: Needs, room: Room) -> float:
+def _nearly(needs: Needs, room: Capacity) -> float:
     """What part of its needs there is room for, by what lacks most."""
     pairs = (
         (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),

@@ -45,17 +45,17 @@ from shoal.pilot.agent.events import (
     Watch,
     Wrote,
 )
-from shoal.pilot.agent.in_flight import Flights
-from shoal.pilot.agent.lease_dedup import Seen
+from shoal.pilot.agent.in_flight import InFlight
+from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.pilot.agent.outbox import NOTHING, Outbox
 from shoal.pilot.agent.outcome import stopped
-from shoal.pilot.agent.registration import Joining, back_off, nonce, patience
+from shoal.pilot.agent.registration import Registration, back_off, nonce, patience
 from shoal.pilot.agent.renewal import Renewal
-from shoal.pilot.agent.send_schedule import Urges
+from shoal.pilot.agent.send_schedule import SendSchedule
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Checkpoint, Exchange, Lease, Order, Registered, Report, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, Lease, Order, Registered, Report
 
 FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
 
@@ -63,24 +63,24 @@ FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often
 class Agent:
     """One pilot's state and rules."""
 
-    def __init__(self, room: Room, rng: Random) -> None:
+    def __init__(self, room: Capacity, rng: Random) -> None:
         self.room, self.rng = room, rng
         self.registered: Optional[Registered] = None
         self.reports: OrderedDict[str, Report] = OrderedDict()
         self.leaving, self.ended = "", False
         self._slots = Slots(room)
         self.waiting, self.running = self._slots.waiting, self._slots.running
-        self._flights = Flights()
+        self._flights = InFlight()
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
-        self._seen = Seen()
+        self._seen = LeaseDedup()
         self._proofs = LeaseProofs()
         self._checkpoints = 0  # that were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
-        self._failures, self._joining = 0, Joining(rng)
+        self._failures, self._joining = 0, Registration(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
-        self._urges = Urges()
+        self._urges = SendSchedule()
         self._beat, self._news_at = 10.0, 0.0
         self._stop_all = False
         self._farewell = False  # the server knows that we leave and hold nothing
@@ -370,7 +370,7 @@ class Agent:
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
             self._urges.urgent = True
 
-    def free(self) -> Room:
+    def free(self) -> Capacity:
         """Room that neither running nor waiting attempts take."""
         return self._slots.free()
 

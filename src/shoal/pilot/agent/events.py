@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from shoal.wire.messages import Batch, Exchange, Former, Lease, Registered, Reply, Report, TagValue, Tail
+from shoal.wire.messages import Batch, Exchange, FormerPilot, Lease, LogPiece, Registered, Reply, Report, TagValue
 
 
 # --- what happens to a pilot
@@ -67,7 +67,7 @@ class Ended:
     """An attempt is over; `tails` and `more` as in `Wrote`."""
 
     report: Report
-    tails: tuple[Tail, ...] = ()
+    tails: tuple[LogPiece, ...] = ()
     more: bool = False
 
 
@@ -94,7 +94,7 @@ class Called:
 class Wrote:
     """Pieces of streams that the server cannot read itself; `more` of ended attempts waits for room to say it."""
 
-    tails: tuple[Tail, ...]
+    tails: tuple[LogPiece, ...]
     more: bool = False
 
 
@@ -156,7 +156,7 @@ Event = Union[
 class Join:
     """Register with the server; the nonce is the same while one registration is repeated."""
 
-    former: Optional[Former]
+    former: Optional[FormerPilot]
     nonce: str = ""
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Optional
 from shoal.wire.messages import Lease
 
 if TYPE_CHECKING:
-    from shoal.pilot.agent.slots import Run
+    from shoal.pilot.agent.slots import RunningAttempt
 
 BRISK = 0.02  # mean seconds of commands that stand in line
 LONG = 0.1  # seconds after which one holds up those behind it
 AHEAD = 8  # commands in line for each slot
 
 
-class Lines:
+class GuardQueue:
     """Who stands behind whom, and how long commands took lately."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Lines:
         """Are commands over in a moment?"""
         return self._mean is not None and self._mean < BRISK
 
-    def may_stand(self, run: Run) -> bool:
+    def may_stand(self, run: RunningAttempt) -> bool:
         """May one that the hands have get another behind it?"""
         return self.may_line_up(run.lease)
 
@@ -45,7 +45,9 @@ class Lines:
         )
 
     @staticmethod
-    def step_out(run: Run, before: Optional[Run], behind: Optional[Run], now: float) -> None:
+    def step_out(
+        run: RunningAttempt, before: Optional[RunningAttempt], behind: Optional[RunningAttempt], now: float
+    ) -> None:
         """One is over, or called back: whoever stood behind it stands behind the one before it."""
         if before is not None:
             before.behind = run.behind

@@ -15,7 +15,7 @@ from shoal.wire.messages import Exchange
 
 
 @dataclass
-class Flight:
+class SentExchange:
     """One of them."""
 
     exchange: Exchange
@@ -30,12 +30,12 @@ class Flight:
         return bool(self.exchange.reports or self.exchange.batches or self.exchange.checkpoints)
 
 
-class Flights:
+class InFlight:
     """All of them, and how numbers go on. Numbers go on across sessions, so that an answer from an old one cannot be
     taken for a new one."""
 
     def __init__(self) -> None:
-        self._all: OrderedDict[int, Flight] = OrderedDict()
+        self._all: OrderedDict[int, SentExchange] = OrderedDict()
         self._last = self._seen = 0
 
     def __contains__(self, seq: int) -> bool:
@@ -82,9 +82,9 @@ class Flights:
 
     def add(self, exchange: Exchange, now: float) -> None:
         """It is sent."""
-        self._all[exchange.seq] = Flight(exchange, now)
+        self._all[exchange.seq] = SentExchange(exchange, now)
 
-    def land(self, seq: int, is_answered: bool = True) -> Optional[Flight]:
+    def land(self, seq: int, is_answered: bool = True) -> Optional[SentExchange]:
         """It is over; None if it was."""
         flight = self._all.pop(seq, None)
         if flight is not None and is_answered:

@@ -12,7 +12,7 @@ from shoal.wire.messages import Lease
 KEPT = 2_000  # runs of which is remembered, by nonce, attempt number and incarnation
 
 
-class Seen:
+class LeaseDedup:
     """Attempts by ranges of elements."""
 
     def __init__(self) -> None:

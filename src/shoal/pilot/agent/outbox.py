@@ -22,7 +22,7 @@ from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_T
 from shoal.pilot.agent.events import Action, Complain, Settle
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import shift
-from shoal.wire.messages import Batch, Checkpoint, Exchange, Held, Published, Report, TagValue, Tail, Verdict
+from shoal.wire.messages import Batch, Checkpoint, Exchange, Held, LogPiece, Published, Report, TagValue, Verdict
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, as they stand in its JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
@@ -32,18 +32,18 @@ MAX_SAVED = 64  # checkpoints per exchange
 MESSAGE_KEPT = 200  # characters of a stripped report's message
 
 
-class Parcel(NamedTuple):
+class ExchangeContent(NamedTuple):
     """What goes into one exchange."""
 
     reports: list[Report]
     batches: list[Batch]
     tags: dict[str, TagValue]
-    tails: list[Tail]
+    tails: list[LogPiece]
     published: list[Published]
     checkpoints: list[Checkpoint]
 
 
-NOTHING = Parcel([], [], {}, [], [], [])
+NOTHING = ExchangeContent([], [], {}, [], [], [])
 
 
 class Outbox:
@@ -58,7 +58,7 @@ class Outbox:
         self._counts: Counter[str] = Counter()  # of them, by run
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
         self.more = False  # the hands have more tails than there was room for
-        self._tails: deque[tuple[Tail, int]] = deque()
+        self._tails: deque[tuple[LogPiece, int]] = deque()
         self._suspects: OrderedDict[str, int] = OrderedDict()  # attempt -> how often the server refused it alone
         self._others_first = False  # a suspect was refused: what is not suspect goes before the next one
 
@@ -82,7 +82,7 @@ class Outbox:
         for one in cut(batch, REPORT_BYTES):
             self.batches[one.attempt] = one
 
-    def add_tails(self, tails: Iterable[Tail], more: bool) -> None:
+    def add_tails(self, tails: Iterable[LogPiece], more: bool) -> None:
         """Pieces of streams, in order."""
         self._tails.extend((tail, _weigh(tail)) for tail in tails)
         self.more = more
@@ -144,7 +144,7 @@ class Outbox:
         riding = _streams(underway)
         return any((tail.attempt, tail.stream) not in riding for tail, _ in self._tails)
 
-    def pack(self, underway: Sequence[Exchange]) -> Parcel:
+    def pack(self, underway: Sequence[Exchange]) -> ExchangeContent:
         """Take out what the next exchange carries."""
         riding = {report.attempt for exchange in underway for report in exchange.reports}
         for exchange in underway:
@@ -159,7 +159,7 @@ class Outbox:
         reports, batches = self._pack_reports(riding)
         published = [] if any(exchange.published for exchange in underway) else self._pack_published()
         tails, checkpoints = self._pack_tails(_streams(underway)), self._pack_checkpoints(underway)
-        return Parcel(reports, batches, tags, tails, published, checkpoints)
+        return ExchangeContent(reports, batches, tags, tails, published, checkpoints)
 
     def has_checkpoint(self, underway: Sequence[Exchange]) -> bool:
         """Is there a checkpoint that could ride now?"""
@@ -205,9 +205,9 @@ class Outbox:
         reports, merged = merge(packed)
         return reports, batches + merged
 
-    def _pack_tails(self, barred: set[tuple[str, str]]) -> list[Tail]:
-        packed: list[Tail] = []
-        kept: deque[tuple[Tail, int]] = deque()
+    def _pack_tails(self, barred: set[tuple[str, str]]) -> list[LogPiece]:
+        packed: list[LogPiece] = []
+        kept: deque[tuple[LogPiece, int]] = deque()
         room = TAIL_BYTES
         for tail, weight in self._tails:
             if (tail.attempt, tail.stream) in barred or weight > room or len(packed) == MAX_TAILS:
@@ -283,7 +283,7 @@ def _streams(exchanges: Iterable[Exchange]) -> set[tuple[str, str]]:
     return {(tail.attempt, tail.stream) for exchange in exchanges for tail in exchange.tails}
 
 
-def _weigh(tail: Tail) -> int:
+def _weigh(tail: LogPiece) -> int:
     """Bytes in the exchange: JSON makes six of a control character."""
     return len(json.dumps(tail.text, ensure_ascii=False).encode("utf-8", "replace"))
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Optional
 
 from shoal.pilot.agent.events import Join
-from shoal.wire.messages import Former, Registered
+from shoal.wire.messages import FormerPilot, Registered
 
 BACKOFF_FIRST, BACKOFF_MOST = 0.2, 5.0
 
@@ -28,14 +28,14 @@ def patience(registered: Optional[Registered], unheard: int) -> float:
     return registered.idle_end if registered is not None else 600.0
 
 
-class Joining:
+class Registration:
     """Whether and when to register."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._asked, self._at, self._nonce = False, 0.0, ""
         self.is_new = False  # the server took us in and has answered nothing yet
-        self._former: Optional[Former] = None
+        self._former: Optional[FormerPilot] = None
         self._times = 0  # since the last answer: a server that takes us in and disowns us is not asked without end
 
     def joined(self) -> None:
@@ -56,7 +56,7 @@ class Joining:
         self._asked, self._nonce = False, ""
         self._at = now if self._times < 2 else now + back_off(self._rng, self._times)
         if registered is not None:
-            self._former = Former(registered.pilot, registered.session)
+            self._former = FormerPilot(registered.pilot, registered.session)
 
     def deadline(self) -> list[float]:
         """When to ask, if we do not wait for an answer."""

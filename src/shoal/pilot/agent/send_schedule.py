@@ -13,7 +13,7 @@ LAZY = 0.3  # seconds a start may wait for company before it is told
 TELL, TELL_AGAIN = 0.03, 0.5  # seconds until published tags are told; and after others were
 
 
-class Urges:
+class SendSchedule:
     """What wants to be said, and by when."""
 
     def __init__(self) -> None:

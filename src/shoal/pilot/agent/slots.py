@@ -12,17 +12,17 @@ from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.events import Begin, Stop
-from shoal.pilot.agent.guard_queue import AHEAD, LONG, Lines
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue
 from shoal.sched.size import piece
 from shoal.wire.chunk import follows, joined, names, part, shift, single
-from shoal.wire.messages import Held, Lease, Report, Room
+from shoal.wire.messages import Capacity, Held, Lease, Report
 
 TOLD = 0.25  # seconds that a call takes before it is told that it began
 PACES_KEPT = 100  # functions of which is known how long they take
 
 
 @dataclass
-class Run:
+class RunningAttempt:
     """An attempt, or a piece, that the hands have."""
 
     lease: Lease
@@ -45,13 +45,13 @@ class Run:
 class Slots:
     """The room of one pilot, the attempts in it and those that wait for it."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Capacity) -> None:
         self.room = room
         self.waiting: deque[Lease] = deque()
-        self.running: OrderedDict[str, Run] = OrderedDict()
+        self.running: OrderedDict[str, RunningAttempt] = OrderedDict()
         self._gpus = list(range(room.gpus))
         self._paces: OrderedDict[str, float] = OrderedDict()  # function -> seconds of a call
-        self.lines = Lines()
+        self.lines = GuardQueue()
 
     def add(self, lease: Lease) -> None:
         """It waits, before those of a smaller precedence; what goes on where the last ones end waits with them: larger
@@ -71,7 +71,7 @@ class Slots:
             at += 1
         self.waiting.insert(at, lease)
 
-    def can_ever_hold(self, room: Room) -> bool:
+    def can_ever_hold(self, room: Capacity) -> bool:
         """Is this pilot large enough?"""
         return room.cores <= self.room.cores and room.gpus <= self.room.gpus
 
@@ -100,11 +100,11 @@ class Slots:
         """Is a call under way of which it was not yet told that it began?"""
         return any(run.lease.function and now < run.since + TOLD for run in self.running.values())
 
-    def free(self) -> Room:
+    def free(self) -> Capacity:
         """Room that neither running nor waiting attempts take."""
         taken = [(run.lease.room, 1) for run in self.running.values()]  # in line as well: it is spoken for
         taken += [(lease.room, lease.count) for lease in self.waiting]
-        return Room(
+        return Capacity(
             max(0, self.room.cores - sum(r.cores * n for r, n in taken)),
             max(0, self.room.memory - sum(r.memory * n for r, n in taken)),
             max(0, self.room.disk - sum(r.disk * n for r, n in taken)),
@@ -126,7 +126,7 @@ class Slots:
                 break
             lease = self._take_head(cores // max(1, room.cores))
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
-            self.running[lease.attempt] = Run(lease, gpus, since=now)
+            self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
             begun.append(Begin(lease, gpus))
         if self.waiting and self.lines.is_brisk:
             begun += self._stand_in_line(now)
@@ -145,7 +145,9 @@ class Slots:
             return begun
         for lease in self._take_some(left):
             before = ends.popleft()
-            run = self.running[lease.attempt] = Run(lease, before.gpus, since=now, after=before.lease.attempt)
+            run = self.running[lease.attempt] = RunningAttempt(
+                lease, before.gpus, since=now, after=before.lease.attempt
+            )
             before.behind = lease.attempt
             ends.append(run)
             begun.append(Begin(lease, run.gpus, run.after))
@@ -197,7 +199,7 @@ class Slots:
         heads = [run.since + LONG for run in self.running.values() if self._is_recallable(run)]
         return min(heads) if heads else None
 
-    def _is_recallable(self, run: Run) -> bool:
+    def _is_recallable(self, run: RunningAttempt) -> bool:
         """Does somebody stand behind one that runs who was not called back yet?"""
         behind = self.running.get(run.behind)
         return not run.after and behind is not None and not behind.is_recalled
@@ -211,7 +213,7 @@ class Slots:
             self.waiting.appendleft(part(lease, count, lease.count))
         return part(lease, 0, count) if lease.function else self._whole(lease, 0)
 
-    def end(self, attempt: str, now: float = 0.0) -> Optional[Run]:
+    def end(self, attempt: str, now: float = 0.0) -> Optional[RunningAttempt]:
         """An attempt, or a piece, is over: its room is free, and what of it never began waits again."""
         run = self.running.pop(attempt, None)
         if run is not None:
@@ -261,7 +263,7 @@ class Slots:
         run.stopping, run.is_moving = why or "moved", True
         return [Stop(attempt, run.stopping, keep=True)]
 
-    def took_back(self, run: Run, report: Report) -> bool:
+    def took_back(self, run: RunningAttempt, report: Report) -> bool:
         """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""
         if report.started is not None:
             self.lines.note(report.duration)
@@ -280,7 +282,7 @@ class Slots:
         if len(self._paces) > PACES_KEPT:
             self._paces.popitem(last=False)
 
-    def piece_of(self, attempt: AttemptId) -> Optional[Run]:
+    def piece_of(self, attempt: AttemptId) -> Optional[RunningAttempt]:
         """The piece in a runner that holds this call, if it has not ended."""
         for run in self.running.values():
             if run.lease.function:

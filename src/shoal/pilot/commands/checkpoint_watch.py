@@ -24,7 +24,7 @@ from shoal.pilot.commands.checkpoint import PIECE, Look, look
 from shoal.pilot.commands.files import StageError, open_below, remove_tree
 from shoal.pilot.commands.staging import Prepared
 from shoal.pilot.guard import proctree
-from shoal.pilot.host.file_threads import Porter
+from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.wire.http.blob_transfer import CHECKPOINT
 
@@ -66,7 +66,7 @@ class CheckpointWatch:
     ) -> None:
         self._folder, self._feed, self._post, self._blobs = folder, feed, post, blobs
         self._watched: dict[str, Watched] = {}
-        self._porter = Porter(threads=1)
+        self._porter = FileThreads(threads=1)
 
     def add(self, made: Prepared, now: float) -> None:
         """An attempt runs: its files are looked at from now on, if it declared some."""

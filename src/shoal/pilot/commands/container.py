@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.setup import is_file, tell
-from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, Gate
+from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
 
 # Variables that belong to the host: the image has its own, or none of what they name.
 _HOSTS = "PATH HOME PWD OLDPWD SHLVL _ SHELL TMPDIR HOSTNAME LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH XDG_RUNTIME_DIR"
@@ -26,7 +26,7 @@ _NAMES = "$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')"
 
 
 @dataclass(frozen=True)
-class Wish:
+class ContainerRequest:
     """What runs in a container, and what it sees of the host."""
 
     argv: Sequence[str]
@@ -40,7 +40,7 @@ class Wish:
     has_stdin: bool = False
 
 
-def become(gate: Gate, wish: Wish) -> str:
+def become(gate: StartStage, wish: ContainerRequest) -> str:
     """The end of a script that becomes the command in a container."""
     for path in (*wish.folders, *wish.files):
         if ":" in path or "," in path:
@@ -55,7 +55,7 @@ def become(gate: Gate, wish: Wish) -> str:
     return f"{text}else\n{tell(gate.mark, NO_RUNTIME)}\nexit 69\nfi\n"
 
 
-def _apptainer(gate: Gate, wish: Wish) -> str:
+def _apptainer(gate: StartStage, wish: ContainerRequest) -> str:
     image = gate.image
     if "://" not in image:
         image = os.path.join(wish.submitted or wish.cwd, image) if is_file(image) else f"docker://{image}"
@@ -67,7 +67,7 @@ def _apptainer(gate: Gate, wish: Wish) -> str:
     return f'{_told(gate, COMMAND)}exec "$SHOAL_RUNTIME" {shlex.join([*words, image, *wish.argv])}\n'
 
 
-def _docker(gate: Gate, wish: Wish) -> str:
+def _docker(gate: StartStage, wish: ContainerRequest) -> str:
     image = shlex.quote(gate.image.partition("docker://")[2] or gate.image)
     own = sorted(wish.env)
     words = ["--rm", "--pull=never", "--name", gate.name, "--network=host", "--workdir", wish.cwd, "--entrypoint="]
@@ -96,11 +96,11 @@ def _docker(gate: Gate, wish: Wish) -> str:
     )
 
 
-def _told(gate: Gate, where: str) -> str:
+def _told(gate: StartStage, where: str) -> str:
     return tell(gate.mark, f"{where} $SHOAL_RUNTIME") + "\n"
 
 
-def _podmans(wish: Wish) -> list[str]:
+def _podmans(wish: ContainerRequest) -> list[str]:
     uid, gid = os.getuid(), os.getgid()
     if uid and not _has_subuids(uid):
         uid = gid = 0  # there is one user in the container, and it is the person outside
@@ -114,7 +114,7 @@ def _podmans(wish: Wish) -> list[str]:
     return words
 
 
-def _dockers(wish: Wish) -> list[str]:
+def _dockers(wish: ContainerRequest) -> list[str]:
     words = ["--user", f"{os.getuid()}:{os.getgid()}", "--init"]
     for group in os.getgroups():
         words += ["--group-add", str(group)]

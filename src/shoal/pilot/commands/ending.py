@@ -13,7 +13,7 @@ from typing import Optional
 from shoal.model.ids import parse_attempt, run_text
 from shoal.pilot.commands import checkpoint, setup, streams
 from shoal.pilot.commands.files import NoSpace, StageError, size_of
-from shoal.pilot.commands.staging import Prepared, Stage
+from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.host import disk_space
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.messages import Report
@@ -47,7 +47,7 @@ class End:
             return self.keep and self.report.cause == "cancelled"
         return self.report.exit_code == checkpoint.EXIT and self.report.cause == "task_error"
 
-    def finish(self, stage: Stage, blobs: Optional[Blobs]) -> Report:
+    def finish(self, stage: Staging, blobs: Optional[Blobs]) -> Report:
         """The report that the server gets."""
         began, made, report = time.monotonic(), self.made, self._judge()
         if report.evidence == "no_space" and made.own_dir:

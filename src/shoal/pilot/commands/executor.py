@@ -24,14 +24,14 @@ from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, StageError
-from shoal.pilot.commands.staging import Prepared, Stage
+from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
 from shoal.pilot.host import disk_space, probe
-from shoal.pilot.host.file_threads import Porter
+from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs
-from shoal.pilot.uplink.log_upload import Tails
+from shoal.pilot.uplink.log_upload import LogUpload
 from shoal.wire.messages import Lease, Registered, Report
 
 log = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ class _Here:
         return self.made is not None and bool(self.made.own_dir)
 
 
-class Attempts:
+class CommandExecutor:
     """The attempts here and the line to the guard that runs them."""
 
     def __init__(
         self,
         channel: Channel,
         guard_pid: int,
-        stage: Stage,
+        stage: Staging,
         umask: int,
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
@@ -86,8 +86,8 @@ class Attempts:
         self._stage, self._umask = stage, umask
         self._feed, self._post, self._unfit = feed, post, unfit
         self._work = stage.facts.work
-        self._porter = Porter()
-        self.tails = Tails(tail_room)
+        self._porter = FileThreads()
+        self.tails = LogUpload(tail_room)
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
         self._log_dir = ""

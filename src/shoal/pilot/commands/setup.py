@@ -19,7 +19,7 @@ from typing import Optional
 
 from shoal.model.limits import MAX_ECHO
 from shoal.pilot.agent.outcome import signal_name
-from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, Gate
+from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
 from shoal.wire.messages import Report
 
 _BASH = ("/bin/bash", "/usr/bin/bash")
@@ -60,7 +60,7 @@ def shell() -> str:
     return next((path for path in _BASH if os.access(path, os.X_OK)), "/bin/sh")
 
 
-def script(gate: Gate, then: str, declared: Optional[Sequence[str]] = None) -> str:
+def script(gate: StartStage, then: str, declared: Optional[Sequence[str]] = None) -> str:
     """A shell script that runs the lines, and then what `then` says, which tells the mark itself.
 
     `declared` is set where it begins as a login shell does: the variables that the task states outlast that.
@@ -92,7 +92,7 @@ def run_command(mark: str, argv: Sequence[str]) -> str:
     return f"{tell(mark, COMMAND)}\nexec {shlex.join(argv)}\n"
 
 
-def judge(gate: Gate, report: Report, where: str, runtime: str, stderr: str) -> Report:
+def judge(gate: StartStage, report: Report, where: str, runtime: str, stderr: str) -> Report:
     """A report on what was not the command's doing says so: the host is unfit for the task, not the task wrong."""
     if report.cause not in ("", "task_error", "signal"):
         return report  # we ended it ourselves, or the kernel did: that is the cause

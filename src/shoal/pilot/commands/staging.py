@@ -23,7 +23,7 @@ from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import StageError, bring, carry, check_names, remove_tree
-from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.guard.start_stage import StartStage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.messages import Lease
 
@@ -36,7 +36,7 @@ _BY_DIGEST = re.compile(r"([0-9a-f]{64})\.json")
 
 
 @dataclass(frozen=True)
-class Facts:
+class PilotFacts:
     """What staging needs to know of this pilot."""
 
     work: str
@@ -67,7 +67,7 @@ class Prepared:
     surround: str = ""  # the script that comes before the command
     brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
     parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
-    gate: Optional[Gate] = None  # what comes before the command
+    gate: Optional[StartStage] = None  # what comes before the command
     before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
 
     @property
@@ -76,10 +76,10 @@ class Prepared:
         return {**self.base.values, **self.own}
 
 
-class Stage:
+class Staging:
     """Prepares, collects and settles attempts. Different attempts may be handled by different threads."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: PilotFacts) -> None:
         self.facts = facts
         self._numbers = itertools.count(1)
         self._environments: OrderedDict[_Version, Environment] = OrderedDict()
@@ -144,13 +144,13 @@ class Stage:
         """Put a script before the command: set-up lines, then perhaps a container."""
         lease, folder = made.lease, os.path.join(self.facts.work, "scripts")
         which = hashlib.sha256(self.facts.work.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        made.gate = gate = Gate(
+        made.gate = gate = StartStage(
             os.path.join(folder, name + ".at"), tuple(lease.setup), lease.container, f"shoal-{name}-{which}"
         )
         if lease.container:
             seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
             pipes = [made.own[tell] for tell in ("SHOAL_TAGS", "SHOAL_EMIT") if os.path.exists(made.own.get(tell, ""))]
-            wish = container.Wish(
+            wish = container.ContainerRequest(
                 made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
                 [*pipes, *([made.script] if made.script else [])], lease.env, lease.room.gpus, lease.room.memory,
                 made.stdin is not None,

@@ -17,13 +17,13 @@ from shoal.model.ids import parse_attempt
 from shoal.model.layout import SUFFIX
 from shoal.pilot.agent.events import Begin, Called, Event, Watch
 from shoal.pilot.commands import streams
-from shoal.pilot.commands.staging import Stage
+from shoal.pilot.commands.staging import Staging
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
 from shoal.pilot.host import disk_space
-from shoal.pilot.host.file_threads import Porter
+from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.pilot.uplink.log_upload import Tails
+from shoal.pilot.uplink.log_upload import LogUpload
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Lease, Registered, Report
@@ -34,24 +34,24 @@ IN_USE = 120.0  # seconds after which a runner has surely opened the blob that i
 Then = Callable[[Optional[str], str], None]
 
 
-class Calls:
+class FunctionExecutor:
     """The runners of a pilot, with their blobs, environments and logs."""
 
     def __init__(
         self,
-        stage: Stage,
+        stage: Staging,
         umask: int,
         cores: int,
         send_guard: Callable[[dict[str, Any]], None],
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
-        tails: Tails,
+        tails: LogUpload,
     ) -> None:
         self._stage, self._feed, self._post, self._tails = stage, feed, post, tails
         self._is_near = False  # the server reads our logs where we write them
         self._gpus: dict[str, tuple[int, ...]] = {}
         self._log_dir = os.path.join(stage.facts.work, "logs")
-        self._porter = Porter()
+        self._porter = FileThreads()
         self.blobs: Optional[Blobs] = None  # set before the first lease
         self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
         self._space = disk_space.Space()

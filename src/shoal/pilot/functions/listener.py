@@ -19,7 +19,7 @@ _MAX_STRANGERS = 64  # who connected and has not said hello
 _CHUNK = 1 << 16
 
 
-class Line:
+class RunnerConnection:
     """The pilot's end of a line to a runner: JSON objects, one per line. It never waits.
 
     JSON, since the other end may be another Python. `closed` is set for good once the other end is gone.
@@ -82,17 +82,17 @@ class Line:
             self.sock.close()
 
 
-Greet = Callable[[Line, dict[str, Any]], bool]
+Greet = Callable[[RunnerConnection, dict[str, Any]], bool]
 
 
-class Door:
+class Listener:
     """Sockets by number, and one file that is readable when any of them has something."""
 
     def __init__(self, greet: Greet) -> None:
         self._greet = greet
         self._epoll = select.epoll()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._strangers: dict[int, Line] = {}
+        self._strangers: dict[int, RunnerConnection] = {}
         self._hear: dict[int, Callable[[], None]] = {}
         self._writing: set[int] = set()
 
@@ -127,7 +127,7 @@ class Door:
             if len(self._strangers) >= _MAX_STRANGERS:
                 sock.close()
                 return
-            self._strangers[sock.fileno()] = Line(sock)
+            self._strangers[sock.fileno()] = RunnerConnection(sock)
             self._epoll.register(sock, select.EPOLLIN)
 
     def _hear_stranger(self, fd: int) -> None:
@@ -142,11 +142,11 @@ class Door:
                 self.drop(line)
                 line.close()
 
-    def keep(self, line: Line, hear: Callable[[], None]) -> None:
+    def keep(self, line: RunnerConnection, hear: Callable[[], None]) -> None:
         """From now on, what comes on this line is for `hear`."""
         self._hear[line.fileno()] = hear
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: RunnerConnection) -> None:
         """The line is about to be closed."""
         fd = line.fileno()
         self._hear.pop(fd, None)
@@ -154,7 +154,7 @@ class Door:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
-    def watch(self, line: Line) -> None:
+    def watch(self, line: RunnerConnection) -> None:
         """Be woken when there is room for what could not be sent at once, and only then."""
         fd = line.fileno()
         if line.wants_write != (fd in self._writing):

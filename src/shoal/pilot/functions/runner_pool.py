@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable
 from typing import Any, Optional
 
-from shoal.pilot.functions.listener import Door, Line
-from shoal.pilot.functions.runner_process import Interpreter, Kind, write_code
+from shoal.pilot.functions.listener import Listener, RunnerConnection
+from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, write_code
 from shoal.pilot.guard import proctree
 
 log = logging.getLogger(__name__)
@@ -21,33 +21,33 @@ NEVER = float("inf")
 _KINDS_KEPT = 1000
 
 
-class Pool:
+class RunnerPool:
     """The runners of one pilot. `greeted` and `hear` are called when one said hello, and when it says something."""
 
     def __init__(
         self,
         work: str,
         send_guard: Callable[[dict[str, Any]], None],
-        greeted: Callable[[Interpreter], None],
-        hear: Callable[[Interpreter], None],
+        greeted: Callable[[RunnerProcess], None],
+        hear: Callable[[RunnerProcess], None],
         grace: float,
         umask: int,
         cores: int,
     ) -> None:
         self.base, self.grace = os.path.join(work, "runners"), grace
-        self.all: dict[str, Interpreter] = {}
-        self.door = Door(self._greet)
+        self.all: dict[str, RunnerProcess] = {}
+        self.door = Listener(self._greet)
         self.due = NEVER
         self._send_guard, self._greeted, self._hear = send_guard, greeted, hear
         self._umask, self._cores = umask, cores
-        self._idle: list[Interpreter] = []  # the one used last is at the end
+        self._idle: list[RunnerProcess] = []  # the one used last is at the end
         self._going: set[str] = set()  # those that are about to end
-        self._kinds: dict[Kind, Kind] = {}
+        self._kinds: dict[RunnerKind, RunnerKind] = {}
         self._count = 0
         self._is_open = False
 
     # --- how they come
-    def take(self, kind: Kind) -> Optional[Interpreter]:
+    def take(self, kind: RunnerKind) -> Optional[RunnerProcess]:
         """A runner of this kind: an idle one, else a new one; None: there can be none."""
         if len(self._kinds) > _KINDS_KEPT:
             self._kinds.clear()
@@ -57,7 +57,7 @@ class Pool:
                 return self._idle.pop(at)
         return self.launch(kind)
 
-    def launch(self, kind: Kind) -> Optional[Interpreter]:
+    def launch(self, kind: RunnerKind) -> Optional[RunnerProcess]:
         """A new runner; idle ones of other kinds make room for it."""
         while self._idle and len(self.all) - len(self._going) >= self._cores:
             self._end(self._idle.pop(0))
@@ -65,7 +65,7 @@ class Pool:
         now = proctree.now()
         try:
             self._open()
-            one = Interpreter(f"{PREFIX}{self._count}", kind, self.base, now)
+            one = RunnerProcess(f"{PREFIX}{self._count}", kind, self.base, now)
         except OSError as error:
             log.error("runner cannot be started: %s", error)
             return None
@@ -83,7 +83,7 @@ class Pool:
             self.door.open(self.base)
             self._is_open = True
 
-    def _greet(self, line: Line, hello: dict[str, Any]) -> bool:
+    def _greet(self, line: RunnerConnection, hello: dict[str, Any]) -> bool:
         one, version = self.all.get(str(hello.get("hello"))), hello.get("version")
         if one is None or one.is_ready or one.is_stopping or one.is_late or not isinstance(version, str):
             return False
@@ -95,7 +95,7 @@ class Pool:
         return True
 
     # --- how they go
-    def release(self, one: Interpreter) -> None:
+    def release(self, one: RunnerProcess) -> None:
         """It is free for other work, or to be ended if there are more than enough."""
         one.piece, one.is_sent, one.describes, one.look_at, one.asked = None, False, False, None, ""
         one.blobs.clear()
@@ -108,27 +108,27 @@ class Pool:
         self._idle.append(one)
         self.plan(one, one.since + (IDLE if one.is_ready else HELLO))
 
-    def _end(self, one: Interpreter) -> None:
+    def _end(self, one: RunnerProcess) -> None:
         """Let one go that has no work: by itself, so that it can tidy up, else by the guard."""
         self.hang_up(one)
         self._going.add(one.key)
         one.is_late = one.is_late or not one.is_ready
         self.plan(one, proctree.now() + (self.grace if one.is_ready else 0.0))
 
-    def stop(self, one: Interpreter) -> None:
+    def stop(self, one: RunnerProcess) -> None:
         """Have the guard end it."""
         if not one.is_stopping:
             one.is_stopping = True
             self._going.add(one.key)
             self._send_guard({"do": "stop", "attempt": one.key, "grace": self.grace})
 
-    def hang_up(self, one: Interpreter) -> None:
+    def hang_up(self, one: RunnerProcess) -> None:
         """End the line to it."""
         if one.line is not None:
             self.door.drop(one.line)
             one.hang_up()
 
-    def forget(self, one: Interpreter) -> None:
+    def forget(self, one: RunnerProcess) -> None:
         """Its process is gone."""
         self.hang_up(one)
         self.all.pop(one.key, None)
@@ -144,12 +144,12 @@ class Pool:
         shutil.rmtree(self.base, ignore_errors=True)
 
     # --- time
-    def plan(self, one: Interpreter, at: float) -> None:
+    def plan(self, one: RunnerProcess, at: float) -> None:
         """Look at this runner then."""
         one.due = at
         self.due = min(self.due, at)
 
-    def look(self, now: float, busy: Callable[[Interpreter], float]) -> None:
+    def look(self, now: float, busy: Callable[[RunnerProcess], float]) -> None:
         """Look at all that are due; those that work are looked at by `busy`, which says when to look again."""
         for one in list(self.all.values()):
             if now >= one.due and one.key in self.all:
@@ -158,7 +158,7 @@ class Pool:
                 one.due = min(one.due, at)
         self.due = min((one.due for one in self.all.values()), default=NEVER)
 
-    def _check(self, one: Interpreter, now: float, busy: Callable[[Interpreter], float]) -> float:
+    def _check(self, one: RunnerProcess, now: float, busy: Callable[[RunnerProcess], float]) -> float:
         if one.is_stopping:
             return NEVER
         if one.is_ready and one.line is None:  # it should have ended by itself

@@ -19,7 +19,7 @@ from collections.abc import MutableSequence
 from typing import Any, NamedTuple, Optional
 
 from shoal.pilot.commands.streams import Bound
-from shoal.pilot.functions.listener import Line
+from shoal.pilot.functions.listener import RunnerConnection
 from shoal.pilot.functions.piece import Entries, Piece
 from shoal.pilot.guard.spawn import STREAM_ROOM
 from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE
@@ -49,7 +49,7 @@ _OWN = (
 )  # fmt: skip
 
 
-class Kind(NamedTuple):
+class RunnerKind(NamedTuple):
     """Calls of the same kind can be made by the same runner."""
 
     python: str
@@ -63,7 +63,7 @@ class Kind(NamedTuple):
     is_exclusive: bool
 
 
-def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[Kind]:
+def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKind]:
     """The kind of runner that a lease needs, `env` being the caller's no more; None: there is no interpreter."""
     wanted, search = lease.python, env.get("PATH")
     python: Optional[str] = wanted
@@ -79,7 +79,7 @@ def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[Kind]:
     for name in _OWN:
         env.pop(name, None)
     room, exclusive = lease.room, lease.rerun == "exclusive"
-    return Kind(
+    return RunnerKind(
         python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive
     )
 
@@ -99,14 +99,14 @@ def write_code(folder: str) -> None:
                 pass
 
 
-class Interpreter:
+class RunnerProcess:
     """A runner's process. `piece` is what it works on, or what it is being started for."""
 
-    def __init__(self, key: str, kind: Kind, base: str, now: float) -> None:
+    def __init__(self, key: str, kind: RunnerKind, base: str, now: float) -> None:
         self.key, self.kind, self._base = key, kind, base
         self.folder = os.path.join(base, key)
         os.makedirs(self.folder, mode=0o700)
-        self.line: Optional[Line] = None  # None: it has not said hello, or we have hung up
+        self.line: Optional[RunnerConnection] = None  # None: it has not said hello, or we have hung up
         self.is_ready = False  # it said hello
         self.version = ""
         self.piece: Optional[Piece] = None
@@ -156,7 +156,7 @@ class Interpreter:
             "umask": umask,
         }
 
-    def greet(self, line: Line, version: str, cpu: float) -> None:
+    def greet(self, line: RunnerConnection, version: str, cpu: float) -> None:
         """It said hello: give it the log and what it needs to know."""
         self.log = _make_log(self.folder)
         self._page = memoryview(mmap.mmap(self.log, LOG_AT)).cast("Q")  # type: ignore[assignment]

@@ -22,8 +22,8 @@ from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.functions import crash_report
 from shoal.pilot.functions.piece import Entries, Piece, Then
-from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, Pool
-from shoal.pilot.functions.runner_process import Interpreter, Kind, find_kind
+from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, RunnerPool
+from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind
 from shoal.pilot.guard import proctree
 from shoal.pilot.runner.main import CALLING
 from shoal.wire.messages import Batch, Lease, Report
@@ -55,11 +55,11 @@ class Runners:
         cores: Optional[int] = None,
     ) -> None:
         cores = cores or len(os.sched_getaffinity(0))
-        self._pool = Pool(work, send_guard, self._greeted, self._hear, grace, umask, cores)
+        self._pool = RunnerPool(work, send_guard, self._greeted, self._hear, grace, umask, cores)
         self._send_guard, self._prepare, self._fetch, self._store = send_guard, prepare, fetch, store
         self._ended, self._log_paths = ended, log_paths
         self._pieces: dict[str, Piece] = {}
-        self._at: dict[Piece, Interpreter] = {}  # where a piece is
+        self._at: dict[Piece, RunnerProcess] = {}  # where a piece is
 
     @property
     def grace(self) -> float:
@@ -175,7 +175,7 @@ class Runners:
                 return piece, at
         return None, 0
 
-    def _where(self, attempt: str) -> tuple[Optional[Piece], Optional[Interpreter], bool]:
+    def _where(self, attempt: str) -> tuple[Optional[Piece], Optional[RunnerProcess], bool]:
         """The piece of a call, its runner, and whether that is at this very call."""
         piece, at = self._find(attempt)
         one = self._at.get(piece) if piece is not None else None
@@ -184,16 +184,16 @@ class Runners:
         self._drain(one)
         return piece, one, at == piece.seen and self._at.get(piece) is one
 
-    def _assign(self, one: Interpreter, piece: Piece) -> None:
+    def _assign(self, one: RunnerProcess, piece: Piece) -> None:
         one.piece, one.is_sent = piece, False
         self._at[piece] = one
 
-    def _release(self, one: Interpreter) -> None:
+    def _release(self, one: RunnerProcess) -> None:
         if one.piece is not None:
             self._at.pop(one.piece, None)
         self._pool.release(one)
 
-    def _greeted(self, one: Interpreter) -> None:
+    def _greeted(self, one: RunnerProcess) -> None:
         piece = one.piece
         if piece is None:
             return
@@ -204,7 +204,7 @@ class Runners:
         else:
             self._give(one, piece)
 
-    def _give(self, one: Interpreter, piece: Piece) -> None:
+    def _give(self, one: RunnerProcess, piece: Piece) -> None:
         lease, now = piece.lease, proctree.now()
         wanted = lease.env.get("SHOAL_PYTHON_VERSION", one.version)
         if wanted != one.version:
@@ -220,12 +220,12 @@ class Runners:
             if text[:7] == "sha256:":
                 self._ask(one, text)
 
-    def _watch_line(self, one: Interpreter) -> None:
+    def _watch_line(self, one: RunnerProcess) -> None:
         if one.line is not None:
             self._pool.door.watch(one.line)
 
     # --- what runners say
-    def _hear(self, one: Interpreter) -> None:
+    def _hear(self, one: RunnerProcess) -> None:
         line = one.line
         assert line is not None
         line.flush()
@@ -242,7 +242,7 @@ class Runners:
             one.is_cut_off = True
             self._pool.plan(one, proctree.now() + CUT_OFF)
 
-    def _on_message(self, one: Interpreter, message: dict[str, Any]) -> None:
+    def _on_message(self, one: RunnerProcess, message: dict[str, Any]) -> None:
         piece = one.piece
         if "need" in message:
             one.asked = message["need"]
@@ -263,14 +263,14 @@ class Runners:
                 self._pool.plan(one, min(one.look_at, one.due))
                 self._drain(one)
 
-    def _drain(self, one: Interpreter) -> None:
+    def _drain(self, one: RunnerProcess) -> None:
         """Take the calls that ended."""
         if one.piece is not None and one.is_sent:
             entries = one.read(proctree.now())
             if entries.rows:
                 one.piece.take(entries, one.rss, one, False)
 
-    def _check(self, now: float, one: Interpreter) -> float:
+    def _check(self, now: float, one: RunnerProcess) -> float:
         """Look at a runner that has work; returns when to look again."""
         piece = one.piece
         assert piece is not None
@@ -294,18 +294,18 @@ class Runners:
         return min(over_at, one.bound_at, one.look_at or NEVER)
 
     # --- blobs
-    def _ask(self, one: Interpreter, digest: str) -> None:
+    def _ask(self, one: RunnerProcess, digest: str) -> None:
         if digest not in one.blobs:
             one.blobs[digest] = None
             self._fetch(digest, partial(self._on_blob, one, digest))
 
-    def _on_blob(self, one: Interpreter, digest: str, path: Optional[str], error: str) -> None:
+    def _on_blob(self, one: RunnerProcess, digest: str, path: Optional[str], error: str) -> None:
         if digest in one.blobs:
             one.blobs[digest] = (path, error, proctree.now())
             if one.asked == digest:
                 self._answer(one)
 
-    def _answer(self, one: Interpreter) -> None:
+    def _answer(self, one: RunnerProcess) -> None:
         found, now = one.blobs.pop(one.asked, None), proctree.now()
         if found is not None and now > found[2] + KEPT:
             self._ask(one, one.asked)
@@ -348,7 +348,7 @@ class Runners:
         return True
 
     def _on_lost(
-        self, one: Interpreter, piece: Piece, news: dict[str, Any], written: dict[str, list[int]], now: float
+        self, one: RunnerProcess, piece: Piece, news: dict[str, Any], written: dict[str, list[int]], now: float
     ) -> None:
         """A runner ended with a piece in its hands: the call that it was at is the one that ended it."""
         at, why = piece.seen, news["why"]
@@ -369,7 +369,7 @@ class Runners:
             piece.fail(report)
         piece.finish()
 
-    def _describe(self, piece: Piece, report: Report, kind: Kind) -> None:
+    def _describe(self, piece: Piece, report: Report, kind: RunnerKind) -> None:
         """A fresh runner tells what the call was that killed its runner."""
         one = self._pool.launch(kind)
         if one is None:
@@ -379,7 +379,7 @@ class Runners:
         one.describes, one.crash = True, report
         self._assign(one, piece)
 
-    def _on_described(self, one: Interpreter, piece: Piece, text: str) -> None:
+    def _on_described(self, one: RunnerProcess, piece: Piece, text: str) -> None:
         assert one.crash is not None
         if one.key in self._pool.all:
             self._release(one)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from shoal.pilot.commands.streams import Bound
-from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.guard.start_stage import StartStage
 
 NEVER = float("inf")
 
 
 @dataclass
-class Ward:
+class Child:
     """From its start until its end is told."""
 
     attempt: str
@@ -50,9 +50,9 @@ class Ward:
         return str(self.order["container"]) if self.order is not None else ""
 
     @property
-    def gate(self) -> Optional[Gate]:
+    def gate(self) -> Optional[StartStage]:
         """Of a container: where to see which runtime has it."""
-        return Gate(self.order["gate"], name=self.container) if self.order is not None else None
+        return StartStage(self.order["gate"], name=self.container) if self.order is not None else None
 
     @property
     def is_killed(self) -> bool:

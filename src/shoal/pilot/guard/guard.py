@@ -29,10 +29,10 @@ from typing import Any, NoReturn, Optional
 from shoal.pilot.commands.streams import Blanks, Bound
 from shoal.pilot.guard import cgroup, pid_namespace, proctree, spawn
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.child import NEVER, Ward
-from shoal.pilot.guard.oom import Killings
-from shoal.pilot.guard.orphans import Claim, Owner, Strays
-from shoal.pilot.guard.queued_starts import Followers
+from shoal.pilot.guard.child import NEVER, Child
+from shoal.pilot.guard.oom import OomKills
+from shoal.pilot.guard.orphans import Orphans, Owner, ProcessMarks
+from shoal.pilot.guard.queued_starts import QueuedStarts
 from shoal.pilot.host import host_lock
 from shoal.pilot.host.disk_space import Space
 
@@ -55,17 +55,17 @@ class Guard:
         self._spawner = spawn.Spawner()
         self._blanks = Blanks()
         self._space = Space()
-        self._tasks: dict[str, Ward] = {}  # main process lives
-        self._closing: dict[str, Ward] = {}  # main process ended, the rest is swept
-        self._by_pid: dict[int, Ward] = {}
-        self._waiting = Followers()
-        self._strays = Strays()
+        self._tasks: dict[str, Child] = {}  # main process lives
+        self._closing: dict[str, Child] = {}  # main process ended, the rest is swept
+        self._by_pid: dict[int, Child] = {}
+        self._waiting = QueuedStarts()
+        self._strays = Orphans()
         self._contact: Optional[tuple[float, float]] = None
         self._work = self._entry = self._kill_group = self._memory_group = ""
         self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
-        self._killings, self._host_killings = Killings(), Killings(host=True)
+        self._killings, self._host_killings = OomKills(), OomKills(host=True)
         self._due = NEVER  # no task is over a limit before
         self._tell_at = NEVER  # the news so far are sent then
         self._orders = {
@@ -178,7 +178,7 @@ class Guard:
         limit: Optional[float] = order["time"]
         for bound in opened:
             bound.settle()
-        task = Ward(
+        task = Child(
             attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, out, err,
             order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else NEVER,
             order["file_size"] is not None, now + NAME_AFTER,
@@ -261,16 +261,16 @@ class Guard:
                 self._terminate(task, "time", task.grace, now)
         self._due = min((task.deadline(self._contact) for task in self._tasks.values()), default=NEVER)
 
-    def _name_streams(self, task: Ward) -> None:
+    def _name_streams(self, task: Child) -> None:
         task.name_at = NEVER
         self._blanks.name(task.out)
         self._blanks.name(task.err)
 
-    def _look_at_space(self, task: Ward, now: float) -> None:
+    def _look_at_space(self, task: Child, now: float) -> None:
         """A task that wrote while the disk was full may not have noticed, and nobody else does."""
         task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
 
-    def _check_memory(self, task: Ward, now: float) -> None:
+    def _check_memory(self, task: Child, now: float) -> None:
         if task.container:
             self._find_strays()
         strays = self._strays.of(task.attempt)
@@ -296,7 +296,7 @@ class Guard:
         if held > task.memory:
             self._kill(task, "memory")
 
-    def _terminate(self, task: Ward, why: str, grace: float, now: float) -> None:
+    def _terminate(self, task: Child, why: str, grace: float, now: float) -> None:
         """Ask to end: SIGTERM to all of it; SIGKILL follows after the grace."""
         task.why = task.why or why
         task.kill_at = min(task.kill_at, now + grace)
@@ -311,7 +311,7 @@ class Guard:
         for pid in self._strays.of(task.attempt) if not task.container else ():  # there the runtime hands it on
             proctree.signal_group(pid, signal.SIGTERM)
 
-    def _kill(self, task: Ward, why: str) -> None:
+    def _kill(self, task: Child, why: str) -> None:
         task.why = task.why or why
         # Once is enough, even for a process that hangs in the kernel: nothing here is due again.
         task.kill_at = task.over_at = NEVER
@@ -355,10 +355,10 @@ class Guard:
     def _find_strays(self) -> dict[int, Owner]:
         return self._strays.find(self._by_pid, self._claims())
 
-    def _claims(self) -> Iterator[Claim]:
+    def _claims(self) -> Iterator[ProcessMarks]:
         for tasks in (self._tasks, self._closing):
             for task in tasks.values():
-                yield Claim(task.attempt, task.pid, task.mark, task.container)
+                yield ProcessMarks(task.attempt, task.pid, task.mark, task.container)
 
     def _sweep(self, now: float) -> None:
         """End what ended tasks left behind; tell of those of which nothing is left."""
@@ -379,7 +379,7 @@ class Guard:
             self._tell_end(task)
             self._follow(task.attempt)
 
-    def _tell_end(self, task: Ward) -> None:
+    def _tell_end(self, task: Child) -> None:
         if task.group and self._limits is not None:
             self._limits.give_back(task.group)
         wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]

@@ -17,7 +17,7 @@ _READ = 65536
 _COUNT = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
 
-class Killings:
+class OomKills:
     """The counter, and when it last rose."""
 
     def __init__(self, root: str = "/", host: bool = False) -> None:

@@ -12,7 +12,7 @@ from shoal.pilot.guard import proctree
 Owner = Union[str, frozenset[str]]
 
 
-class Claim(NamedTuple):
+class ProcessMarks(NamedTuple):
     """By what the processes of an attempt are known."""
 
     attempt: str
@@ -21,15 +21,15 @@ class Claim(NamedTuple):
     container: str = ""
 
 
-class Strays:
+class Orphans:
     """All that is left of ended main processes is among these or below them."""
 
     def __init__(self) -> None:
-        self._brood = proctree.Brood()
+        self._brood = proctree.ChildList()
         self._owners: dict[int, Owner] = {}
         self._heirs: dict[int, Owner] = {}  # below a stray that was killed: its owner's as well
 
-    def find(self, started: Container[int], claims: Iterable[Claim]) -> dict[int, Owner]:
+    def find(self, started: Container[int], claims: Iterable[ProcessMarks]) -> dict[int, Owner]:
         """Our children by owner, without those that were `started` here."""
         pids = [pid for pid in self._brood.pids() if pid not in started]
         if not pids:
@@ -55,7 +55,7 @@ class Strays:
                 self._heirs[heir] = self._owners[pid]
             proctree.signal_group(pid, signal.SIGKILL)
 
-    def _judge(self, pid: int, everyone: list[Claim]) -> Owner:
+    def _judge(self, pid: int, everyone: list[ProcessMarks]) -> Owner:
         if pid in self._heirs:
             return self._heirs[pid]
         session, mark = proctree.session(pid), proctree.mark(pid)

@@ -78,7 +78,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-class Brood:
+class ChildList:
     """Our own direct children, zombies too, read from one file that stays open.
 
     It belongs to the thread that made it. Nobody else reaps our children, so none can vanish while it is read.

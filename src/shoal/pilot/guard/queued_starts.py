@@ -11,7 +11,7 @@ from typing import Any, Optional
 Order = dict[str, Any]
 
 
-class Followers:
+class QueuedStarts:
     """`start` orders by the attempt that they come after."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ _Environment = Union[Mapping[str, str], Mapping[bytes, bytes]]
 
 
 @dataclass(frozen=True)
-class Gate:
+class StartStage:
     """The way of an attempt to its command: lines, then perhaps a container."""
 
     mark: str  # a file in which its script says where it is

@@ -64,7 +64,7 @@ class Swept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class RegistryLine:
     """One pilot in the registry."""
 
     name: str
@@ -81,9 +81,9 @@ class Line:
         return ":".join((self.name, f"{self.boot}.{self.namespace}", self.pilot, self.guard))
 
 
-def describe(work: str, guard: int, groups: tuple[str, ...] = ()) -> Line:
+def describe(work: str, guard: int, groups: tuple[str, ...] = ()) -> RegistryLine:
     """The line of this very process and its guard; the name of a work directory ends with that of its pilot."""
-    return Line(
+    return RegistryLine(
         work[-12:], work, _boot(), _namespace("self"), _process(os.getpid()), _process(guard), groups,
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ class Entry:
         self.path = ""
         self._fd = -1
 
-    def write(self, folder: str, line: Line) -> None:
+    def write(self, folder: str, line: RegistryLine) -> None:
         """Enter the registry, if there is one."""
         if not folder:
             return
@@ -182,7 +182,7 @@ def sweep(folder: str) -> Swept:
     return Swept(killed, tuple(removed))
 
 
-def _is_theirs(line: Line) -> bool:
+def _is_theirs(line: RegistryLine) -> bool:
     """Is this the directory that a pilot made for itself? A file that is wrong must not cost a person theirs."""
     try:
         found = os.lstat(line.work)
@@ -195,7 +195,7 @@ def _is_theirs(line: Line) -> bool:
     return is_named and stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
-def _dead_lines(folder: str) -> Iterator[tuple[str, Line]]:
+def _dead_lines(folder: str) -> Iterator[tuple[str, RegistryLine]]:
     """Lines that nobody holds. Their locks are ours until they are removed: two sweeps at once do not meet."""
     try:
         names = os.listdir(folder) if folder else []
@@ -230,17 +230,17 @@ def _is_free(fd: int, path: str) -> bool:
     return os.fstat(fd).st_ino == os.stat(path).st_ino
 
 
-def _end_stopped_guard(line: Optional[Line]) -> None:
+def _end_stopped_guard(line: Optional[RegistryLine]) -> None:
     """A guard without a pilot that somebody stopped watches nobody, and cannot end: the next sweep finds it dead."""
     is_ours = line is not None and line.namespace == _namespace("self")
     if line is not None and is_ours and not _state(line.pilot) and _state(line.guard) in _STOPPED:
         _kill(int(line.guard.partition(".")[0]), "")
 
 
-def _read_line(fd: int, name: str) -> Optional[Line]:
+def _read_line(fd: int, name: str) -> Optional[RegistryLine]:
     try:
         told = json.loads(os.pread(fd, 1 << 16, 0))
-        line = Line(**{**told, "groups": tuple(told["groups"])})
+        line = RegistryLine(**{**told, "groups": tuple(told["groups"])})
         parts = (
             *(getattr(line, field) for field in ("name", "work", "boot", "namespace", "pilot", "guard")),
             *line.groups,

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 THREADS = 2
 
 
-class Porter:
+class FileThreads:
     """Does what it is given, in order of arrival, on few threads."""
 
     def __init__(self, threads: int = THREADS) -> None:

@@ -21,7 +21,7 @@ from typing import Callable, Optional
 
 from shoal import __version__
 from shoal.pilot.host.tags import value_of
-from shoal.wire.messages import PROTOCOL, Former, Register, Room, TagValue
+from shoal.wire.messages import PROTOCOL, Capacity, FormerPilot, Register, TagValue
 
 MIN_FREE = 64 * 1024 * 1024  # to begin with
 LEAST_FREE = 8 * 1024 * 1024  # to take one more task
@@ -118,11 +118,11 @@ def is_short(work_dir: str, needed: int = LEAST_FREE) -> bool:
 
 
 # --- room
-def measure(work_dir: str, env: Optional[Mapping[str, str]] = None, root: str = "/") -> Room:
+def measure(work_dir: str, env: Optional[Mapping[str, str]] = None, root: str = "/") -> Capacity:
     """What of this machine is ours: the least of what hardware, cgroup and batch system allow."""
     env = os.environ if env is None else env
     cores = _cores(env, root)
-    return Room(cores, _memory(env, root, cores), shutil.disk_usage(work_dir).free, len(devices(env, root)))
+    return Capacity(cores, _memory(env, root, cores), shutil.disk_usage(work_dir).free, len(devices(env, root)))
 
 
 def _cores(env: Mapping[str, str], root: str) -> int:
@@ -258,8 +258,8 @@ def _read(path: str) -> str:
 # --- facts
 def describe(
     site: str,
-    room: Optional[Room],
-    former: Optional[Former] = None,
+    room: Optional[Capacity],
+    former: Optional[FormerPilot] = None,
     unfit: Sequence[str] = (),
     nonce: str = "",
     digest: str = "",
@@ -271,7 +271,7 @@ def describe(
         __version__,
         socket.gethostname(),
         identity(),
-        room or Room(),
+        room or Capacity(),
         site,
         tags() if facts is None else dict(facts),
         former,

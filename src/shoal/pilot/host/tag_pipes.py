@@ -97,7 +97,7 @@ class _Pipe:
             os.unlink(self.path)
 
 
-class Pipes:
+class TagPipes:
     """All pipes of a pilot. Its own file is readable when one of them has something."""
 
     def __init__(self, folder: str, most: Optional[int] = None) -> None:

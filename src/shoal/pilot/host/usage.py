@@ -10,7 +10,7 @@ import os
 from typing import Callable, Optional
 
 from shoal.pilot.guard import proctree
-from shoal.pilot.uplink.latency import Network
+from shoal.pilot.uplink.latency import Latency
 from shoal.wire.messages import TagValue
 
 LOOK_EVERY = 10.0
@@ -30,14 +30,14 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-class Vitals:
+class HostUsage:
     """The latest look, and what the server knows."""
 
     def __init__(
         self,
         work: str,
         guard_pid: int,
-        network: Network,
+        network: Latency,
         limit: Optional[Callable[[], Optional[float]]] = None,
         clock: Callable[[], float] = proctree.now,
         root: str = "/",

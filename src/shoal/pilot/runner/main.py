@@ -51,7 +51,7 @@ def seed_of(master: int, element: int) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-class Line:
+class PilotConnection:
     """Our end of the line to the pilot."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -94,7 +94,7 @@ class Line:
 class Runner:
     """One interpreter that calls functions."""
 
-    def __init__(self, line: Line, log: int, folder: str, results: str) -> None:
+    def __init__(self, line: PilotConnection, log: int, folder: str, results: str) -> None:
         self._line, self._log = line, log
         self._results, self._stored = results, 0
         self._at = LOG_AT
@@ -385,7 +385,7 @@ def main() -> None:
     sock.connect(f"/proc/self/fd/{near}/{SOCKET}")  # the whole path may be longer than a socket's may
     os.close(near)
     sock = socket.socket(fileno=raise_number(sock.detach()))
-    line = Line(sock)
+    line = PilotConnection(sock)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     line.send(json.dumps({"hello": name, "version": version, "cpu": time.process_time()}).encode() + b"\n")
     _, fds, _, _ = socket.recv_fds(sock, 1, 1)

@@ -21,16 +21,16 @@ from shoal import __version__
 from shoal.model.blobs import Bytes, digest_of, parse_digest
 from shoal.model.errors import BadInput
 from shoal.model.layout import blob_name
-from shoal.pilot.uplink.server_address import NoPlace, Place
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
-from shoal.pilot.uplink.uplink import CONNECT_TIMEOUT, Line, Unwelcome, read_after, read_error
+from shoal.pilot.uplink.uplink import CONNECT_TIMEOUT, CertificateRefused, ServerConnection, read_after, read_error
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 TIMEOUT = 60.0  # seconds without a byte moving
 PATIENCE = 600.0  # seconds without a byte more: a server may be away for a while
 MOST_KEPT = 4 << 30  # bytes
 MAX_REFUSAL = 1 << 16  # bytes of an answer that is no blob
-_LOST = (OSError, http.client.HTTPException, NoPlace)
+_LOST = (OSError, http.client.HTTPException, NoServerAddress)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 Pieces = Callable[[int], Iterator[Bytes]]  # from an offset on
@@ -44,7 +44,7 @@ class NoBlob(Exception):
         self.transient = transient
 
 
-class BlobLine(Line):
+class BlobConnection(ServerConnection):
     """A connection for bodies that are too large to be held."""
 
     def begin(
@@ -72,7 +72,7 @@ class BlobLine(Line):
             self.drop()
             self._place.forget(connected.url)
             if connected.generation and isinstance(error, (SSLError, ConnectionError)):
-                raise Unwelcome(error) from None
+                raise CertificateRefused(error) from None
             raise
 
 
@@ -87,7 +87,7 @@ class _Kept:
 class Blobs:
     """The blobs that this pilot has at hand."""
 
-    def __init__(self, place: Place, folder: str, most: int = MOST_KEPT, patience: float = PATIENCE) -> None:
+    def __init__(self, place: ServerAddress, folder: str, most: int = MOST_KEPT, patience: float = PATIENCE) -> None:
         self._place, self._folder, self._most, self._patience = place, folder, most, patience
         self._session = self._near = ""
         self._lines = threading.local()
@@ -208,7 +208,7 @@ class Blobs:
         self.moved(size, time.monotonic() - began)
         return ""
 
-    def _read_refusal(self, get: Get, line: BlobLine, response: http.client.HTTPResponse) -> str:
+    def _read_refusal(self, get: Get, line: BlobConnection, response: http.client.HTTPResponse) -> str:
         code, words = _error(line, response)
         if get.answered(response.status, read_after(response.getheader("Retry-After"))) and not _may_pass(response):
             raise NoBlob(f"{get.digest}: {words or response.status}")
@@ -271,10 +271,10 @@ class Blobs:
             most = max(most, offset)
 
     # --- both
-    def _line(self) -> BlobLine:
-        line: Optional[BlobLine] = getattr(self._lines, "line", None)
+    def _line(self) -> BlobConnection:
+        line: Optional[BlobConnection] = getattr(self._lines, "line", None)
         if line is None:
-            line = self._lines.line = BlobLine(self._place)
+            line = self._lines.line = BlobConnection(self._place)
         return line
 
     def _wait(self, way: Union[Get, Put], tries: _Tries, why: str, moved: bool) -> None:
@@ -303,7 +303,7 @@ def _may_pass(response: http.client.HTTPResponse) -> bool:
     return response.status in (401, 429, 500, 502, 503, 504)
 
 
-def _error(line: BlobLine, response: http.client.HTTPResponse) -> tuple[str, str]:
+def _error(line: BlobConnection, response: http.client.HTTPResponse) -> tuple[str, str]:
     """(code, words) of an answer that is no blob, read to its end."""
     body = response.read(MAX_REFUSAL)
     if response.will_close or not response.isclosed():

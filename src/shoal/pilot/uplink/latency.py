@@ -17,7 +17,7 @@ PROBE_EVERY = 1800.0
 _KEPT = 100
 
 
-class Network:
+class Latency:
     """The averages."""
 
     def __init__(self, rng: Random) -> None:

@@ -15,7 +15,7 @@ from typing import Optional
 
 from shoal.model.limits import MAX_STREAM, MAX_TAIL
 from shoal.pilot.commands import streams
-from shoal.wire.messages import Tail
+from shoal.wire.messages import LogPiece
 
 WATCHED = 30.0  # seconds after each `tail` order
 LOOK = 0.5
@@ -44,7 +44,7 @@ class _Stream:
         self.decoder = _new_decoder()
 
 
-class Tails:
+class LogUpload:
     """The streams of all attempts whose files are ours alone. `room` says how many bytes may be said now."""
 
     def __init__(self, room: Callable[[], int]) -> None:
@@ -86,9 +86,9 @@ class Tails:
         watched = [s for found in self._streams.values() for s in found.values() if not s.is_over]
         return self._look_at if any(s.watched_until > self._look_at for s in watched) else None
 
-    def read(self, now: float) -> list[Tail]:
+    def read(self, now: float) -> list[LogPiece]:
         """What is to be said now, as far as there is room for it."""
-        said: list[Tail] = []
+        said: list[LogPiece] = []
         room = self._room()
         is_time = now >= self._look_at
         for attempt, found in self._streams.items():
@@ -134,13 +134,13 @@ def _read(stream: _Stream, room: int) -> str:
     return stream.decoder.decode(data, final=stream.is_said)
 
 
-def _cut(attempt: str, name: str, stream: _Stream, text: str) -> Iterator[Tail]:
+def _cut(attempt: str, name: str, stream: _Stream, text: str) -> Iterator[LogPiece]:
     """Pieces that fit, none with half a character."""
     data = text.encode("utf-8")
     while data:
         end = min(MAX_TAIL, len(data))
         while end < len(data) and data[end] & 0xC0 == 0x80:
             end -= 1
-        yield Tail(attempt, name, data[:end].decode("utf-8"), stream.offset)
+        yield LogPiece(attempt, name, data[:end].decode("utf-8"), stream.offset)
         stream.offset += end
         data = data[end:]

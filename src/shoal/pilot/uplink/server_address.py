@@ -25,12 +25,12 @@ class ForeignServer(OSError):
     """The socket of our server is served by another account: no token is shown there, and no lease taken."""
 
 
-class NoPlace(Exception):
+class NoServerAddress(Exception):
     """It is not known, or not allowed, where the server is; the text says why."""
 
 
 @dataclass(frozen=True)
-class Spot:
+class Endpoint:
     """Where the server is now, and what lets a pilot in there."""
 
     urls: tuple[str, ...]
@@ -48,7 +48,7 @@ class Connected(NamedTuple):
     generation: int  # of the certificate that was shown; 0: none
 
 
-class Place:
+class ServerAddress:
     """One server, however it was named to us."""
 
     def __init__(self, server_file: str = "", url: str = "", token_file: str = "", join: Optional[Join] = None) -> None:
@@ -63,26 +63,26 @@ class Place:
 
     __repr__ = __str__
 
-    def read(self) -> Spot:
+    def read(self) -> Endpoint:
         """Look it up."""
         if self.join is not None:
-            return Spot(tuple(check_url(url) for url in self.join.urls), self.join.token, self.join.fingerprint)
+            return Endpoint(tuple(check_url(url) for url in self.join.urls), self.join.token, self.join.fingerprint)
         path = self.server_file or self.token_file
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read(_MAX_FILE)
         except (OSError, UnicodeDecodeError) as error:
-            raise NoPlace(f"cannot read {path}: {getattr(error, 'strerror', 'not a text')}") from None
+            raise NoServerAddress(f"cannot read {path}: {getattr(error, 'strerror', 'not a text')}") from None
         if not self.server_file:
-            return Spot((check_url(self.url),), text.strip())
+            return Endpoint((check_url(self.url),), text.strip())
         try:
             data = json.loads(text)
             token = str(data.get("enrol") or data["token"])
-            return Spot((check_url(str(data["url"])),), token, str(data.get("fingerprint", "")))
+            return Endpoint((check_url(str(data["url"])),), token, str(data.get("fingerprint", "")))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise NoPlace(f"{path} is not a server file") from None
+            raise NoServerAddress(f"{path} is not a server file") from None
 
-    def connect(self, spot: Spot, timeout: float, certified: bool = False) -> Connected:
+    def connect(self, spot: Endpoint, timeout: float, certified: bool = False) -> Connected:
         """A connection to the first address that takes one, the last good one before the others."""
         failure: Optional[Exception] = None
         for url in sorted(spot.urls, key=lambda url: url != self._last_good):
@@ -99,7 +99,7 @@ class Place:
                 continue
             self._last_good = url
             return connected
-        raise failure or NoPlace("the server has no address")
+        raise failure or NoServerAddress("the server has no address")
 
     def forget(self, url: str) -> None:
         """This address took our connection and then gave no answer: begin with another."""
@@ -112,7 +112,7 @@ class Place:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
         if not fingerprint:
-            raise NoPlace(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
+            raise NoServerAddress(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
         generation = self.trust.generation if certified else 0
         connection = self.trust.connection(host, port, fingerprint, timeout, certified)
         return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation)
@@ -153,7 +153,7 @@ def check_url(url: str) -> str:
         host, port = "", None
     if host and port and url.startswith("https://"):
         return url.rstrip("/")
-    raise NoPlace(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT or unix:/PATH")
+    raise NoServerAddress(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT or unix:/PATH")
 
 
 def read_join(fd: Optional[int], path: str) -> Join:
@@ -163,5 +163,5 @@ def read_join(fd: Optional[int], path: str) -> Join:
             text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         where = path if fd is None else f"file descriptor {fd}"
-        raise NoPlace(f"cannot read the join string from {where}: {os.strerror(error.errno or 0)}") from None
+        raise NoServerAddress(f"cannot read the join string from {where}: {os.strerror(error.errno or 0)}") from None
     return parse_join(text)

@@ -26,11 +26,11 @@ from shoal.model.errors import ShoalError, echo
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_BULK_BODY, MAX_IN_FLIGHT
 from shoal.pilot.agent.events import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
-from shoal.pilot.uplink.latency import Network
-from shoal.pilot.uplink.server_address import Connected, ForeignServer, NoPlace, Place
+from shoal.pilot.uplink.latency import Latency
+from shoal.pilot.uplink.server_address import Connected, ForeignServer, NoServerAddress, ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain, is_our_certificate_refused
 from shoal.wire import codec
-from shoal.wire.http.http1 import READ, Heard, Reading, host_of, request
+from shoal.wire.http.http1 import READ, HttpResponse, Reading, host_of, request
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class _Errand:
     session: str = field(repr=False)
 
 
-class Unwelcome(OSError):
+class CertificateRefused(OSError):
     """The server ended a connection on which we had shown our certificate; `is_sure` that this was the reason."""
 
     def __init__(self, error: Exception) -> None:
@@ -82,10 +82,10 @@ class Unwelcome(OSError):
         self.is_sure = is_our_certificate_refused(error)
 
 
-class Line:
+class ServerConnection:
     """One connection to the server, made when needed and kept."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerAddress) -> None:
         self._place = place
         self._connected: Optional[Connected] = None
         self._token = ""
@@ -123,14 +123,14 @@ class Line:
             self.drop()
             # The server looks at our certificate only now, and its alert may be lost behind the broken connection.
             if connected.generation and isinstance(error, (SSLError, ConnectionError)):
-                raise Unwelcome(error) from None
+                raise CertificateRefused(error) from None
             raise
         self.took = time.monotonic() - began
         if not answer.is_kept:
             self.drop()
         return Answer(answer.status, answer.body, read_after(answer.headers.get("retry-after")))
 
-    def _talk(self, connected: Connected, words: bytes, method: str) -> Heard:
+    def _talk(self, connected: Connected, words: bytes, method: str) -> HttpResponse:
         connected.http.sock.sendall(words)
         reading = Reading(method, MAX_BULK_BODY)
         while True:
@@ -163,10 +163,10 @@ class Uplink:
 
     def __init__(
         self,
-        place: Place,
+        place: ServerAddress,
         deliver: Deliver,
         say: Callable[[str], None] = log.warning,
-        network: Optional[Network] = None,
+        network: Optional[Latency] = None,
     ) -> None:
         self._place = place
         self._deliver = deliver
@@ -206,10 +206,10 @@ class Uplink:
         threading.Thread(target=self._measure, args=(session,), name="uplink-measure", daemon=True).start()
 
     def _measure(self, session: str) -> None:
-        line = Line(self._place)
+        line = ServerConnection(self._place)
         try:
             answer = line.ask("GET", "/v1/pilot.pyz", b"", session, FETCH_TIMEOUT)
-        except (OSError, http.client.HTTPException, NoPlace, WrongServer) as error:
+        except (OSError, http.client.HTTPException, NoServerAddress, WrongServer) as error:
             log.info("speed not measured error=%s", explain(error))
             return
         finally:
@@ -223,7 +223,7 @@ class Uplink:
             self._jobs.put(None)
 
     def _run(self) -> None:
-        line = Line(self._place)
+        line = ServerConnection(self._place)
         while True:
             job = self._jobs.get()
             if job is None:
@@ -233,7 +233,7 @@ class Uplink:
             for event in events:
                 self._deliver(event)
 
-    def _perform(self, line: Line, job: _Job) -> list[Event]:
+    def _perform(self, line: ServerConnection, job: _Job) -> list[Event]:
         if job.again:
             line.drop()
         body = codec.encode(job.message)
@@ -244,7 +244,7 @@ class Uplink:
             answer = line.ask("POST", path, body, job.message.session, self.beat + READ_MARGIN)
         except WrongServer as error:
             return [Leave(str(error), now=True, mute=True)]
-        except (OSError, http.client.HTTPException, NoPlace) as error:
+        except (OSError, http.client.HTTPException, NoServerAddress) as error:
             log.info("no answer seq=%d place=%s error=%s", job.seq, self._place, explain(error))
             if isinstance(error, ForeignServer):
                 self._say_once(f"{error}: waiting for the server that this pilot belongs to")
@@ -256,12 +256,12 @@ class Uplink:
 
     def _needs_certificate(self, error: Exception) -> bool:
         """Is ours not taken any more, so that we have to enrol again for a new one?"""
-        if not isinstance(error, Unwelcome):
+        if not isinstance(error, CertificateRefused):
             return False
         self._broken += 1
         return error.is_sure or self._broken >= MAX_BROKEN
 
-    def _register(self, line: Line, message: Register, body: bytes) -> list[Event]:
+    def _register(self, line: ServerConnection, message: Register, body: bytes) -> list[Event]:
         answer = self._ask_as_former(line, message, body)
         if answer is None:
             answer = line.enrol(body, self.beat + READ_MARGIN)
@@ -281,13 +281,13 @@ class Uplink:
             return [Leave(f"the server refused this pilot: {read_error(answer.body)[1]}"), event]
         return [event]
 
-    def _ask_as_former(self, line: Line, message: Register, body: bytes) -> Optional[Answer]:
+    def _ask_as_former(self, line: ServerConnection, message: Register, body: bytes) -> Optional[Answer]:
         """Enrol again under the session that we had; None if that does not count any more."""
         if message.former is None:
             return None
         try:
             answer = line.ask("POST", "/v1/pilots", body, message.former.session, self.beat + READ_MARGIN)
-        except Unwelcome:
+        except CertificateRefused:
             return None  # the nonce keeps a registration that came through after all from counting twice
         return None if answer.status in (401, 403, 409) else answer
 
@@ -296,10 +296,10 @@ class Uplink:
             self._said = words
             self._say(words)
 
-    def _fetch(self, line: Line, errand: _Errand) -> Event:
+    def _fetch(self, line: ServerConnection, errand: _Errand) -> Event:
         try:
             answer = line.ask("GET", "/v1/pilot.pyz", b"", errand.session, FETCH_TIMEOUT)
-        except (OSError, http.client.HTTPException, NoPlace, WrongServer) as error:
+        except (OSError, http.client.HTTPException, NoServerAddress, WrongServer) as error:
             log.info("no new pilot digest=%s error=%s", errand.digest, explain(error))
             return Fetched(errand.digest, None)
         if answer.status != 200:
@@ -369,12 +369,12 @@ def read_after(text: Optional[str]) -> Optional[float]:
     return min(MOST_AFTER, max(LEAST_AFTER, float(text)))
 
 
-def tell_unfit(place: Place, message: Register, timeout: float = 5.0) -> bool:
+def tell_unfit(place: ServerAddress, message: Register, timeout: float = 5.0) -> bool:
     """Say once that this host is unfit; nobody waits long for it, and it may fail."""
-    line = Line(place)
+    line = ServerConnection(place)
     try:
         status = line.enrol(codec.encode(message), timeout, timeout).status
-    except (OSError, http.client.HTTPException, NoPlace, WrongServer):
+    except (OSError, http.client.HTTPException, NoServerAddress, WrongServer):
         return False
     finally:
         line.drop()

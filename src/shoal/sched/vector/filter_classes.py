@@ -12,7 +12,7 @@ from shoal.sched.expr.tree import Expr
 from shoal.sched.vector.expr import Batch, Table
 
 
-class Asked(NamedTuple):
+class ClassNeeds(NamedTuple):
     """What a class asks of a pilot."""
 
     serial: int
@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     kind: int  # classes of one kind are alike in all that is no expression
 
 
-class Passed(NamedTuple):
+class Matches(NamedTuple):
     """What of it a pilot can run."""
 
     fits: set[int]  # serials of those without a rank
@@ -33,10 +33,10 @@ class Passed(NamedTuple):
     is_volatile: bool
 
 
-class Sieve:
+class ClassFilter:
     """Classes made ready."""
 
-    def __init__(self, asked: Sequence[Asked]) -> None:
+    def __init__(self, asked: Sequence[ClassNeeds]) -> None:
         self.count = len(asked)
         self._batch = Batch([a.require for a in asked], [a.rank for a in asked], [a.task for a in asked])
         self._serials = np.array([a.serial for a in asked])
@@ -45,7 +45,7 @@ class Sieve:
         self._is_volatile = np.array([a.is_volatile for a in asked])
         self._kinds = np.array([a.kind for a in asked])
 
-    def pass_through(self, facts: Mapping[str, Any], able: Sequence[bool]) -> Passed:
+    def pass_through(self, facts: Mapping[str, Any], able: Sequence[bool]) -> Matches:
         """What a pilot with these facts can run; `able` says it of each kind, as far as it is no expression."""
         fits, ranks = self._batch.match(Table([facts]))
         may = np.array(able)[self._kinds]
@@ -56,4 +56,4 @@ class Sieve:
         order = np.lexsort((serials, negative, priorities))
         rows = zip(priorities[order].tolist(), negative[order].tolist(), serials[order].tolist())
         ranked = dict(zip(serials.tolist(), ranks[good, 0].tolist()))
-        return Passed(plain, ranked, list(rows), bool((may & self._is_volatile).any()))
+        return Matches(plain, ranked, list(rows), bool((may & self._is_volatile).any()))

@@ -93,7 +93,7 @@ def unauthorised() -> Refused:
     )
 
 
-class Access:
+class Authentication:
     """Users, groups and tokens of one server."""
 
     def __init__(

@@ -62,7 +62,7 @@ class _Pair:
         return self.certificate.not_valid_after_utc.timestamp()
 
 
-class Authority:
+class CertificateAuthority:
     """The CA with the server's certificate and the live TLS context. Made by `open`."""
 
     def __init__(self, folder: Path, names: frozenset[str], ca: _Pair, now: float) -> None:
@@ -75,7 +75,7 @@ class Authority:
         self._look_at_clock(now)
 
     @classmethod
-    def open(cls, state_dir: Path, names: Iterable[str], now: float, new_ca: bool = False) -> Authority:
+    def open(cls, state_dir: Path, names: Iterable[str], now: float, new_ca: bool = False) -> CertificateAuthority:
         """The authority of a state directory, made at the first start; `names`: host names and IP addresses of the server."""
         folder = state_dir / FOLDER
         try:

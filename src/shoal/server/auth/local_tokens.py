@@ -14,13 +14,13 @@ from pathlib import Path
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SUBMIT, digest
 from shoal.model.layout import ENROL_FILE, TOKEN_FILE
 from shoal.model.people import ADMIN
-from shoal.server.auth.authentication import Access, Caller
+from shoal.server.auth.authentication import Authentication, Caller
 from shoal.wire.http.requests import NewToken, NewUser
 
 FILES = {SUBMIT: TOKEN_FILE, ENROL: ENROL_FILE}
 
 
-def local_tokens(access: Access, state_dir: Path, owner: str, now: float) -> dict[str, str]:
+def local_tokens(access: Authentication, state_dir: Path, owner: str, now: float) -> dict[str, str]:
     """The secrets by kind; new ones where the old are gone, revoked or past half of their lives."""
     user = access.users.get(owner)
     if user is None or user.role != ADMIN:

@@ -6,23 +6,23 @@ import math
 
 from aiohttp import web
 
-from shoal.db.accounts import Asked
+from shoal.db.accounts import AccountQuery
 from shoal.engine.records import Attempt
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.http.request import Call, answer
 
 
-class Acct:
+class AcctHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     async def read(self, call: Call) -> web.Response:
         """Lines of the owners whom the caller sees; time of the pilots whom the caller sees."""
         access, now, until = self.house.access, self.service.clock(), call.number_or_none("until")
         since = float(call.number("since"))
-        asked = Asked(
+        asked = AccountQuery(
             call.text("by") or "", since, math.inf if until is None else float(until),
             access.seen_by(call.caller), access.holders(call.caller), self._running(now, since),
         )  # fmt: skip

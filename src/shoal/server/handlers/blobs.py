@@ -17,7 +17,7 @@ from shoal.model.limits import MAX_BLOB, MAX_BODY
 from shoal.server.auth.authentication import unauthorised
 from shoal.server.blobs.registry import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.blobs.uploads import STALL, WrongOffset
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.handlers.submit import check_space
 from shoal.server.http.request import Call, answer, read_body, refusal
 from shoal.wire.http.blob_transfer import CHECKPOINT
@@ -29,7 +29,7 @@ _RANGE = re.compile(r"bytes (?:\*|([0-9]{1,18})-([0-9]{1,18}))/([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
-class Head:
+class BlobHeaders:
     """What the headers of an upload say."""
 
     length: int  # of this body
@@ -38,10 +38,10 @@ class Head:
     only_asks: bool = False
 
 
-class OnBlobs:
+class BlobHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service, self.blobs, self.uploads = house, house.service, house.blobs, house.uploads
 
     async def put(self, call: Call) -> web.Response:
@@ -58,14 +58,14 @@ class OnBlobs:
             if not head.only_asks:
                 return await self._take(call, owner, digest, head)
             if await self.uploads.ask(owner, digest, head.total):
-                return await self._take(call, owner, digest, Head(0, head.total, head.total))
+                return await self._take(call, owner, digest, BlobHeaders(0, head.total, head.total))
         except WrongOffset as error:
             response = refusal(error)
             response.headers[OFFSET] = str(error.offset)
             return response
         raise AssertionError("an upload that is neither here nor asked for")
 
-    async def _take(self, call: Call, owner: str, digest: str, head: Head) -> web.Response:
+    async def _take(self, call: Call, owner: str, digest: str, head: BlobHeaders) -> web.Response:
         async with self.uploads.turn(owner, digest, head.total, head.start) as upload:
             await self.uploads.take(upload, call.request.content, head.length)
             call.again()  # a token that ended while the bytes came holds nothing [S17]
@@ -76,7 +76,7 @@ class OnBlobs:
                 await self.blobs.name(owner, upload.part, self._held_for(call))
         return _told(digest, head.total, size)
 
-    async def _have_it(self, call: Call, head: Head, digest: str) -> web.Response:
+    async def _have_it(self, call: Call, head: BlobHeaders, digest: str) -> web.Response:
         """It is here and theirs already: what is small is read to keep the connection, the rest is not waited for."""
         size = self.blobs.size(digest) or 0
         response = _told(digest, size, size)
@@ -177,7 +177,7 @@ def _told(digest: str, total: int, offset: int) -> web.Response:
     return answer({"digest": digest, "size": total, "offset": offset, "whole": offset == total})
 
 
-def read_head(request: web.BaseRequest) -> Head:
+def read_head(request: web.BaseRequest) -> BlobHeaders:
     """The headers of an upload, if they fit together."""
     length = request.content_length
     if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -187,20 +187,20 @@ def read_head(request: web.BaseRequest) -> Head:
     if length and request.content_type != BYTES:
         raise BadInput("the body must be bytes", code="want_bytes", hint=f"send Content-Type: {BYTES}")
     said = request.headers.get("Content-Range")
-    head = Head(length, length, None) if said is None else _read_range(said, length)
+    head = BlobHeaders(length, length, None) if said is None else _read_range(said, length)
     if head.total > MAX_BLOB:
         raise TooLarge("the blob is too large", hint=f"at most {MAX_BLOB} bytes")
     return head
 
 
-def _read_range(said: str, length: int) -> Head:
+def _read_range(said: str, length: int) -> BlobHeaders:
     found = _RANGE.fullmatch(said)
     if found is not None:
         total = int(found[3])
         if found[1] is None and length == 0:
-            return Head(0, total, None, only_asks=True)
+            return BlobHeaders(0, total, None, only_asks=True)
         if found[1] is not None and int(found[1]) + length - 1 == int(found[2]) < total and length:
-            return Head(length, total, int(found[1]))
+            return BlobHeaders(length, total, int(found[1]))
     raise BadInput(
         "the range is none, or not as long as the body",
         code="bad_range",

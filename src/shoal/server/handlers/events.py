@@ -6,16 +6,16 @@ from aiohttp import web
 
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_LOOK, MAX_WAIT
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.http.request import Call, answer
 
 LARGE = 50  # tasks of a run that are not final
 
 
-class Events:
+class EventsHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     async def read(self, call: Call) -> web.Response:

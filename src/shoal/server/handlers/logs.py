@@ -13,7 +13,7 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import TaskId, parse_task
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_STREAM
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.handlers.runs import check_there
 from shoal.server.http.request import Call
 
@@ -21,10 +21,10 @@ LOOK = 0.2  # seconds between looks at a file that may grow
 AFTERWARDS = 5.0  # seconds that last words may still come after a task's report
 
 
-class Logs:
+class LogsHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     async def read(self, call: Call) -> web.Response:

@@ -7,12 +7,12 @@ from operator import methodcaller
 
 from aiohttp import web
 
-from shoal.engine.commands import Add, Close, Heard
+from shoal.engine.commands import Add, Close, PollRun
 from shoal.engine.records import Run
 from shoal.model.errors import NotFound, Refused
 from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_WAIT
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.request import Call, answer
@@ -24,10 +24,10 @@ FEW, MANY = 250, 100  # so few results of a run with so many tasks under way wai
 MOMENT = 0.01  # seconds: an answer costs as much with one result as with a hundred
 
 
-class OpenRuns:
+class OpenRunsHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     async def add(self, call: Call) -> web.Response:
@@ -74,7 +74,7 @@ class OpenRuns:
         end = service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False
         if number in service.engine.state.runs:
-            service.tell(Heard(number))
+            service.tell(PollRun(number))
         while True:
             entries = service.results.take(number, after, limit)
             run = service.engine.state.runs.get(number)

@@ -9,15 +9,15 @@ from aiohttp import web
 from shoal.engine.commands import Expel, Regroup
 from shoal.model.credentials import ENROL
 from shoal.model.people import EVERYBODY, SiteRow
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.http.request import Call, answer
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 
-class People:
+class PeopleHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.access = house, house.access
 
     async def whoami(self, call: Call) -> web.Response:

@@ -25,7 +25,7 @@ from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt
 from shoal.model.layout import BLOBS, LOG_MARK, LOGS
 from shoal.server.auth.authentication import Caller, unauthorised
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
@@ -36,10 +36,10 @@ CERTIFICATE_LASTS = 30 * 86_400.0
 SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # columns that nobody is shown
 
 
-class Pilots:
+class PilotsHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     # --- what pilots say

@@ -16,7 +16,7 @@ from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.policy import Policy, outward
 from shoal.server.auth.authentication import Caller
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, standings_under, visible
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
@@ -24,10 +24,10 @@ from shoal.wire.http.requests import PolicyBody, SharesBody
 from shoal.wire.policy import check_people, dump_policy, parse_policy
 
 
-class OnPolicy:
+class PolicyHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.access, self.service = house, house.access, house.service
 
     # --- reading

@@ -17,17 +17,17 @@ from shoal.model.limits import MAX_NAME, MAX_SPECS
 from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 
 
-class Runs:
+class RunsHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house, self.service = house, house.service
 
     async def submit(self, call: Call) -> web.Response:
@@ -188,7 +188,7 @@ class Runs:
 
 
 # --- what is there
-async def total_of(house: House, number: int) -> int:
+async def total_of(house: Context, number: int) -> int:
     """How many tasks a run has; without its arrays, which may be ten thousand."""
     known = house.service.engine.state.runs.get(number)
     if known is not None:
@@ -199,7 +199,7 @@ async def total_of(house: House, number: int) -> int:
     return int(found[0]["total"])
 
 
-async def check_there(house: House, target: int | TaskId) -> None:
+async def check_there(house: Context, target: int | TaskId) -> None:
     """Refuse a run or a task that does not exist."""
     total = await total_of(house, target if isinstance(target, int) else target.run)
     if not isinstance(target, int) and target.element > total:

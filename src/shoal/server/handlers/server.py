@@ -10,17 +10,17 @@ from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.server.context import House
+from shoal.server.context import Context
 from shoal.server.http.request import Call, answer
-from shoal.server.metrics import CONTENT_TYPE, Facts
+from shoal.server.metrics import CONTENT_TYPE, Gauges
 from shoal.server.retention import prune
 from shoal.wire.http.requests import Nothing, PruneRequest
 
 
-class OnServer:
+class ServerHandler:
     """One method a call."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Context) -> None:
         self.house = house
 
     async def health(self, call: Call) -> web.Response:
@@ -88,14 +88,14 @@ class OnServer:
         return answer(describe())
 
 
-def collect(house: House) -> Facts:
+def collect(house: Context) -> Gauges:
     """The server's figures of this moment."""
     state, writer = house.service.engine.state, house.service.writer
     pilots: dict[str, int] = {}
     counts = house.door.counts
     for pilot in state.pilots.values():
         pilots[pilot.state.value] = pilots.get(pilot.state.value, 0) + 1
-    return Facts(
+    return Gauges(
         tasks_finished=dict(state.finished),
         tasks_live=sum(p.held for p in state.pilots.values()),
         tasks_ready=sum(len(array.todo) for run in state.runs.values() for array in run.arrays if not array.waiting),

@@ -29,7 +29,7 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
-class Asked(NamedTuple):
+class SubmissionRequest(NamedTuple):
     """A submission's body, taken apart and checked."""
 
     submission: Submission
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     strict: bool
 
 
-def read_submission(body: Mapping[str, Any]) -> Asked:
+def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     """Take a body apart. Pure, for a large one is read on another thread."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
@@ -49,11 +49,11 @@ def read_submission(body: Mapping[str, Any]) -> Asked:
     strict = _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
     digest = hashlib.sha256(canonical(said).encode()).hexdigest()
-    return Asked(submission, digest, sign(submission), env_file, environment, resume, strict)
+    return SubmissionRequest(submission, digest, sign(submission), env_file, environment, resume, strict)
 
 
 async def submit(
-    service: Service, owner: str, asked: Asked, claim: Callable[[str, int, list[str]], None], size: int = 0
+    service: Service, owner: str, asked: SubmissionRequest, claim: Callable[[str, int, list[str]], None], size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
     submission, digest, signature, env_file, environment, resume, strict = asked

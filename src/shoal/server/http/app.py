@@ -21,19 +21,19 @@ from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, Too
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.auth.lockout import Sender
-from shoal.server.context import House
-from shoal.server.handlers.acct import Acct
-from shoal.server.handlers.blobs import OnBlobs
-from shoal.server.handlers.events import Events
-from shoal.server.handlers.logs import Logs
-from shoal.server.handlers.open_runs import OpenRuns
-from shoal.server.handlers.people import People
-from shoal.server.handlers.pilots import Pilots
-from shoal.server.handlers.policy import OnPolicy
-from shoal.server.handlers.runs import Runs
-from shoal.server.handlers.server import OnServer
+from shoal.server.context import Context
+from shoal.server.handlers.acct import AcctHandler
+from shoal.server.handlers.blobs import BlobHandler
+from shoal.server.handlers.events import EventsHandler
+from shoal.server.handlers.logs import LogsHandler
+from shoal.server.handlers.open_runs import OpenRunsHandler
+from shoal.server.handlers.people import PeopleHandler
+from shoal.server.handlers.pilots import PilotsHandler
+from shoal.server.handlers.policy import PolicyHandler
+from shoal.server.handlers.runs import RunsHandler
+from shoal.server.handlers.server import ServerHandler
 from shoal.server.http.connections import peer_name
-from shoal.server.http.rate_limit import POOL, Gate
+from shoal.server.http.rate_limit import POOL, RateLimit
 from shoal.server.http.request import Call, answer, refusal
 from shoal.server.http.routes import ROUTES, Route
 from shoal.wire.join import SERVER_NAME
@@ -45,13 +45,20 @@ _LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
 _SAFE = ("GET", "HEAD")
 
 
-def make_app(house: House) -> web.Application:
+def make_app(house: Context) -> web.Application:
     """The application with all routes."""
     parts = {
-        "runs": Runs(house), "logs": Logs(house), "events": Events(house), "pilots": Pilots(house), "people": People(house),
-        "server": OnServer(house), "open": OpenRuns(house), "blobs": OnBlobs(house), "acct": Acct(house),
-        "policy": OnPolicy(house),
-    }  # fmt: skip
+        "runs": RunsHandler(house),
+        "logs": LogsHandler(house),
+        "events": EventsHandler(house),
+        "pilots": PilotsHandler(house),
+        "people": PeopleHandler(house),
+        "server": ServerHandler(house),
+        "open": OpenRunsHandler(house),
+        "blobs": BlobHandler(house),
+        "acct": AcctHandler(house),
+        "policy": PolicyHandler(house),
+    }
     edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
 
     @web.middleware
@@ -73,7 +80,7 @@ def _bind(route: Route, method: Callable[[Call], Awaitable[web.StreamResponse]])
 
 
 class _Edge:
-    def __init__(self, house: House, routes: dict[tuple[str, str], Route]) -> None:
+    def __init__(self, house: Context, routes: dict[tuple[str, str], Route]) -> None:
         self.house, self.routes = house, routes
 
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -285,7 +292,7 @@ class _Edge:
 class _Work:
     """One request in work; one that begins to wait for news is none any more."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: RateLimit) -> None:
         self._gate = gate
         self._begun: list[tuple[str, str]] = []  # under which kinds and names it is counted
 

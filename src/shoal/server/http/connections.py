@@ -38,7 +38,7 @@ TLS_BUFFER = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ConnectionLimits:
     """What the Door allows."""
 
     total: int = MAX_CONNECTIONS
@@ -51,7 +51,7 @@ class Bounds:
 
 
 @dataclass
-class Counts:
+class ConnectionCounts:
     """Connections now, and those ended since the start."""
 
     open: int = 0
@@ -60,10 +60,10 @@ class Counts:
     slow: int = 0
 
 
-class Door:
+class Connections:
     """All connections of a server."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionLimits) -> None:
         self.bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._all: set[_Connection] = set()
@@ -89,9 +89,9 @@ class Door:
         return lambda: _Connection(self, server, context)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ConnectionCounts:
         """What metrics show."""
-        return Counts(len(self._all), len(self._unknown), self._refused, self._slow)
+        return ConnectionCounts(len(self._all), len(self._unknown), self._refused, self._slow)
 
     # --- told by the application
     def entered(self, request: web.BaseRequest) -> None:
@@ -242,7 +242,7 @@ class _Mark:
 class _Connection(asyncio.Protocol):
     """One socket: first as it was accepted, then secured, then aiohttp's."""
 
-    def __init__(self, door: Door, server: Callable[[], RequestHandler], context: ssl.SSLContext | None) -> None:
+    def __init__(self, door: Connections, server: Callable[[], RequestHandler], context: ssl.SSLContext | None) -> None:
         self._door, self._server, self._context = door, server, context
         self._socket: asyncio.Transport | None = None
         self._secured: asyncio.Transport | None = None

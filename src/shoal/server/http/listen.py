@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp.web_server import Server
 
 from shoal.model.errors import BadInput, Refused, echo
-from shoal.server.http.connections import Door
+from shoal.server.http.connections import Connections
 from shoal.server.http.malformed import handlers
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES
@@ -74,7 +74,9 @@ def names_of(addresses: Iterable[str]) -> frozenset[str]:
     return frozenset(hosts | {socket.gethostname().lower()})
 
 
-async def bind(door: Door, server: Server, host: str, port: int, context: ssl.SSLContext) -> tuple[asyncio.Server, int]:
+async def bind(
+    door: Connections, server: Server, host: str, port: int, context: ssl.SSLContext
+) -> tuple[asyncio.Server, int]:
     """Listen over TLS; returns the port. Port 0: any."""
     loop = asyncio.get_running_loop()
     try:
@@ -91,7 +93,7 @@ async def bind(door: Door, server: Server, host: str, port: int, context: ssl.SS
     return listener, int(listener.sockets[0].getsockname()[1])
 
 
-async def bind_local(door: Door, server: Server, path: Path) -> asyncio.Server:
+async def bind_local(door: Connections, server: Server, path: Path) -> asyncio.Server:
     """Listen on a Unix socket, which only this account can reach: in a directory of its own, and the kernel says who
     calls. Who holds the lock of the database may replace a socket that an earlier server left."""
     _check_private(path.parent)

@@ -76,7 +76,7 @@ class Buckets:
         return wait
 
 
-class Gate:
+class RateLimit:
     """Admission of requests. Each that `admit` let in is told `done` once: when answered, or when it begins to wait."""
 
     def __init__(self, rates: dict[str, Rate] | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from shoal.db.reader import Gone
+from shoal.db.reader import EventsGone
 from shoal.model.credentials import redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooBusy, TooLarge, echo
 from shoal.server.auth.authentication import Caller
@@ -23,7 +23,7 @@ T = TypeVar("T")
 BODY_WITHIN = 30.0  # seconds for a body to arrive whole
 _STATUS: list[tuple[type[ShoalError], int]] = [
     (NotFound, 404),
-    (Gone, 410),
+    (EventsGone, 410),
     (Conflict, 409),
     (TooLarge, 413),
     (Refused, 403),

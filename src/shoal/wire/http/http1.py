@@ -17,7 +17,7 @@ class NoAnswer(OSError):
     """What came, or is to be sent, is no HTTP that we speak; the connection is of no use any more."""
 
 
-class Heard(NamedTuple):
+class HttpResponse(NamedTuple):
     """What came back; header names in small letters, of a repeated one the last."""
 
     status: int
@@ -53,7 +53,7 @@ class Reading:
         self._length: Optional[int] = None  # of the body; None: the head is not here yet, or it comes in chunks
         self._chunks: Optional[bytearray] = None  # the body so far, if it comes in chunks
 
-    def feed(self, data: bytes) -> Optional[Heard]:
+    def feed(self, data: bytes) -> Optional[HttpResponse]:
         """More came; the answer, once it is whole. No data: the other side has hung up."""
         if not data:
             if not self._size and not self._status:
@@ -73,8 +73,8 @@ class Reading:
             raise NoAnswer("more than one answer came")
         return self._done(b"".join(self._parts))
 
-    def _done(self, body: bytes) -> Heard:
-        return Heard(self._status, self._headers, body, self._is_kept)
+    def _done(self, body: bytes) -> HttpResponse:
+        return HttpResponse(self._status, self._headers, body, self._is_kept)
 
     def _read_head(self) -> bool:
         data = b"".join(self._parts)
@@ -102,7 +102,7 @@ class Reading:
                 raise NoAnswer("the answer is too long")
         return True
 
-    def _read_chunks(self, whole: bytearray) -> Optional[Heard]:
+    def _read_chunks(self, whole: bytearray) -> Optional[HttpResponse]:
         data = b"".join(self._parts)
         while True:
             line, found, rest = data.partition(b"\r\n")

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from shoal.client.connection import reconnect
-from shoal.client.connection.reconnect import Line, Link, Stopped
-from shoal.client.executor.background import Errands
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
+from shoal.client.executor.background import Background
 from shoal.model.errors import NotFound, Unreachable
 from tests.unit.client.fake_server import FakeServer
 
 SOON = 20.0
 
 
-def line_to(url: str, patience: float = 5.0) -> Line:
-    return Line(Link(url, patience))
+def line_to(url: str, patience: float = 5.0) -> ServerConnection:
+    return ServerConnection(Reconnecting(url, patience))
 
 
 def test_a_question_is_repeated_while_the_server_is_away(
@@ -120,7 +120,7 @@ def test_a_line_that_waits_for_a_lost_server_can_be_cut() -> None:
 
 
 def test_errands_are_run_in_order_and_one_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    errands, done = Errands("test"), list[int]()
+    errands, done = Background("test"), list[int]()
     errands.put(lambda: done.append(1))
     errands.put(lambda: 1 // 0)  # type: ignore[arg-type]
     errands.put(lambda: done.append(2))
@@ -135,7 +135,7 @@ def test_errands_are_run_in_place_when_no_thread_can_be_started(monkeypatch: pyt
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done: list[int] = []
-    errands = Errands("test")
+    errands = Background("test")
     errands.put(lambda: done.append(1))
     assert done == [1]
     errands.finish()

@@ -16,7 +16,7 @@ import numpy
 import pytest
 
 import shoal
-from shoal.client.connection.reconnect import Link
+from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.executor import executor as module
 from shoal.client.executor import result_poll
 from shoal.client.executor.outcome import RemoteTraceback, TaskFailed
@@ -30,7 +30,7 @@ SOON = 20.0
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     made = Pool()
-    monkeypatch.setattr(Link, "connect", lambda self: made.connect(self))
+    monkeypatch.setattr(Reconnecting, "connect", lambda self: made.connect(self))
     yield made
     for stream in list(module._streams):
         stream.detach()
@@ -339,7 +339,7 @@ def test_what_is_cancelled_on_the_server_is_cancelled_here(pool: Pool) -> None:
         future = ex.submit(double, 1)
         results = ex.map(double, [1])
         pool.await_calls(2)
-        pool.connect(Link(SERVER)).cancel(["r1"])
+        pool.connect(Reconnecting(SERVER)).cancel(["r1"])
         with pytest.raises(CancelledError):
             future.result(SOON)
         with pytest.raises(CancelledError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.commands import Accept, Add, Close, Heard, Submit
+from shoal.engine.commands import Accept, Add, Close, PollRun, Submit
 from shoal.engine.tasks.runs import ABANDONED
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
@@ -287,7 +287,7 @@ def test_an_open_run_nobody_asks_about_is_over_when_nothing_is_left_and_opens_ag
     stand.pass_time(ABANDONED / 2)
     (lease,) = raw(pilot).leases
     raw(pilot, batches=[batch_of(lease)])
-    stand.do(Heard(run))
+    stand.do(PollRun(run))
     stand.pass_time(ABANDONED - 1)
     assert stand.events("run_finished") == []
     stand.pass_time(2)

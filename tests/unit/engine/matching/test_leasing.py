@@ -9,7 +9,7 @@ import pytest
 
 from shoal.engine.changes import Answer
 from shoal.model.limits import MAX_LEASES
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 from tests.unit.engine.stand import FakePilot, Stand, good
 
 
@@ -93,7 +93,7 @@ def test_a_pilot_gets_what_its_cores_take() -> None:
 def test_every_need_is_counted(needs: dict[str, Any], fit: int) -> None:
     stand = Stand()
     stand.submit({"array": "1-20", **needs})
-    pilot = stand.pilot(room=Room(8, 8 << 30, 1 << 40, 2))
+    pilot = stand.pilot(room=Capacity(8, 8 << 30, 1 << 40, 2))
     assert len(pilot.pull()) == fit
     assert stand.sound()
 
@@ -195,7 +195,7 @@ def test_a_lease_holds_everything_the_pilot_needs() -> None:
     assert first.command == ["sim", "5", "{x}"]
     assert second.command == ["sim", "6", "{x}"]
     assert (first.cwd, first.stdin, first.inputs, first.outputs) == ("/data/out/5", "/data/out/5/in5", ["i5"], ["o5"])
-    assert (first.time, first.room, first.rerun, first.own) == (90.0, Room(1, 1 << 30), "safe", False)
+    assert (first.time, first.room, first.rerun, first.own) == (90.0, Capacity(1, 1 << 30), "safe", False)
     assert first.env["A"] == "v5"
     assert first.env["SHOAL_SEED"] != second.env["SHOAL_SEED"]
     assert first.env["SHOAL_INDEX"] == "1"

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings
 from shoal.model.ids import TaskId, parse_attempt
-from shoal.wire.messages import Order, Room
+from shoal.wire.messages import Capacity, Order
 from tests.unit.engine.stand import FakePilot, Stand, back, good
 
 SHORT = 0.02  # seconds
@@ -213,7 +213,7 @@ def test_shorter_tasks_of_another_do_not_keep_an_owner_out() -> None:
 
 def test_a_pilot_with_more_long_tasks_than_slots_has_no_backlog_of_short_ones() -> None:
     """Was: a division by zero, found by the false world: a pilot came back with more than it has room for."""
-    assert Holdings(Room(-1), []).backlog == 0.0
+    assert Holdings(Capacity(-1), []).backlog == 0.0
 
 
 # --- where a lease is the start

@@ -9,7 +9,7 @@ import pytest
 from shoal.engine.commands import Enrol, Talk
 from shoal.model.errors import BadInput, Conflict, ShoalError
 from shoal.model.timing import Timing
-from shoal.wire.messages import PROTOCOL, Held, Register, Report, Room
+from shoal.wire.messages import PROTOCOL, Capacity, Held, Register, Report
 from tests.unit.engine.stand import OWNER, Stand, back, bad, brief, good
 
 
@@ -213,20 +213,22 @@ def test_an_unfit_host_is_noted_and_gets_nothing() -> None:
         pilot.talk()
 
 
-@pytest.mark.parametrize("room", [Room(0), Room(65_537), Room(-1), Room(1, -1), Room(1, 0, -1), Room(1, 0, 0, -1)])
-def test_a_host_that_cannot_be_is_refused(room: Room) -> None:
+@pytest.mark.parametrize(
+    "room", [Capacity(0), Capacity(65_537), Capacity(-1), Capacity(1, -1), Capacity(1, 0, -1), Capacity(1, 0, 0, -1)]
+)
+def test_a_host_that_cannot_be_is_refused(room: Capacity) -> None:
     with pytest.raises(BadInput):
         Stand().pilot(room=room)
 
 
 def test_another_protocol_is_refused() -> None:
     with pytest.raises(BadInput) as caught:
-        Stand().do(Enrol(Register(PROTOCOL + 1, "", "", "", Room(1)), OWNER, "local"))
+        Stand().do(Enrol(Register(PROTOCOL + 1, "", "", "", Capacity(1)), OWNER, "local"))
     assert caught.value.code == "protocol"
 
 
-@pytest.mark.parametrize("room", [Room(1, 2**63), Room(1, 0, 2**70), Room(1, 0, 0, 2**64)])
-def test_a_host_larger_than_the_database_can_write_is_refused_not_fatal(room: Room) -> None:
+@pytest.mark.parametrize("room", [Capacity(1, 2**63), Capacity(1, 0, 2**70), Capacity(1, 0, 0, 2**64)])
+def test_a_host_larger_than_the_database_can_write_is_refused_not_fatal(room: Capacity) -> None:
     """A row that cannot be written ends the server (writer._die), and the pilot would come again: E58."""
     stand = Stand()
     try:

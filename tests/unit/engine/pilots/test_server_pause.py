@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.engine.commands import Resume, Tick
 from shoal.model.states import TaskState
-from shoal.server.pause_detector import STALL, OwnTime
+from shoal.server.pause_detector import STALL, PauseDetector
 from tests.unit.engine.stand import Stand, good
 
 
@@ -89,7 +89,7 @@ def test_an_open_run_is_not_abandoned_by_a_gap() -> None:
 
 
 def test_a_gap_is_told_once_and_small_delays_are_none() -> None:
-    time = OwnTime(100.0)
+    time = PauseDetector(100.0)
     assert time.gap(100.0 + 0.9 * STALL) == 0.0
     assert time.gap(190.9) == 190.9 - 100.0 - 0.9 * STALL
     assert time.gap(190.9) == 0.0

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 from tests.unit.engine.stand import Stand, good
 
 
@@ -54,7 +54,7 @@ def test_too_large_names_the_pilot_that_lacks_least() -> None:
     stand = Stand()
     run = stand.submit({"memory": "64G"})
     stand.pilot(64, host="wide", site="a")
-    stand.pilot(room=Room(2, 48 << 30, 1 << 40), host="deep", site="b")
+    stand.pilot(room=Capacity(2, 48 << 30, 1 << 40), host="deep", site="b")
     assert "48.0G" in stand.why(run).text
     assert "on deep of site b" in stand.why(run).text
 

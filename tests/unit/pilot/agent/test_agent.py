@@ -45,17 +45,17 @@ from shoal.pilot.agent.registration import BACKOFF_MOST
 from shoal.pilot.agent.send_schedule import LAZY, TELL_AGAIN
 from shoal.wire.messages import (
     Batch,
+    Capacity,
     Exchange,
-    Former,
+    FormerPilot,
     Held,
     Lease,
+    LogPiece,
     Order,
     Published,
     Registered,
     Reply,
     Report,
-    Room,
-    Tail,
     Verdict,
 )
 
@@ -65,7 +65,7 @@ ActionT = TypeVar("ActionT", bound=Action)
 
 
 def lease(number: int, cores: int = 1, **more: Any) -> Lease:
-    return Lease(f"r1.{number}#1@1", Room(cores, **more), "safe", ["true"])
+    return Lease(f"r1.{number}#1@1", Capacity(cores, **more), "safe", ["true"])
 
 
 def done(number: int, outcome: str = "succeeded", **more: Any) -> Report:
@@ -75,8 +75,8 @@ def done(number: int, outcome: str = "succeeded", **more: Any) -> Report:
 class Driver:
     """An agent, its clock, and everything it did."""
 
-    def __init__(self, room: Room | None = None, join: bool = True) -> None:
-        self.agent = Agent(room or Room(2, 8 << 30, 1 << 40, 2), Random(1))
+    def __init__(self, room: Capacity | None = None, join: bool = True) -> None:
+        self.agent = Agent(room or Capacity(2, 8 << 30, 1 << 40, 2), Random(1))
         self.now = 100.0
         self.did: list[Action] = []
         self.open: dict[int, Exchange] = {}  # sent and not answered
@@ -206,7 +206,7 @@ def test_what_is_reported_is_held_as_done_until_then() -> None:
 
 
 def test_reports_beyond_one_message_follow_in_the_next() -> None:
-    driver = Driver(Room(MAX_REPORTS + 10))
+    driver = Driver(Capacity(MAX_REPORTS + 10))
     driver.answer(leases=[lease(n) for n in range(1, MAX_REPORTS + 6)])
     for n in range(1, MAX_REPORTS + 6):
         driver.agent.reports[f"r1.{n}#1@1"] = done(n)
@@ -317,7 +317,7 @@ def test_every_exchange_has_a_nonce_and_keeps_it_when_it_is_sent_again() -> None
 
 # --- rule 4: at most two in flight, a report on one at a time
 def test_at_most_two_are_in_flight() -> None:
-    driver = Driver(Room(8))
+    driver = Driver(Capacity(8))
     driver.begin(*(lease(n) for n in range(1, 6)))
     for n in range(1, 6):
         driver.see(Ended(done(n)))
@@ -326,7 +326,7 @@ def test_at_most_two_are_in_flight() -> None:
 
 
 def test_a_report_rides_on_one_exchange_at_a_time() -> None:
-    driver = Driver(Room(8))
+    driver = Driver(Capacity(8))
     driver.begin(*(lease(n) for n in range(1, 6)))
     for n in range(1, 6):
         driver.see(Ended(done(n)))
@@ -429,8 +429,8 @@ def test_a_task_that_never_ends_publishing_is_heard_now_and_then() -> None:
 
 
 def test_what_a_call_publishes_is_said_in_the_name_of_the_call_that_its_piece_is_at() -> None:
-    driver = Driver(Room(1))
-    piece = Lease("r1.1#1@1", Room(1), "safe", function="f", calls=["a", "b", "c"], count=3)
+    driver = Driver(Capacity(1))
+    piece = Lease("r1.1#1@1", Capacity(1), "safe", function="f", calls=["a", "b", "c"], count=3)
     (begin,) = only(driver.answer(leases=[piece]), Begin)
     assert begin.lease.count == 3
     driver.see(Called("r1.1#1@1", Batch("r1.1#1@1", 1, duration=[0.1])))
@@ -459,7 +459,7 @@ def test_a_rejected_exchange_is_said_again_without_what_was_published() -> None:
 def test_what_an_outdated_exchange_carried_is_said_again() -> None:
     driver = Driver()
     driver.begin(lease(1))
-    tail = Tail("r1.1#1@1", "stdout", "hi")
+    tail = LogPiece("r1.1#1@1", "stdout", "hi")
     (exchange,) = sent(driver.see(Ended(done(1), (tail,))))
     assert exchange.tails == [tail]
     del driver.open[exchange.seq]
@@ -484,7 +484,7 @@ def test_who_is_disowned_joins_again_with_its_former_name() -> None:
     driver.begin(lease(1))
     (seq,) = driver.open
     (join,) = driver.see(Disowned(seq))
-    assert isinstance(join, Join) and join.former == Former("p1", "secret")
+    assert isinstance(join, Join) and join.former == FormerPilot("p1", "secret")
     driver.open.clear()
     new = Registered("p2", "other", 2, 10.0, 75.0, 900.0, 720.0, 10.0, 600.0, 86_400.0)
     (exchange,) = sent(driver.see(Joined(new)))
@@ -509,7 +509,7 @@ def test_a_server_that_takes_in_and_disowns_is_not_asked_without_a_pause() -> No
 def test_who_is_disowned_keeps_its_reports_and_tails() -> None:
     driver = Driver()
     driver.begin(lease(1))
-    tail = Tail("r1.1#1@1", "stderr", "x")
+    tail = LogPiece("r1.1#1@1", "stderr", "x")
     (exchange,) = sent(driver.see(Ended(done(1), (tail,))))
     driver.see(Disowned(exchange.seq))
     driver.open.clear()
@@ -583,13 +583,13 @@ def with_reports(exchanges: list[Exchange]) -> Exchange:
 
 
 def test_reports_of_a_rejected_exchange_go_one_by_one_without_its_tails_and_tags() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     driver.begin(lease(1), lease(2))
     for n in (1, 2):
         driver.agent.reports[f"r1.{n}#1@1"] = done(n)
         driver.agent.running.pop(f"r1.{n}#1@1")
     driver.see(Noticed({"bad": "tag"}))
-    (exchange,) = sent(driver.see(Wrote((Tail("r1.1#1@1", "stdout", "x"),))))
+    (exchange,) = sent(driver.see(Wrote((LogPiece("r1.1#1@1", "stdout", "x"),))))
     assert (len(exchange.reports), len(exchange.tails), len(exchange.tags)) == (2, 1, 1)
     first = with_reports(reject(driver, exchange))
     driver.answer(first.seq)
@@ -654,7 +654,7 @@ def test_an_attempt_of_which_no_report_is_taken_is_given_back_when_it_comes_agai
 
 
 def test_what_refuses_without_being_the_server_costs_nothing_however_often() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     driver.begin(lease(1), lease(2))
     (exchange,) = sent(driver.see(Ended(done(1, last_line="one", message="x"))))
     for _ in range(40):
@@ -666,7 +666,7 @@ def test_what_refuses_without_being_the_server_costs_nothing_however_often() -> 
 
 
 def test_a_report_that_something_between_never_takes_does_not_stop_the_others() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     driver.begin(lease(1), lease(2))
     driver.see(Ended(done(1, last_line="bad", message="x")))
     driver.see(Ended(done(2, last_line="good", message="x")))
@@ -709,7 +709,7 @@ def test_a_lease_that_was_seen_and_is_not_here_any_more_is_given_back() -> None:
 
 
 def test_a_lease_that_is_here_is_not_given_back_when_it_comes_again() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.begin(lease(1), lease(2))
     driver.answer(min(driver.open), leases=[lease(1), lease(2)])
     driver.see(Ended(done(1)))
@@ -719,7 +719,7 @@ def test_a_lease_that_is_here_is_not_given_back_when_it_comes_again() -> None:
 
 
 def test_the_same_number_of_another_history_is_another_attempt() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     old, new = lease(1), replace(lease(1), attempt="r1.1#1@1~" + "5" * 16)
     driver.begin(old)
     (begun,) = only(driver.answer(min(driver.open), leases=[new]), Begin)
@@ -727,8 +727,8 @@ def test_the_same_number_of_another_history_is_another_attempt() -> None:
 
 
 # --- streams
-def piece(offset: int, text: str = "x", stream: str = "stdout") -> Tail:
-    return Tail("r1.1#1@1", stream, text, offset)
+def piece(offset: int, text: str = "x", stream: str = "stdout") -> LogPiece:
+    return LogPiece("r1.1#1@1", stream, text, offset)
 
 
 def test_pieces_of_a_stream_ride_on_one_exchange_at_a_time() -> None:
@@ -770,7 +770,7 @@ def test_who_leaves_waits_until_the_last_piece_is_heard() -> None:
 
 # --- room and devices
 def test_what_does_not_fit_waits_in_order() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     actions = driver.answer(leases=[lease(1, 3), lease(2, 2), lease(3, 1)])
     assert [b.lease.attempt for b in only(actions, Begin)] == ["r1.1#1@1"], (
         "the second must not starve behind the third"
@@ -780,19 +780,19 @@ def test_what_does_not_fit_waits_in_order() -> None:
 
 
 def test_memory_is_counted() -> None:
-    driver = Driver(Room(4, memory=8))
+    driver = Driver(Capacity(4, memory=8))
     actions = driver.answer(leases=[lease(1, memory=5), lease(2, memory=5)])
     assert len(only(actions, Begin)) == 1
 
 
 def test_free_room_counts_what_runs_and_what_waits() -> None:
-    driver = Driver(Room(4, memory=8))
+    driver = Driver(Capacity(4, memory=8))
     driver.answer(leases=[lease(1, 3, memory=1), lease(2, 2, memory=1)])
-    assert driver.agent.free() == Room(0, 6)
+    assert driver.agent.free() == Capacity(0, 6)
 
 
 def test_every_task_gets_devices_of_its_own() -> None:
-    driver = Driver(Room(8, gpus=4))
+    driver = Driver(Capacity(8, gpus=4))
     actions = driver.answer(leases=[lease(1, gpus=2), lease(2, gpus=1), lease(3), lease(4, gpus=2)])
     begun = {b.lease.attempt: b.gpus for b in only(actions, Begin)}
     assert begun == {"r1.1#1@1": (0, 1), "r1.2#1@1": (2,), "r1.3#1@1": ()}
@@ -835,7 +835,7 @@ def test_a_moved_attempt_goes_on_elsewhere_or_is_given_back(outcome: str) -> Non
 
 
 def test_a_waiting_attempt_is_cancelled_without_ever_running() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.answer(leases=[lease(1), lease(2)])
     actions = driver.answer(orders=[Order("cancel", "r1.2#1@1", "x")])
     assert only(actions, Stop) == []
@@ -851,14 +851,14 @@ def test_an_order_about_nothing_of_ours_is_no_problem() -> None:
 
 
 def test_a_signal_goes_to_what_runs_and_to_nothing_else() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.begin(lease(1), lease(2))
     orders = [Order("signal", f"r1.{n}#1@1", signal=10) for n in (1, 2, 3)]
     assert only(driver.answer(orders=orders), Signal) == [Signal("r1.1#1@1", 10)]
 
 
 def test_streams_of_what_runs_are_watched_on_demand() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.begin(lease(1), lease(2))
     orders = [Order("tail", f"r1.{n}#1@1", stream="stderr") for n in (1, 2)]
     assert only(driver.answer(orders=orders), Watch) == [Watch("r1.1#1@1", "stderr")]
@@ -930,7 +930,7 @@ def test_who_is_told_to_end_meanwhile_does_not_become_another() -> None:
 
 # --- leaving
 def test_who_is_not_listened_to_any_more_stops_everything_and_says_nothing() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.begin(lease(1), lease(2))
     actions = driver.see(Leave("revoked", now=True, mute=True))
     assert only(actions, Stop) == [Stop("r1.1#1@1", "revoked")]
@@ -947,7 +947,7 @@ def test_who_is_not_listened_to_and_has_nothing_ends_at_once() -> None:
 
 
 def test_who_leaves_gives_back_what_waits_finishes_what_runs_and_says_farewell() -> None:
-    driver = Driver(Room(1))
+    driver = Driver(Capacity(1))
     driver.begin(lease(1), lease(2))
     driver.answer(orders=[Order("drain", why="maintenance")])
     assert driver.agent.reports["r1.2#1@1"].outcome == "returned"
@@ -1126,7 +1126,7 @@ def test_time_does_not_run_backwards_with_answers_out_of_order() -> None:
 def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() -> None:
     rng = Random(5)
     for round_ in range(300):
-        driver = Driver(Room(rng.randint(1, 4)), join=rng.random() < 0.9)
+        driver = Driver(Capacity(rng.randint(1, 4)), join=rng.random() < 0.9)
         number = 0
         for _ in range(40):
             choice = rng.random()
@@ -1170,7 +1170,7 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
 
 # --- checkpoints
 def test_one_sigterm_of_a_batch_system_has_tasks_write_their_checkpoint_at_once_and_finishes_the_others() -> None:
-    driver = Driver(Room(4))
+    driver = Driver(Capacity(4))
     driver.begin(replace(lease(1), checkpoint=["state"]), lease(2))
     actions = driver.see(Leave("SIGTERM received", checkpoint=True))
     assert [action for action in actions if isinstance(action, Stop)] == [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from shoal.pilot.agent.guard_queue import AHEAD, BRISK, LONG
 from shoal.pilot.agent.slots import Slots
-from shoal.wire.messages import Lease, Report, Room
+from shoal.wire.messages import Capacity, Lease, Report
 
 
 def commands(count: int, **more: object) -> Lease:
     fields: dict[str, object] = {"command": ["true"], "cwd": "/", "seed": 1, "params": [{"x": n} for n in range(count)]}
-    return Lease("r1.1#1@1", Room(1), "safe", count=count, **{**fields, **more})  # type: ignore[arg-type]  # a test's brevity
+    return Lease("r1.1#1@1", Capacity(1), "safe", count=count, **{**fields, **more})  # type: ignore[arg-type]  # a test's brevity
 
 
 def brisk(cores: int = 2) -> Slots:
-    slots = Slots(Room(cores, gpus=cores))
+    slots = Slots(Capacity(cores, gpus=cores))
     slots.lines.note(BRISK / 2)
     return slots
 
@@ -23,7 +23,7 @@ def order(slots: Slots) -> dict[str, str]:
 
 
 def test_what_is_not_known_to_be_short_waits_here() -> None:
-    slots = Slots(Room(2))
+    slots = Slots(Capacity(2))
     slots.add(commands(20))
     assert len(slots.begin(0.0)) == 2
     slots.lines.note(2 * BRISK)
@@ -61,13 +61,17 @@ def test_who_stands_behind_takes_over_when_one_is_over() -> None:
 
 
 def test_files_exclusive_tasks_and_other_rooms_do_not_line_up() -> None:
-    for lease in (commands(5, own=True), commands(5, cwd=""), Lease("r1.1#1@1", Room(1), "exclusive", ["x"], cwd="/")):
+    for lease in (
+        commands(5, own=True),
+        commands(5, cwd=""),
+        Lease("r1.1#1@1", Capacity(1), "exclusive", ["x"], cwd="/"),
+    ):
         slots = brisk(1)
         slots.add(lease)
         assert len(slots.begin(0.0)) == 1
     slots = brisk(2)
     slots.add(commands(1))
-    slots.add(Lease("r2.1#1@1", Room(2), "safe", ["x"], cwd="/"))
+    slots.add(Lease("r2.1#1@1", Capacity(2), "safe", ["x"], cwd="/"))
     assert len(slots.begin(0.0)) == 1, "a larger one cannot take over the room of a smaller"
 
 
@@ -107,7 +111,7 @@ def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_o
     slots = brisk(1)
     slots.add(commands(20))
     slots.begin(0.0)
-    slots.add(Lease("r2.1#1@1", Room(1), "safe", command=["true"], cwd="/", precedence=1))
+    slots.add(Lease("r2.1#1@1", Capacity(1), "safe", command=["true"], cwd="/", precedence=1))
     assert slots.begin(0.01) == [] and slots.recall(0.01) == []
     assert slots.recall_at() == LONG
     called = slots.recall(LONG)

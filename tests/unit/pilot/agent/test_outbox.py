@@ -9,19 +9,19 @@ from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
 from shoal.pilot.agent.events import Settle
 from shoal.pilot.agent.outbox import ANNOUNCED_KEPT, MAX_ANNOUNCED, TAIL_BYTES, Outbox
 from shoal.wire import codec
-from shoal.wire.messages import Checkpoint, Exchange, Published, Report, Room, Tail
+from shoal.wire.messages import Capacity, Checkpoint, Exchange, LogPiece, Published, Report
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
     reports, batches, tags, tails, published, checkpoints = box.pack(underway)
     return Exchange(
-        2, "p1", "s", 1, 0, Room(), [], reports, tags, tails,
+        2, "p1", "s", 1, 0, Capacity(), [], reports, tags, tails,
         batches=batches, published=published, checkpoints=checkpoints,
     )  # fmt: skip
 
 
-def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[Tail]:
-    return [Tail(attempt, "stdout", text, number * len(text)) for number in range(count)]
+def tails(text: str, count: int, attempt: str = "r1.1#1@1") -> list[LogPiece]:
+    return [LogPiece(attempt, "stdout", text, number * len(text)) for number in range(count)]
 
 
 def test_tails_of_one_exchange_are_bounded() -> None:
@@ -76,7 +76,7 @@ def test_whatever_happens_each_stream_arrives_whole_and_in_order() -> None:
             deed = rng.random()
             if deed < 0.4 and step < 40:
                 name = rng.choice(list(written))
-                box.add_tails([Tail(name, "stdout", "x" * rng.choice([1, MAX_TAIL]), written[name])], more=False)
+                box.add_tails([LogPiece(name, "stdout", "x" * rng.choice([1, MAX_TAIL]), written[name])], more=False)
                 written[name] += 1
             elif deed < 0.7 and len(underway) < 2:
                 underway.append(send(box, *underway))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from shoal.pilot.agent import outcome
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 
-LEASE = Lease("r1.1#1@1", Room(1, memory=100 << 20, disk=10 << 20), "safe", ["x"], time=90.0)
+LEASE = Lease("r1.1#1@1", Capacity(1, memory=100 << 20, disk=10 << 20), "safe", ["x"], time=90.0)
 
 
 def news(**more: Any) -> dict[str, Any]:

@@ -7,18 +7,18 @@ from dataclasses import replace
 from shoal.model.ids import parse_attempt
 from shoal.pilot.agent.events import Stop
 from shoal.pilot.agent.slots import Slots
-from shoal.wire.messages import Held, Lease, Room
+from shoal.wire.messages import Capacity, Held, Lease
 
 
 def lease(number: int, cores: int = 1, gpus: int = 0) -> Lease:
-    return Lease(f"r1.{number}#1@1", Room(cores, gpus=gpus), "safe")
+    return Lease(f"r1.{number}#1@1", Capacity(cores, gpus=gpus), "safe")
 
 
 def test_room_and_devices_come_back_at_the_end_of_an_attempt() -> None:
-    slots = Slots(Room(2, gpus=1))
+    slots = Slots(Capacity(2, gpus=1))
     slots.waiting.extend([lease(1, 2, 1), lease(2, 1, 1)])
     assert [begin.gpus for begin in slots.begin(0.0)] == [(0,)]
-    assert slots.free() == Room(0)
+    assert slots.free() == Capacity(0)
     assert slots.held(0.0) == [Held("r1.2#1@1", "leased"), Held("r1.1#1@1", "leased")]
     assert slots.end("r1.1#1@1") is not None
     assert slots.end("r1.1#1@1") is None
@@ -26,17 +26,17 @@ def test_room_and_devices_come_back_at_the_end_of_an_attempt() -> None:
 
 
 def test_what_is_larger_than_the_pilot_can_never_begin() -> None:
-    slots = Slots(Room(2, memory=1, gpus=1))
-    assert slots.can_ever_hold(Room(2, memory=9, gpus=1))
-    assert not slots.can_ever_hold(Room(3))
-    assert not slots.can_ever_hold(Room(1, gpus=2))
+    slots = Slots(Capacity(2, memory=1, gpus=1))
+    assert slots.can_ever_hold(Capacity(2, memory=9, gpus=1))
+    assert not slots.can_ever_hold(Capacity(3))
+    assert not slots.can_ever_hold(Capacity(1, gpus=2))
 
 
 # --- calls of a function
 def calls(first: int, count: int, cores: int = 1) -> Lease:
     return Lease(
         f"r1.{first}#1@1",
-        Room(cores),
+        Capacity(cores),
         "safe",
         count=count,
         seed=1,
@@ -46,7 +46,7 @@ def calls(first: int, count: int, cores: int = 1) -> Lease:
 
 
 def test_idle_slots_share_the_calls_of_a_chunk_in_pieces() -> None:
-    slots = Slots(Room(2))
+    slots = Slots(Capacity(2))
     slots.learn("gAU=", [0.0012])
     slots.add(calls(1, 30))
     begun = slots.begin(5.0)
@@ -55,7 +55,7 @@ def test_idle_slots_share_the_calls_of_a_chunk_in_pieces() -> None:
 
 
 def test_a_piece_is_twenty_milliseconds_of_work() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     slots.learn("gAU=", [0.004])
     slots.add(calls(1, 30))
     (begun,) = slots.begin(5.0)
@@ -64,7 +64,7 @@ def test_a_piece_is_twenty_milliseconds_of_work() -> None:
 
 
 def test_neighbours_that_come_one_after_another_wait_as_one() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     for lease_ in (calls(1, 10), calls(11, 10), calls(31, 5), calls(21, 10)):
         slots.add(lease_)
     assert [(w.attempt, w.count, len(w.calls)) for w in slots.waiting] == [
@@ -73,7 +73,7 @@ def test_neighbours_that_come_one_after_another_wait_as_one() -> None:
 
 
 def test_what_is_held_is_told_in_ranges_and_the_call_under_way_only_if_it_takes_a_while() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     slots.learn("gAU=", [0.001])
     slots.add(calls(1, 30))
     slots.begin(5.0)
@@ -85,7 +85,7 @@ def test_what_is_held_is_told_in_ranges_and_the_call_under_way_only_if_it_takes_
 
 
 def test_what_of_a_piece_never_began_waits_again_in_front() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     slots.learn("gAU=", [0.001])
     slots.add(calls(1, 30))
     slots.begin(5.0)
@@ -95,7 +95,7 @@ def test_what_of_a_piece_never_began_waits_again_in_front() -> None:
 
 
 def test_some_of_what_waits_can_be_taken_out() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     slots.add(calls(1, 10))
     assert slots.take_out(parse_attempt("r1.4#1@1"), 3) == ["r1.4#1@1", "r1.5#1@1", "r1.6#1@1"]
     assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.1#1@1", 3), ("r1.7#1@1", 4)]
@@ -108,7 +108,7 @@ def test_some_of_what_waits_can_be_taken_out() -> None:
 
 
 def begun(*leases: Lease) -> Slots:
-    slots = Slots(Room(4))
+    slots = Slots(Capacity(4))
     for one in leases:
         slots.add(one)
     slots.begin(0.0)
@@ -135,7 +135,7 @@ def test_who_leaves_keeps_what_commands_wrote_and_who_cancels_does_not() -> None
 
 # --- what goes before others
 def test_what_has_a_precedence_begins_at_the_next_turnover_and_the_rest_keeps_its_order() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     for number in (1, 2, 3):
         slots.add(lease(number))
     slots.begin(0.0)
@@ -152,7 +152,7 @@ def test_what_has_a_precedence_begins_at_the_next_turnover_and_the_rest_keeps_it
 
 
 def test_a_wide_task_with_a_precedence_gets_the_slots_as_they_become_free() -> None:
-    slots = Slots(Room(2))
+    slots = Slots(Capacity(2))
     for number in (1, 2, 3, 4):
         slots.add(lease(number))
     slots.begin(0.0)
@@ -164,7 +164,7 @@ def test_a_wide_task_with_a_precedence_gets_the_slots_as_they_become_free() -> N
 
 
 def test_the_rest_of_a_piece_waits_behind_what_goes_before_it() -> None:
-    slots = Slots(Room(1))
+    slots = Slots(Capacity(1))
     slots.learn("gAU=", [0.004])
     slots.add(calls(1, 30))
     slots.begin(5.0)

@@ -12,7 +12,7 @@ from shoal.model.blobs import digest_of
 from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.uplink.blobs import Blobs
-from shoal.pilot.uplink.server_address import Place
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.http import blob_transfer as wire
 from tests.unit.blob_server import BlobServer, Refusal
 
@@ -32,7 +32,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobServer]:
 def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     token = tmp_path / "token"
     token.write_text("an enrolment")
-    made = Blobs(Place(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
+    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
     made.joined("the-session")
     yield made
     made.close()

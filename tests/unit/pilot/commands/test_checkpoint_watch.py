@@ -15,9 +15,9 @@ from shoal.pilot.commands import checkpoint, checkpoint_watch
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch, Watched
 from shoal.pilot.commands.staging import Environment, Prepared
 from shoal.pilot.uplink.blobs import Blobs
-from shoal.pilot.uplink.server_address import Place
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.http import blob_transfer as wire
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 from tests.unit.blob_server import BlobServer
 
 ATTEMPT = "r3.1#1@1"
@@ -31,7 +31,7 @@ class Bench:
         self.base.mkdir()
         self.tmp = tmp_path
         self.saved: list[Saved] = []
-        lease = Lease(ATTEMPT, Room(1), "safe", command=["true"], checkpoint=list(names), **more)  # type: ignore[arg-type]
+        lease = Lease(ATTEMPT, Capacity(1), "safe", command=["true"], checkpoint=list(names), **more)  # type: ignore[arg-type]
         self.made = Prepared(lease, lease.command, str(self.base), Environment(1, {}))
         self.made.before = checkpoint.look(str(self.base), names)
         self.watch = CheckpointWatch(str(tmp_path / "copies"), self._feed, lambda work: work(), lambda: blobs)
@@ -78,7 +78,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobServer]:
 def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     token = tmp_path / "token"
     token.write_text("an enrolment")
-    made = Blobs(Place(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
+    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
     made.joined("the-session")
     yield made
     made.close()

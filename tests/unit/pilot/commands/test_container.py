@@ -7,12 +7,14 @@ import os
 import pytest
 
 from shoal.pilot.commands import container
-from shoal.pilot.commands.container import Wish
+from shoal.pilot.commands.container import ContainerRequest
 from shoal.pilot.commands.files import StageError
-from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.guard.start_stage import StartStage
 
-GATE = Gate("/w/mark", (), "debian:12", "shoal-x")
-WISH = Wish(["prog", "a b"], "/w/own", "/data/a", ["/w/own", "/data/a"], ["/w/script.sh"], {"KEY": "secret"})
+GATE = StartStage("/w/mark", (), "debian:12", "shoal-x")
+WISH = ContainerRequest(
+    ["prog", "a b"], "/w/own", "/data/a", ["/w/own", "/data/a"], ["/w/script.sh"], {"KEY": "secret"}
+)
 
 
 def test_values_of_variables_are_nowhere_in_the_script() -> None:
@@ -44,7 +46,7 @@ def test_all_that_the_task_needs_is_mounted_under_its_own_name() -> None:
     ],
 )
 def test_an_image_is_named_as_each_runtime_wants_it(image: str, apptainers: str, dockers: str | None) -> None:
-    text = container.become(Gate("/w/mark", (), image, "shoal-x"), WISH)
+    text = container.become(StartStage("/w/mark", (), image, "shoal-x"), WISH)
     assert f" {apptainers} prog" in text
     assert ("podman" in text) is (dockers is not None)
     if dockers is not None:
@@ -54,13 +56,13 @@ def test_an_image_is_named_as_each_runtime_wants_it(image: str, apptainers: str,
 @pytest.mark.parametrize("path", ["/data/a:b", "/data/a,b"])
 def test_a_directory_that_no_runtime_can_name_is_said(path: str) -> None:
     with pytest.raises(StageError, match="comma or a colon"):
-        container.become(GATE, Wish(["x"], path, folders=[path]))
+        container.become(GATE, ContainerRequest(["x"], path, folders=[path]))
 
 
 def test_devices_memory_and_input_are_asked_for_only_where_the_task_has_them() -> None:
-    plain = container.become(GATE, Wish(["x"], "/w"))
+    plain = container.become(GATE, ContainerRequest(["x"], "/w"))
     assert not any(word in plain for word in ("--nv", "--gpus", "nvidia", "--memory", "--interactive"))
-    rich = container.become(GATE, Wish(["x"], "/w", gpus=1, memory=1 << 20, has_stdin=True))
+    rich = container.become(GATE, ContainerRequest(["x"], "/w", gpus=1, memory=1 << 20, has_stdin=True))
     assert all(
         word in rich for word in ("--nv", "--gpus all", "nvidia.com/gpu=all", "--memory 1048576b", "--interactive")
     )
@@ -77,4 +79,4 @@ def test_files_made_in_podman_are_the_persons(
     monkeypatch.setattr(os, "getgid", lambda: 8 if uid else 0)
     monkeypatch.setattr(container, "_has_subuids", lambda uid: has)
     monkeypatch.setattr(container, "_INIT", ())
-    assert container._podmans(Wish(["x"], "/w")) == expected
+    assert container._podmans(ContainerRequest(["x"], "/w")) == expected

@@ -10,9 +10,9 @@ import pytest
 
 from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.ending import End
-from shoal.pilot.commands.staging import Environment, Facts, Prepared, Stage
-from shoal.pilot.guard.start_stage import Gate
-from shoal.wire.messages import Lease, Report, Room
+from shoal.pilot.commands.staging import Environment, PilotFacts, Prepared, Staging
+from shoal.pilot.guard.start_stage import StartStage
+from shoal.wire.messages import Capacity, Lease, Report
 
 PLAIN = Report("r1.1#1@1", "failed", "task_error", "exit code 85", exit_code=85)
 STOPPED = Report("r1.1#1@1", "failed", "cancelled", "stopped", exit_code=0)
@@ -33,10 +33,10 @@ class Shelf:
 class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.shelf = folder, Shelf()
-        self.stage = Stage(Facts(str(folder / "work"), {}))
+        self.stage = Staging(PilotFacts(str(folder / "work"), {}))
 
     def end(self, report: Report, declared: tuple[str, ...] = ("state",), **more: Any) -> Report:
-        lease = Lease(report.attempt, Room(1), "safe", ["x"], cwd=str(self.folder), checkpoint=list(declared))
+        lease = Lease(report.attempt, Capacity(1), "safe", ["x"], cwd=str(self.folder), checkpoint=list(declared))
         made = Prepared(lease, ["x"], str(self.folder), Environment(1, {}), gate=more.pop("gate", None))
         made.before = more.pop("before", dict.fromkeys(declared))
         return End(made, report, str(self.folder / "err"), **more).finish(self.stage, self.shelf)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_a_stopped_task_that_wrote_nothing_new_is_given_back(bench: Bench) -> No
 
 def test_a_set_up_that_says_85_is_no_checkpoint(bench: Bench) -> None:
     (bench.folder / "mark").write_text("0\n")
-    report = bench.end(PLAIN, gate=Gate(str(bench.folder / "mark"), ("(exit 85)",)))
+    report = bench.end(PLAIN, gate=StartStage(str(bench.folder / "mark"), ("(exit 85)",)))
     assert (report.outcome, report.cause, bench.shelf.kept) == ("failed", "host_unfit", [])
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from shoal.pilot.commands import setup
-from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.guard.start_stage import StartStage
 from shoal.wire.messages import Report
 
 SHELLS = [path for path in ("/bin/sh", "/bin/bash") if os.access(path, os.X_OK)]
 
 
-def run(folder: Path, shell: str, lines: list[str], *argv: str) -> tuple[Gate, subprocess.CompletedProcess[str]]:
-    gate = Gate(str(folder / "it's a mark"), tuple(lines))
+def run(folder: Path, shell: str, lines: list[str], *argv: str) -> tuple[StartStage, subprocess.CompletedProcess[str]]:
+    gate = StartStage(str(folder / "it's a mark"), tuple(lines))
     script = folder / "script"
     script.write_text(setup.script(gate, setup.run_command(gate.mark, argv)))
     env = {"PATH": os.environ["PATH"], "GIVEN": "1"}
@@ -52,7 +52,7 @@ def test_the_first_line_that_fails_is_the_last(
     assert done.stdout == ("typed" if where == "command" else ""), "what is typed is for the command"
 
 
-GATE = Gate("/mark", ("export A=1", "  module load gcc  "), "debian:12")
+GATE = StartStage("/mark", ("export A=1", "  module load gcc  "), "debian:12")
 FAILED = Report("r1.1#1@1", "failed", "task_error", "exit code 125", exit_code=125)
 
 
@@ -93,7 +93,7 @@ def test_what_we_ended_ourselves_keeps_its_cause(cause: str) -> None:
 
 
 def test_a_line_as_long_as_it_may_be_is_cut_in_the_message() -> None:
-    report = setup.judge(Gate("/mark", ("x" * 4096,)), FAILED, "0", "", "")
+    report = setup.judge(StartStage("/mark", ("x" * 4096,)), FAILED, "0", "", "")
     assert len(report.message) < 400 and report.message.endswith("... (exit 125)")
 
 

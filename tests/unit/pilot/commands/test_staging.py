@@ -12,8 +12,8 @@ import pytest
 
 from shoal.pilot.commands import setup
 from shoal.pilot.commands.files import StageError
-from shoal.pilot.commands.staging import Facts, Prepared, Stage
-from shoal.wire.messages import Lease, Room
+from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
+from shoal.wire.messages import Capacity, Lease
 
 PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}
 
@@ -25,11 +25,11 @@ class Site:
         self.work.mkdir()
         self.env_file = root / "env.json"
         self.env_file.write_text(json.dumps({"PATH": "/usr/bin", "FRUIT": "apple", "SHOAL_SERVER": "x"}))
-        self.stage = Stage(Facts(str(self.work), PILOT_ENV, ["GPU-a", "GPU-b"], umask=0o022))
+        self.stage = Staging(PilotFacts(str(self.work), PILOT_ENV, ["GPU-a", "GPU-b"], umask=0o022))
 
     def lease(self, visible: bool = True, **more: Any) -> Lease:
         base: dict[str, Any] = {
-            "attempt": "r1.2#3@4", "room": Room(2), "rerun": "safe", "command": ["prog", "x"],
+            "attempt": "r1.2#3@4", "room": Capacity(2), "rerun": "safe", "command": ["prog", "x"],
             "cwd": str(self.home), "env_file": str(self.env_file) if visible else "/nowhere/env.json",
         }  # fmt: skip
         return Lease(**{**base, **more})

@@ -14,9 +14,9 @@ from shoal.pilot.functions import crash_report
 from shoal.pilot.functions.piece import Entries, Entry, Piece
 from shoal.pilot.functions.runner_process import find_kind, write_code
 from shoal.pilot.runner.main import CALLING, INITIALIZING, LOADING
-from shoal.wire.messages import Batch, Lease, Report, Room
+from shoal.wire.messages import Batch, Capacity, Lease, Report
 
-LEASE = Lease("r1.5#1@2", Room(cores=1), "safe", function="f", calls=["a"] * 4, count=4, python=sys.executable)
+LEASE = Lease("r1.5#1@2", Capacity(cores=1), "safe", function="f", calls=["a"] * 4, count=4, python=sys.executable)
 NEWS = {"exit_code": None, "signal": None, "why": "", "duration": 1.0, "cpu": 0.5, "max_rss": 1 << 20}
 
 
@@ -129,7 +129,7 @@ def test_what_makes_runners_differ() -> None:
     assert kind == find_kind(replace(LEASE, attempt="r1.6#1@2", function="g"), {"PATH": "/bin"}, "/")
     for change in (
         {"initializer": "i"},
-        {"room": Room(cores=1, memory=5)},
+        {"room": Capacity(cores=1, memory=5)},
         {"env": {"SHOAL_PYTHONPATH": "/x"}},
         {"rerun": "exclusive"},
     ):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.pilot.guard.oom import RECENT, Killings
+from shoal.pilot.guard.oom import RECENT, OomKills
 
 WAYS = {
     "v2": ("0::/user/job\n", "sys/fs/cgroup/user/job/memory.events", "low 0\noom 3\noom_kill {}\noom_group_kill 0\n"),
@@ -34,7 +34,7 @@ def test_a_rise_is_seen_and_forgotten(tmp_path: Path, way: str) -> None:
     file = write(tmp_path, name, text.format(4))
     if way != "the host":
         write(tmp_path, "proc/vmstat", "oom_kill 100\n")
-    killings = Killings(str(tmp_path))
+    killings = OomKills(str(tmp_path))
     killings.look(10.0)
     assert not killings.is_recent(10.0), "what was before us does not count"
     file.write_text(text.format(5))
@@ -50,21 +50,21 @@ def test_for_containers_the_hosts_counter_is_read(tmp_path: Path) -> None:
     write(tmp_path, "proc/self/cgroup", own)
     write(tmp_path, name, text.format(4))
     host = write(tmp_path, "proc/vmstat", "oom_kill 1\n")
-    killings = Killings(str(tmp_path), host=True)
+    killings = OomKills(str(tmp_path), host=True)
     host.write_text("oom_kill 2\n")
     killings.look(1.0)
     assert killings.is_recent(1.0)
 
 
 def test_where_nothing_can_be_read_there_is_no_evidence(tmp_path: Path) -> None:
-    killings = Killings(str(tmp_path))
+    killings = OomKills(str(tmp_path))
     killings.look(1.0)
     assert not killings.is_recent(1.0)
 
 
 def test_a_counter_that_begins_anew_is_no_rise(tmp_path: Path) -> None:
     host = write(tmp_path, "proc/vmstat", "oom_kill 7\n")
-    killings = Killings(str(tmp_path))
+    killings = OomKills(str(tmp_path))
     host.write_text("oom_kill 0\n")
     killings.look(1.0)
     assert not killings.is_recent(1.0)

@@ -73,7 +73,7 @@ print(tree.kill_children(5.0), tree.children(os.getpid()))
 
 
 def test_our_own_children_are_seen_as_they_come_and_go(sleeper: subprocess.Popen[bytes]) -> None:
-    brood = proctree.Brood()
+    brood = proctree.ChildList()
     assert sorted(brood.pids()) == sorted(proctree.children(os.getpid()))
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.pilot.guard.queued_starts import Followers, Order
+from shoal.pilot.guard.queued_starts import Order, QueuedStarts
 
 
 def order(attempt: str, after: str) -> Order:
@@ -14,7 +14,7 @@ def names(orders: list[Order]) -> list[str]:
 
 
 def test_what_waits_begins_with_the_end_of_the_one_before_it_and_only_once() -> None:
-    followers = Followers()
+    followers = QueuedStarts()
     for attempt, after in (("b", "a"), ("c", "b"), ("d", "a")):
         followers.add(order(attempt, after))
     assert len(followers) == 3 and "c" in followers and "a" not in followers
@@ -24,7 +24,7 @@ def test_what_waits_begins_with_the_end_of_the_one_before_it_and_only_once() -> 
 
 
 def test_one_that_is_dropped_leaves_its_place_to_those_behind_it() -> None:
-    followers = Followers()
+    followers = QueuedStarts()
     for attempt, after in (("b", "a"), ("c", "b"), ("d", "b"), ("e", "a")):
         followers.add(order(attempt, after))
     assert followers.drop("b") == order("b", "a")
@@ -33,7 +33,7 @@ def test_one_that_is_dropped_leaves_its_place_to_those_behind_it() -> None:
 
 
 def test_the_last_one_dropped_leaves_nothing() -> None:
-    followers = Followers()
+    followers = QueuedStarts()
     followers.add(order("b", "a"))
     followers.drop("b")
     assert (len(followers), followers.follow("a")) == (0, [])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.pilot.guard.start_stage import Gate
+from shoal.pilot.guard.start_stage import StartStage
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from shoal.pilot.guard.start_stage import Gate
 )
 def test_the_mark_says_where_the_script_is(tmp_path: Path, text: str, expected: tuple[str, str]) -> None:
     (tmp_path / "mark").write_text(text)
-    assert Gate(str(tmp_path / "mark")).reached() == expected
+    assert StartStage(str(tmp_path / "mark")).reached() == expected
 
 
 def test_without_a_mark_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    assert Gate(str(tmp_path / "mark")).reached() == Gate(str(tmp_path / "bytes")).reached() == ("", "")
+    assert StartStage(str(tmp_path / "mark")).reached() == StartStage(str(tmp_path / "bytes")).reached() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_without_a_mark_nothing_is_known(tmp_path: Path) -> None:
 )
 def test_only_what_outlives_its_runtime_is_removed(tmp_path: Path, text: str, expected: list[str] | None) -> None:
     (tmp_path / "mark").write_text(text)
-    assert Gate(str(tmp_path / "mark"), name="box").removal() == expected
+    assert StartStage(str(tmp_path / "mark"), name="box").removal() == expected
 
 
 def test_a_runtime_that_hangs_or_is_gone_is_said(tmp_path: Path) -> None:
-    gate = Gate(str(tmp_path / "mark"), name="box")
+    gate = StartStage(str(tmp_path / "mark"), name="box")
     slow = tmp_path / "docker"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)

@@ -29,7 +29,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def line_of(work: Path, pilot: int, guard: int) -> cleanup.Line:
+def line_of(work: Path, pilot: int, guard: int) -> cleanup.RegistryLine:
     known = cleanup.describe(str(work), guard)
     return replace(known, pilot=f"{pilot}.{proctree.began(pilot)}")
 

@@ -14,9 +14,9 @@ from shoal.pilot.agent import outcome
 from shoal.pilot.functions import executor
 from shoal.pilot.guard import proctree
 from shoal.pilot.host import disk_space
-from shoal.wire.messages import Batch, Lease, Report, Room
+from shoal.wire.messages import Batch, Capacity, Lease, Report
 
-LEASE = Lease("r1.1#1@1", Room(1), "safe", ["x"])
+LEASE = Lease("r1.1#1@1", Capacity(1), "safe", ["x"])
 NEWS: dict[str, Any] = {"exit_code": 0, "signal": None, "why": "", "cut": [], "duration": 1.0, "cpu": 0.1, "max_rss": 1}
 
 
@@ -80,7 +80,7 @@ def test_an_end_on_a_full_disk_is_the_hosts_failure_whatever_the_program_says(nu
     ("why", "cause"), [("time", "over_time"), ("memory", "out_of_memory"), ("stopped", "cancelled")]
 )
 def test_what_we_ended_ourselves_is_told_as_that(why: str, cause: str) -> None:
-    lease = Lease("r1.1#1@1", Room(1, 100 << 20), "safe", ["x"], time=1.0)
+    lease = Lease("r1.1#1@1", Capacity(1, 100 << 20), "safe", ["x"], time=1.0)
     assert outcome.judge(lease, {**NEWS, "why": why, "no_space": errno.ENOSPC, "folder": "/logs"}, 1.0).cause == cause
 
 

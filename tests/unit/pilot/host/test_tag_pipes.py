@@ -10,14 +10,14 @@ import pytest
 
 from shoal.model.limits import MAX_TASK_TAGS
 from shoal.pilot.host import tag_pipes
-from shoal.pilot.host.tag_pipes import LINE, MOST_IDLE, READ, REST, Pipes
+from shoal.pilot.host.tag_pipes import LINE, MOST_IDLE, READ, REST, TagPipes
 
 ONE, TWO, OTHER = "r1.1#1@1", "r1.2#1@1", "r2.1#1@1"
 
 
 @pytest.fixture
-def pipes(tmp_path: Path) -> Iterator[Pipes]:
-    made = Pipes(str(tmp_path / "tags"))
+def pipes(tmp_path: Path) -> Iterator[TagPipes]:
+    made = TagPipes(str(tmp_path / "tags"))
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ def write(path: str, data: bytes) -> int:
         os.close(fd)
 
 
-def test_each_attempt_has_a_pipe_of_its_own_and_is_told_apart(pipes: Pipes) -> None:
+def test_each_attempt_has_a_pipe_of_its_own_and_is_told_apart(pipes: TagPipes) -> None:
     one, two = pipes.open(ONE), pipes.open(TWO)
     assert one != two and pipes.paths == {ONE: one, TWO: two}
     write(one, b"x = 1\ny = true\n")
@@ -44,7 +44,7 @@ def test_each_attempt_has_a_pipe_of_its_own_and_is_told_apart(pipes: Pipes) -> N
     assert os.stat(os.path.dirname(one)).st_mode & 0o777 == 0o700
 
 
-def test_a_line_may_come_in_pieces_and_the_last_one_without_its_end(pipes: Pipes) -> None:
+def test_a_line_may_come_in_pieces_and_the_last_one_without_its_end(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     write(path, b"name = a")
     assert pipes.receive(0.0) == []
@@ -55,7 +55,7 @@ def test_a_line_may_come_in_pieces_and_the_last_one_without_its_end(pipes: Pipes
     assert pipes.end(ONE) == {}
 
 
-def test_a_line_that_was_cut_off_takes_no_tag_away(pipes: Pipes) -> None:
+def test_a_line_that_was_cut_off_takes_no_tag_away(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     write(path, b"x =\n")
     assert pipes.receive(0.0) == [(ONE, {"x": ""})]
@@ -63,14 +63,14 @@ def test_a_line_that_was_cut_off_takes_no_tag_away(pipes: Pipes) -> None:
     assert pipes.end(ONE) == {}
 
 
-def test_what_an_attempt_wrote_last_is_found_at_its_end(pipes: Pipes) -> None:
+def test_what_an_attempt_wrote_last_is_found_at_its_end(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     write(path, b"x = 1\n" + b"".join(b"t%d = 1\n" % number for number in range(1000)) + b"x = 2\n")
     told = pipes.end(ONE)
     assert told["x"] == 2 and len(told) == MAX_TASK_TAGS
 
 
-def test_a_pipe_is_used_again_by_attempts_of_its_run_only(pipes: Pipes) -> None:
+def test_a_pipe_is_used_again_by_attempts_of_its_run_only(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     pipes.end(ONE)
     assert pipes.open(OTHER) != path
@@ -79,7 +79,7 @@ def test_a_pipe_is_used_again_by_attempts_of_its_run_only(pipes: Pipes) -> None:
     assert pipes.receive(0.0) == [(TWO, {"x": 1})]
 
 
-def test_words_that_come_after_the_end_are_nobodys(pipes: Pipes) -> None:
+def test_words_that_come_after_the_end_are_nobodys(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     pipes.end(ONE)
     write(path, b"x = 1\nhalf")
@@ -89,7 +89,7 @@ def test_words_that_come_after_the_end_are_nobodys(pipes: Pipes) -> None:
     assert pipes.receive(0.0) == [(TWO, {"y": 2})]
 
 
-def test_too_long_lines_and_too_many_tags_are_dropped_and_counted(pipes: Pipes) -> None:
+def test_too_long_lines_and_too_many_tags_are_dropped_and_counted(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     write(path, b"x" * 3 * LINE)
     assert pipes.receive(0.0) == []
@@ -102,7 +102,7 @@ def test_too_long_lines_and_too_many_tags_are_dropped_and_counted(pipes: Pipes) 
     assert pipes._by_attempt[ONE].dropped == 2 + 100 - (MAX_TASK_TAGS - 1)
 
 
-def test_who_floods_its_pipe_is_left_alone_for_a_while_and_others_are_heard(pipes: Pipes) -> None:
+def test_who_floods_its_pipe_is_left_alone_for_a_while_and_others_are_heard(pipes: TagPipes) -> None:
     one, two = pipes.open(ONE), pipes.open(TWO)
     while write(one, b"x = 1\n" * 600):  # as much as goes in whole or not at all
         pass
@@ -121,7 +121,7 @@ def test_who_floods_its_pipe_is_left_alone_for_a_while_and_others_are_heard(pipe
 
 
 def test_a_pipe_into_which_somebody_goes_on_writing_is_not_used_again(
-    pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+    pipes: TagPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tag_pipes, "DRAIN", READ)
     path = pipes.open(ONE)
@@ -132,7 +132,7 @@ def test_a_pipe_into_which_somebody_goes_on_writing_is_not_used_again(
     assert pipes.open(TWO) != path
 
 
-def test_a_writer_never_waits_for_a_reader_and_never_dies_of_one_that_left(pipes: Pipes) -> None:
+def test_a_writer_never_waits_for_a_reader_and_never_dies_of_one_that_left(pipes: TagPipes) -> None:
     path = pipes.open(ONE)
     pipes.end(ONE)
     with open(path, "a", encoding="ascii") as file:  # returns at once, though nobody reads
@@ -141,7 +141,7 @@ def test_a_writer_never_waits_for_a_reader_and_never_dies_of_one_that_left(pipes
         file.write("x = 1\n")
 
 
-def test_idle_pipes_are_bounded(pipes: Pipes) -> None:
+def test_idle_pipes_are_bounded(pipes: TagPipes) -> None:
     for number in range(3 * MOST_IDLE):
         pipes.open(f"r{number}.1#1@1")
         pipes.end(f"r{number}.1#1@1")
@@ -149,7 +149,7 @@ def test_idle_pipes_are_bounded(pipes: Pipes) -> None:
 
 
 def test_where_pipes_run_out_attempts_of_one_run_share_and_others_have_none(tmp_path: Path) -> None:
-    pipes = Pipes(str(tmp_path / "tags"), most=1)
+    pipes = TagPipes(str(tmp_path / "tags"), most=1)
     path = pipes.open(ONE)
     assert (pipes.open(TWO), pipes.open(OTHER)) == (path, "")
     write(path, b"x = 1\n")
@@ -166,7 +166,7 @@ def test_where_pipes_run_out_attempts_of_one_run_share_and_others_have_none(tmp_
 
 def test_without_a_directory_there_is_no_pipe_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    pipes = Pipes(str(tmp_path / "file" / "tags"))
+    pipes = TagPipes(str(tmp_path / "file" / "tags"))
     assert pipes.open(ONE) == "" and pipes.paths == {}
     assert pipes.end(ONE) == {}
     pipes.close()

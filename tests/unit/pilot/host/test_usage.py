@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from shoal.pilot.guard import proctree
-from shoal.pilot.host.usage import LOOK_EVERY, TELL_EVERY, Vitals
-from shoal.pilot.uplink.latency import Network
+from shoal.pilot.host.usage import LOOK_EVERY, TELL_EVERY, HostUsage
+from shoal.pilot.uplink.latency import Latency
 
 
 class Host:
@@ -21,10 +21,10 @@ class Host:
     def __init__(self, root: Path) -> None:
         self.root, self.now, self.room = root, 1000.0, 1 << 40
         (root / "proc").mkdir()
-        self.network = Network(Random(1))
+        self.network = Latency(Random(1))
         self.load("1.00")
         self.memory(1000)
-        self.vitals = Vitals(str(root), 0, self.network, lambda: self.room, lambda: self.now, str(root))
+        self.vitals = HostUsage(str(root), 0, self.network, lambda: self.room, lambda: self.now, str(root))
 
     def load(self, text: str) -> None:
         (self.root / "proc/loadavg").write_text(f"{text} 0.5 0.4 1/300 4711\n")
@@ -127,7 +127,7 @@ def test_on_this_machine_it_finds_a_child_that_works() -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        told = Vitals("/", os.getpid(), Network(Random(1))).all()
+        told = HostUsage("/", os.getpid(), Latency(Random(1))).all()
     finally:
         child.kill()
         child.wait()

@@ -14,7 +14,7 @@ from shoal.model.blobs import digest_of
 from shoal.model.layout import blob_name
 from shoal.pilot.uplink import blobs as module
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.pilot.uplink.server_address import Place
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.http import blob_transfer as wire
 from shoal.wire.http.blob_transfer import AT_ONCE
 from tests.unit.blob_server import BlobServer, Refusal
@@ -34,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobServer]:
 def make(server: BlobServer, folder: Path, most: int = 1 << 30, patience: float = 30.0) -> Blobs:
     token = folder / "token"
     token.write_text("an enrolment")
-    made = Blobs(Place(url=server.url, token_file=str(token)), str(folder / "kept"), most, patience)
+    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), str(folder / "kept"), most, patience)
     made.joined("the-session")
     return made
 

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.model.limits import MAX_STREAM, MAX_TAIL
 from shoal.pilot.commands.streams import SLACK, Bound
-from shoal.pilot.uplink.log_upload import LOOK, WATCHED, Tails
-from shoal.wire.messages import Tail
+from shoal.pilot.uplink.log_upload import LOOK, WATCHED, LogUpload
+from shoal.wire.messages import LogPiece
 
 NAME = "r1.1#1@1"
 
@@ -21,7 +21,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.out, self.err = folder / "out", folder / "err"
         self.room = 1 << 30
-        self.tails = Tails(lambda: self.room)
+        self.tails = LogUpload(lambda: self.room)
         self.tails.add(NAME, {"stdout": str(self.out), "stderr": str(self.err)})
         self.texts = {"stdout": b"", "stderr": b""}
         self.now = 100.0
@@ -30,7 +30,7 @@ class Copy:
         with (path or self.out).open("ab") as file:
             file.write(data)
 
-    def read(self, after: float = LOOK) -> list[Tail]:
+    def read(self, after: float = LOOK) -> list[LogPiece]:
         self.now += after
         said = self.tails.read(self.now)
         for tail in said:
@@ -39,7 +39,7 @@ class Copy:
             self.texts[tail.stream] = self.texts[tail.stream][: tail.offset] + tail.text.encode()
         return said
 
-    def end(self, *cut: str) -> list[Tail]:
+    def end(self, *cut: str) -> list[LogPiece]:
         self.tails.end(NAME, cut)
         return self.read(0.0)
 
@@ -113,12 +113,12 @@ def test_what_is_new_comes_twice_a_second_while_it_is_watched(copy: Copy) -> Non
     copy.write(b"one\n")
     copy.tails.watch(NAME, "stdout", copy.now)
     assert copy.tails.deadline() == copy.now
-    assert copy.read(0.0) == [Tail(NAME, "stdout", "one\n", 0)]
+    assert copy.read(0.0) == [LogPiece(NAME, "stdout", "one\n", 0)]
     assert copy.tails.deadline() == copy.now + LOOK
     copy.write(b"two\n")
     copy.write(b"not asked for", copy.err)
     assert copy.read(LOOK / 2) == []
-    assert copy.read(LOOK / 2) == [Tail(NAME, "stdout", "two\n", 4)]
+    assert copy.read(LOOK / 2) == [LogPiece(NAME, "stdout", "two\n", 4)]
     assert copy.read() == []
 
 
@@ -130,7 +130,7 @@ def test_watching_ends_when_nobody_asks_any_more(copy: Copy) -> None:
     copy.write(b"late")
     assert copy.read(2.0) == []
     assert copy.tails.deadline() is None
-    assert copy.end() == [Tail(NAME, "stdout", "late", 1)]
+    assert copy.end() == [LogPiece(NAME, "stdout", "late", 1)]
 
 
 def test_half_a_character_waits_for_its_other_half(copy: Copy) -> None:
@@ -138,7 +138,7 @@ def test_half_a_character_waits_for_its_other_half(copy: Copy) -> None:
     copy.write("ä".encode()[:1])
     assert copy.read() == []
     copy.write("ä".encode()[1:])
-    assert copy.read() == [Tail(NAME, "stdout", "ä", 0)]
+    assert copy.read() == [LogPiece(NAME, "stdout", "ä", 0)]
 
 
 def test_a_stream_that_was_cut_is_sent_anew_at_the_end(copy: Copy) -> None:

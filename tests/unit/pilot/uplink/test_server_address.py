@@ -17,7 +17,7 @@ from shoal.model import credentials
 from shoal.model.errors import BadInput
 from shoal.pilot.host import memory_files
 from shoal.pilot.uplink import tls
-from shoal.pilot.uplink.server_address import NoPlace, Place, check_url, read_join
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
 from shoal.pilot.uplink.tls import WrongServer
 from shoal.wire.join import SERVER_NAME, Join
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
@@ -49,11 +49,11 @@ def start(tmp_path: Path, authority: Authority) -> Iterator[Start]:
         server.close()
 
 
-def by_join(fingerprint: str, *servers: SmallServer) -> Place:
-    return Place(join=Join(tuple(f"127.0.0.1:{server.port}" for server in servers), fingerprint, TOKEN))
+def by_join(fingerprint: str, *servers: SmallServer) -> ServerAddress:
+    return ServerAddress(join=Join(tuple(f"127.0.0.1:{server.port}" for server in servers), fingerprint, TOKEN))
 
 
-def ask(where: Place, certified: bool = False) -> int:
+def ask(where: ServerAddress, certified: bool = False) -> int:
     connected = where.connect(where.read(), 5.0, certified)
     try:
         connected.http.request("GET", connected.base + "/v1/x", headers=connected.headers)
@@ -79,14 +79,14 @@ def test_a_pilot_speaks_to_this_machine_or_encrypted(url: str) -> None:
     ],
 )  # fmt: skip
 def test_it_speaks_to_no_other(url: str) -> None:
-    with pytest.raises(NoPlace, match="no address"):
+    with pytest.raises(NoServerAddress, match="no address"):
         check_url(url)
 
 
 def test_the_server_file_is_read_anew_each_time(tmp_path: Path) -> None:
     file = tmp_path / "server.json"
-    where = Place(server_file=str(file))
-    with pytest.raises(NoPlace, match=r"server\.json"):
+    where = ServerAddress(server_file=str(file))
+    with pytest.raises(NoServerAddress, match=r"server\.json"):
         where.read()
     file.write_text('{"url": "unix:/run/shoal-1", "token": "t", "pid": 3}')
     assert (where.read().urls, where.read().token) == (("unix:/run/shoal-1",), "t")
@@ -94,13 +94,13 @@ def test_the_server_file_is_read_anew_each_time(tmp_path: Path) -> None:
     assert (where.read().urls, where.read().token) == (("unix:/run/shoal-2",), "e")
     for bad in ("", "[]", '{"url": 3}', '{"url": "unix:/run/shoal-1"}'):
         file.write_text(bad)
-        with pytest.raises(NoPlace):
+        with pytest.raises(NoServerAddress):
             where.read()
 
 
 def test_the_token_may_have_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    where = Place(url="unix:/s", token_file=str(tmp_path / "token"))
+    where = ServerAddress(url="unix:/s", token_file=str(tmp_path / "token"))
     assert (where.read().urls, where.read().token) == (("unix:/s",), "secret")
     assert "secret" not in f"{where} {where!r} {where.read()!r}"
 
@@ -111,14 +111,14 @@ def test_a_join_string_is_read_once_from_an_open_file_which_is_closed() -> None:
     assert read_join(fd, "") == join
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
-    with pytest.raises(NoPlace, match="cannot read the join string"):
+    with pytest.raises(NoServerAddress, match="cannot read the join string"):
         read_join(fd, "")
 
 
 def test_a_join_string_may_be_in_a_file(tmp_path: Path) -> None:
     join = Join(("unix:/run/shoal-8000",), "", TOKEN)
     (tmp_path / "join").write_text(str(join))
-    where = Place(join=read_join(None, str(tmp_path / "join")))
+    where = ServerAddress(join=read_join(None, str(tmp_path / "join")))
     assert (where.read().urls, where.read().token) == (("unix:/run/shoal-8000",), TOKEN)
     assert TOKEN not in f"{where} {where!r} {where.read()!r}"
     (tmp_path / "join").write_text(str(join)[:-1])
@@ -203,8 +203,8 @@ def test_an_older_tls_is_refused(start: Start, authority: Authority) -> None:
 
 def test_https_without_a_fingerprint_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
-    where = Place(url="https://box:1", token_file=str(tmp_path / "token"))
-    with pytest.raises(NoPlace, match="join string"):
+    where = ServerAddress(url="https://box:1", token_file=str(tmp_path / "token"))
+    with pytest.raises(NoServerAddress, match="join string"):
         where.connect(where.read(), 1.0)
 
 
@@ -246,7 +246,7 @@ def test_the_last_good_address_comes_first_then_the_others(start: Start, authori
         nobody.bind(("127.0.0.1", 0))  # does not listen
         good, other = start(), start()
         ports = (nobody.getsockname()[1], good.port, other.port)
-        where = Place(join=Join(tuple(f"127.0.0.1:{port}" for port in ports), authority.fingerprint, TOKEN))
+        where = ServerAddress(join=Join(tuple(f"127.0.0.1:{port}" for port in ports), authority.fingerprint, TOKEN))
         assert [ask(where), ask(where)] == [200, 200]
         assert (len(good.requests), len(other.requests)) == (3, 0)
         where.forget(good.url)
@@ -258,7 +258,7 @@ def test_the_last_good_address_comes_first_then_the_others(start: Start, authori
 def test_when_no_address_answers_the_reason_is_told(authority: Authority) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        where = Place(join=Join((f"127.0.0.1:{nobody.getsockname()[1]}",), authority.fingerprint, TOKEN))
+        where = ServerAddress(join=Join((f"127.0.0.1:{nobody.getsockname()[1]}",), authority.fingerprint, TOKEN))
         with pytest.raises(ConnectionRefusedError):
             ask(where)
 

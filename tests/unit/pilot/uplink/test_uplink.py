@@ -15,18 +15,18 @@ import pytest
 
 from shoal.model import credentials
 from shoal.pilot.agent.events import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
-from shoal.pilot.uplink.latency import LARGE, Network
-from shoal.pilot.uplink.server_address import Place
+from shoal.pilot.uplink.latency import LARGE, Latency
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.uplink import MAX_BROKEN, Answer, Uplink, read_after, read_answer, read_error, tell_unfit
 from shoal.wire import codec
 from shoal.wire.join import Join
-from shoal.wire.messages import Exchange, Former, Lease, Register, Registered, Reply, Report, Room
+from shoal.wire.messages import Capacity, Exchange, FormerPilot, Lease, Register, Registered, Reply, Report
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, error
 
 REGISTERED = Registered("p0001", "s", 1, 1.0, 10.0, 1.0, 60.0, 1.0, 30.0, 60.0)
 TOKEN = credentials.make(credentials.ENROL, "t" * 43)
 SESSION = credentials.make(credentials.SESSION, "s" * 43)
-HELLO = Register(2, "0", "h", "i", Room(1), nonce="n")
+HELLO = Register(2, "0", "h", "i", Capacity(1), nonce="n")
 REVOKED = Leave("the server refused this pilot: so", now=True, mute=True)
 
 
@@ -41,7 +41,7 @@ REVOKED = Leave("the server refused this pilot: so", now=True, mute=True)
         (200, b"", 7, NoAnswer(7)),
         (200, b"{", 7, NoAnswer(7)),
         (200, b"\xff\xfe", 7, NoAnswer(7)),
-        (200, codec.encode(Reply(7, 1, [Lease("../../etc", Room(1), "safe")])), 7, NoAnswer(7)),
+        (200, codec.encode(Reply(7, 1, [Lease("../../etc", Capacity(1), "safe")])), 7, NoAnswer(7)),
         (401, error("unauthorised"), 7, Disowned(7)),
         (401, error("unauthorised"), 0, NoAnswer(0)),
         (403, error("revoked"), 7, REVOKED),
@@ -98,8 +98,8 @@ class Pipe:
         self.arrived = threading.Condition()
         address = f"127.0.0.1:{self.server.port}" if authority else self.server.url
         join = Join((address,), authority.fingerprint if authority else "", token)
-        self.place = Place(join=join)
-        self.network = Network(Random(1))
+        self.place = ServerAddress(join=join)
+        self.network = Latency(Random(1))
         self.uplink = Uplink(self.place, self._take, self.said.append, self.network)
         self.uplink.start()
 
@@ -123,13 +123,13 @@ class Pipe:
     def exchange(self, seq: int, *answers: Response | None) -> Event:
         count = len(self.events)
         self.answers += answers
-        self.uplink.exchange(Exchange(2, "p0001", SESSION, seq, 0, Room(1)))
+        self.uplink.exchange(Exchange(2, "p0001", SESSION, seq, 0, Capacity(1)))
         return self.until(count + 1)[-1]
 
     def register(self, *answers: Response | None, former: bool = False, events: int = 1) -> list[Event]:
         count = len(self.events)
         self.answers += answers
-        self.uplink.register(replace(HELLO, former=Former("p0001", SESSION) if former else None))
+        self.uplink.register(replace(HELLO, former=FormerPilot("p0001", SESSION) if former else None))
         return self.until(count + events)[count:]
 
     @property
@@ -258,7 +258,7 @@ def test_a_wrong_clock_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCap
     server = SmallServer(lambda request: Response(body=authority.pem), tmp_path, authority, chain)
     events: SimpleQueue[Event] = SimpleQueue()
     join = Join((f"127.0.0.1:{server.port}",), authority.fingerprint, TOKEN)
-    uplink = Uplink(Place(join=join), events.put)
+    uplink = Uplink(ServerAddress(join=join), events.put)
     uplink.start()
     uplink.register(HELLO)
     assert events.get(timeout=10) == NoAnswer(0)
@@ -288,7 +288,7 @@ def test_the_lag_is_that_of_answers_which_do_not_wait_for_news(open_pipe: Open) 
     assert pipe.exchange(1, Response(200, codec.encode(Reply(1, 1)))) == Answered(Reply(1, 1))
     assert pipe.network.tags() == {}, "it may have been held at the server"
     pipe.answers.append(Response(200, codec.encode(Reply(2, 1))))
-    pipe.uplink.exchange(Exchange(2, "p0001", SESSION, 2, 0, Room(1), reports=[Report("r1.1#1@1", "succeeded")]))
+    pipe.uplink.exchange(Exchange(2, "p0001", SESSION, 2, 0, Capacity(1), reports=[Report("r1.1#1@1", "succeeded")]))
     pipe.until(2)
     assert 0.0 < pipe.network.tags()["lag_ms"] < 10_000.0
 

@@ -23,7 +23,7 @@ from shoal.server.auth.certificate_authority import (
     SERVER_FILE,
     SERVER_LASTS,
     SKEW,
-    Authority,
+    CertificateAuthority,
 )
 from shoal.server.http.connections import peer_name
 
@@ -40,7 +40,7 @@ def leaf_of(state: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate((state / FOLDER / SERVER_FILE).read_bytes())
 
 
-def client_context(authority: Authority) -> ssl.SSLContext:
+def client_context(authority: CertificateAuthority) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority.ca_pem)
 
 
@@ -68,7 +68,7 @@ class Transport(asyncio.BaseTransport):
         super().__init__({"peercert": end.getpeercert()})
 
 
-def with_pilot(tmp_path: Path, authority: Authority, cert: str, key: str) -> ssl.SSLContext:
+def with_pilot(tmp_path: Path, authority: CertificateAuthority, cert: str, key: str) -> ssl.SSLContext:
     """A client that trusts the authority and shows this certificate."""
     path = tmp_path / "pilot.pem"
     path.write_text(key + cert)
@@ -79,7 +79,7 @@ def with_pilot(tmp_path: Path, authority: Authority, cert: str, key: str) -> ssl
 
 # --- what is made
 def test_first_start_makes_a_private_ca_of_ten_years_that_signs_nothing_but_leaves(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, ["10.1.2.3"], NOW)
+    authority = CertificateAuthority.open(tmp_path, ["10.1.2.3"], NOW)
     ca = x509.load_pem_x509_certificate(authority.ca_pem.encode())
     limits = ca.extensions.get_extension_for_class(x509.BasicConstraints)
     assert (limits.critical, limits.value.ca, limits.value.path_length) == (True, True, 0)
@@ -91,14 +91,14 @@ def test_first_start_makes_a_private_ca_of_ten_years_that_signs_nothing_but_leav
 
 
 def test_files_are_private_from_the_beginning(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     folder = tmp_path / FOLDER
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {CA_FILE: 0o600, SERVER_FILE: 0o600}
 
 
 def test_server_certificate_carries_the_fixed_name_and_the_given_ones(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, ["Head.example", "10.1.2.3", "fe80::1%eth0", "10.1.2.3"], NOW)
+    authority = CertificateAuthority.open(tmp_path, ["Head.example", "10.1.2.3", "fe80::1%eth0", "10.1.2.3"], NOW)
     leaf = leaf_of(tmp_path)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["shoal-server", "head.example"]
@@ -111,13 +111,13 @@ def test_server_certificate_carries_the_fixed_name_and_the_given_ones(tmp_path: 
 @pytest.mark.parametrize("name", ["", "a b", "höst", "a/b", "-\n"])
 def test_name_that_no_server_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(Refused, match="can be no name of a server"):
-        Authority.open(tmp_path, [name], NOW)
+        CertificateAuthority.open(tmp_path, [name], NOW)
 
 
 def test_second_start_keeps_ca_and_certificate(tmp_path: Path) -> None:
-    first = Authority.open(tmp_path, ["a.example"], NOW)
+    first = CertificateAuthority.open(tmp_path, ["a.example"], NOW)
     before = (tmp_path / FOLDER / SERVER_FILE).read_bytes()
-    second = Authority.open(tmp_path, ["a.example"], NOW + DAY)
+    second = CertificateAuthority.open(tmp_path, ["a.example"], NOW + DAY)
     assert second.fingerprint == first.fingerprint
     assert (tmp_path / FOLDER / SERVER_FILE).read_bytes() == before
 
@@ -127,13 +127,13 @@ def test_part_left_by_a_crash_is_no_obstacle(tmp_path: Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / f"{CA_FILE}.part").write_text("-----BEGIN")
     (folder / f"{SERVER_FILE}.part").write_text("")
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     assert sorted(path.name for path in folder.iterdir()) == [CA_FILE, SERVER_FILE]
 
 
 # --- renewal
 def test_certificate_is_renewed_when_a_third_is_left(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], NOW)
+    authority = CertificateAuthority.open(tmp_path, [], NOW)
     assert not authority.renew_if_due(NOW + SERVER_LASTS * 2 / 3 - 10)
     assert authority.renew_if_due(NOW + SERVER_LASTS * 2 / 3 + 10)
     assert authority.ends.leaf == at(NOW + SERVER_LASTS * 5 / 3 + 10)
@@ -142,15 +142,15 @@ def test_certificate_is_renewed_when_a_third_is_left(tmp_path: Path) -> None:
 
 
 def test_certificate_is_renewed_at_start_when_the_names_changed(tmp_path: Path) -> None:
-    first = Authority.open(tmp_path, ["10.0.0.1"], NOW)
+    first = CertificateAuthority.open(tmp_path, ["10.0.0.1"], NOW)
     before = leaf_of(tmp_path).serial_number
-    second = Authority.open(tmp_path, ["10.0.0.2"], NOW + 10)
+    second = CertificateAuthority.open(tmp_path, ["10.0.0.2"], NOW + 10)
     assert leaf_of(tmp_path).serial_number != before
     assert second.fingerprint == first.fingerprint
 
 
 def test_certificate_never_outlives_its_ca_and_is_not_renewed_for_nothing(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], NOW)
+    authority = CertificateAuthority.open(tmp_path, [], NOW)
     late = authority.ends.ca - 5 * DAY
     assert authority.renew_if_due(late)
     assert authority.ends.leaf == authority.ends.ca
@@ -159,7 +159,7 @@ def test_certificate_never_outlives_its_ca_and_is_not_renewed_for_nothing(tmp_pa
 
 def test_live_context_gives_the_new_certificate_to_new_handshakes(tmp_path: Path) -> None:
     now = time.time()
-    authority = Authority.open(tmp_path, [], now - SERVER_LASTS * 0.9)
+    authority = CertificateAuthority.open(tmp_path, [], now - SERVER_LASTS * 0.9)
     context, client = authority.context(), client_context(authority)
     old = shake(context, client)[1]
     assert authority.renew_if_due(now)
@@ -170,7 +170,7 @@ def test_live_context_gives_the_new_certificate_to_new_handshakes(tmp_path: Path
 
 # --- handshakes
 def test_client_that_knows_only_the_fingerprint_gets_a_strict_tls_1_3_connection(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, ["127.0.0.1"], time.time())
+    authority = CertificateAuthority.open(tmp_path, ["127.0.0.1"], time.time())
     client = client_context(authority)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     for name in ("shoal-server", "127.0.0.1"):
@@ -182,7 +182,7 @@ def test_client_that_knows_only_the_fingerprint_gets_a_strict_tls_1_3_connection
 
 
 def test_tls_1_2_is_refused(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], time.time())
+    authority = CertificateAuthority.open(tmp_path, [], time.time())
     client = client_context(authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError):
@@ -191,7 +191,7 @@ def test_tls_1_2_is_refused(tmp_path: Path) -> None:
 
 def test_pilot_certificate_names_its_pilot_to_the_server(tmp_path: Path) -> None:
     now = time.time()
-    authority = Authority.open(tmp_path, [], now)
+    authority = CertificateAuthority.open(tmp_path, [], now)
     cert, key = authority.pilot_certificate("p3f9c", 90 * DAY, now)
     parsed = x509.load_pem_x509_certificate(cert.encode())
     assert parsed.not_valid_after_utc.timestamp() == at(now + PILOT_LASTS)
@@ -204,7 +204,7 @@ def test_pilot_certificate_names_its_pilot_to_the_server(tmp_path: Path) -> None
 
 def test_pilots_trust_each_other_by_their_certificates(tmp_path: Path) -> None:
     now = time.time()
-    authority = Authority.open(tmp_path, [], now)
+    authority = CertificateAuthority.open(tmp_path, [], now)
     one = with_pilot(tmp_path, authority, *authority.pilot_certificate("p1", DAY, now))
     other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     other.verify_mode = ssl.CERT_REQUIRED
@@ -218,14 +218,17 @@ def test_pilots_trust_each_other_by_their_certificates(tmp_path: Path) -> None:
 def test_certificate_of_another_ca_is_refused(tmp_path: Path) -> None:
     now = time.time()
     (tmp_path / "other").mkdir()
-    authority, stranger = Authority.open(tmp_path, [], now), Authority.open(tmp_path / "other", [], now)
+    authority, stranger = (
+        CertificateAuthority.open(tmp_path, [], now),
+        CertificateAuthority.open(tmp_path / "other", [], now),
+    )
     client = with_pilot(tmp_path, authority, *stranger.pilot_certificate("p1", DAY, now))
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(authority.context(), client)
 
 
 def test_server_certificate_is_no_pilots_certificate(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], time.time())
+    authority = CertificateAuthority.open(tmp_path, [], time.time())
     client = client_context(authority)
     client.load_cert_chain(tmp_path / FOLDER / SERVER_FILE)
     with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
@@ -239,9 +242,9 @@ def test_plain_connection_has_no_peer_name() -> None:
 
 # --- a new CA
 def test_new_ca_moves_the_old_one_aside(tmp_path: Path) -> None:
-    first = Authority.open(tmp_path, [], NOW)
-    second = Authority.open(tmp_path, [], NOW + 10, new_ca=True)
-    third = Authority.open(tmp_path, [], NOW + 20, new_ca=True)
+    first = CertificateAuthority.open(tmp_path, [], NOW)
+    second = CertificateAuthority.open(tmp_path, [], NOW + 10, new_ca=True)
+    third = CertificateAuthority.open(tmp_path, [], NOW + 20, new_ca=True)
     assert len({first.fingerprint, second.fingerprint, third.fingerprint}) == 3
     old = [tmp_path / FOLDER / f"old-{number}" for number in (1, 2)]
     kept = [x509.load_pem_x509_certificate((path / CA_FILE).read_bytes()) for path in old]
@@ -251,14 +254,14 @@ def test_new_ca_moves_the_old_one_aside(tmp_path: Path) -> None:
 
 
 def test_new_ca_at_the_very_first_start_is_just_a_start(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW, new_ca=True)
+    CertificateAuthority.open(tmp_path, [], NOW, new_ca=True)
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [CA_FILE, SERVER_FILE]
 
 
 def test_new_ca_repairs_a_broken_one(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     (tmp_path / FOLDER / CA_FILE).write_text("rubbish")
-    authority = Authority.open(tmp_path, [], NOW, new_ca=True)
+    authority = CertificateAuthority.open(tmp_path, [], NOW, new_ca=True)
     assert authority.ends.ca == at(NOW + CA_LASTS)
 
 
@@ -266,109 +269,109 @@ def test_new_ca_repairs_a_broken_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [CA_FILE, SERVER_FILE])
 @pytest.mark.parametrize("keep", [0, 60, 300, 700])
 def test_half_written_file_is_refused_with_the_fix(tmp_path: Path, name: str, keep: int) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     path = tmp_path / FOLDER / name
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(Refused, match=f"{name} is broken") as raised:
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
     assert "\n" not in raised.value.line
     assert ("--new-ca" if name == CA_FILE else f"delete {path}") in raised.value.hint
 
 
 @pytest.mark.parametrize("name", [CA_FILE, SERVER_FILE])
 def test_certificate_of_another_key_is_refused(tmp_path: Path, name: str) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     path = tmp_path / FOLDER / name
     mine = path.read_bytes()
     (tmp_path / "other").mkdir()
-    Authority.open(tmp_path / "other", [], NOW)
+    CertificateAuthority.open(tmp_path / "other", [], NOW)
     theirs = (tmp_path / "other" / FOLDER / name).read_bytes()
     mark = b"-----BEGIN CERTIFICATE"
     path.write_bytes(mine[: mine.index(mark)] + theirs[theirs.index(mark) :])
     with pytest.raises(Refused, match="does not belong to its key"):
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
 
 
 @pytest.mark.parametrize("name", [CA_FILE, SERVER_FILE])
 def test_key_that_others_can_read_is_refused(tmp_path: Path, name: str) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     (tmp_path / FOLDER / name).chmod(0o640)
     with pytest.raises(Refused, match="open to others") as raised:
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
     assert "chmod 600" in raised.value.hint
 
 
 def test_directory_that_others_can_enter_is_refused(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     (tmp_path / FOLDER).chmod(0o750)
     with pytest.raises(Refused, match="open to others"):
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
 
 
 def test_lost_ca_is_not_replaced_silently(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     (tmp_path / FOLDER / CA_FILE).unlink()
     with pytest.raises(Refused, match="is gone") as raised:
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
     assert "--new-ca" in raised.value.hint
 
 
 def test_ca_file_that_holds_no_ca_is_refused(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     (tmp_path / FOLDER / CA_FILE).write_bytes((tmp_path / FOLDER / SERVER_FILE).read_bytes())
     with pytest.raises(Refused, match="no CA certificate"):
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
 
 
 def test_link_in_place_of_a_key_is_refused(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
+    CertificateAuthority.open(tmp_path, [], NOW)
     path = tmp_path / FOLDER / CA_FILE
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match="cannot be used"):
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
 
 
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("")
     with pytest.raises(Refused, match="cannot be used"):
-        Authority.open(tmp_path, [], NOW)
+        CertificateAuthority.open(tmp_path, [], NOW)
 
 
 # --- clocks
 def test_clock_in_1970_starts_and_says_that_it_looks_wrong(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], 0.0)
+    authority = CertificateAuthority.open(tmp_path, [], 0.0)
     assert authority.trouble.startswith("clock looks wrong: it says 1970-01-01")
     assert authority.ends.ca == EARLIEST + CA_LASTS
     fingerprint = authority.fingerprint
     assert authority.renew_if_due(NOW)  # the clock was set
     assert authority.trouble == ""
     assert authority.ends.leaf == at(NOW + SERVER_LASTS)
-    assert Authority.open(tmp_path, [], NOW).fingerprint == fingerprint
+    assert CertificateAuthority.open(tmp_path, [], NOW).fingerprint == fingerprint
 
 
 def test_clock_before_the_beginning_of_the_ca_looks_wrong(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
-    authority = Authority.open(tmp_path, [], NOW - 30 * DAY)
+    CertificateAuthority.open(tmp_path, [], NOW)
+    authority = CertificateAuthority.open(tmp_path, [], NOW - 30 * DAY)
     assert authority.trouble.startswith(
         "clock looks wrong: it says 2026-10-19, but this server's CA was made on 2026-11"
     )
 
 
 def test_small_step_back_of_the_clock_is_no_trouble(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
-    assert Authority.open(tmp_path, [], NOW - SKEW / 2).trouble == ""
+    CertificateAuthority.open(tmp_path, [], NOW)
+    assert CertificateAuthority.open(tmp_path, [], NOW - SKEW / 2).trouble == ""
 
 
 def test_ended_ca_is_told(tmp_path: Path) -> None:
-    Authority.open(tmp_path, [], NOW)
-    authority = Authority.open(tmp_path, [], NOW + CA_LASTS + DAY)
+    CertificateAuthority.open(tmp_path, [], NOW)
+    authority = CertificateAuthority.open(tmp_path, [], NOW + CA_LASTS + DAY)
     assert authority.trouble.startswith("the CA ended on 2036-")
     assert "--new-ca" in authority.trouble
 
 
 def test_certificate_made_under_a_clock_of_the_future_is_made_again(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path, [], NOW)
+    authority = CertificateAuthority.open(tmp_path, [], NOW)
     assert authority.renew_if_due(NOW + 365 * DAY)
     assert authority.renew_if_due(NOW)
     assert authority.ends.leaf == at(NOW + SERVER_LASTS)

@@ -17,7 +17,7 @@ from shoal.server.handlers.check_expressions import (
     rank_warnings,
     tag_warnings,
 )
-from shoal.wire.messages import Room
+from shoal.wire.messages import Capacity
 from shoal.wire.task import parse_spec
 from tests.unit.engine.stand import OWNER, Stand
 
@@ -112,7 +112,7 @@ def test_a_task_that_is_too_large_everywhere_is_refused_with_the_nearest() -> No
 
 def test_a_requirement_that_no_pilot_fulfils_is_refused_with_the_nearest() -> None:
     stand = Stand()
-    stand.pilot(room=Room(4, 2 * GIGA, GIGA), tags={"arch": "arm"})
+    stand.pilot(room=Capacity(4, 2 * GIGA, GIGA), tags={"arch": "arm"})
     error = refused(stand, {"require": "memory_mb >= 4000 and arch == 'arm'"})
     assert "1 pilot could run it otherwise" in error.message
     assert "memory_mb >= 2048 would let 1 pilot match" in error.hint

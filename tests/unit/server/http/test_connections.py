@@ -16,8 +16,8 @@ from aiohttp import web
 
 from shoal.model.errors import ShoalError
 from shoal.model.limits import MAX_CONNECTIONS
-from shoal.server.auth.certificate_authority import Authority
-from shoal.server.http.connections import SPARE_FILES, Bounds, Door, address_of, peer_name, room_for
+from shoal.server.auth.certificate_authority import CertificateAuthority
+from shoal.server.http.connections import SPARE_FILES, ConnectionLimits, Connections, address_of, peer_name, room_for
 from shoal.server.http.request import read_body
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -30,7 +30,7 @@ KNOWN = "Authorization: good\r\n"
 class House:
     """A server with a Door, and how to reach it."""
 
-    def __init__(self, door: Door, port: int, client: ssl.SSLContext | None) -> None:
+    def __init__(self, door: Connections, port: int, client: ssl.SSLContext | None) -> None:
         self.door, self.port, self.client = door, port, client
         self._sockets: list[socket.socket] = []
 
@@ -71,8 +71,10 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def house(bounds: Bounds, authority: Authority | None = None, reply: Reply | None = None) -> AsyncIterator[House]:
-    door = Door(bounds)
+async def house(
+    bounds: ConnectionLimits, authority: CertificateAuthority | None = None, reply: Reply | None = None
+) -> AsyncIterator[House]:
+    door = Connections(bounds)
 
     @web.middleware
     async def guard(request: web.Request, handler: Reply) -> web.StreamResponse:
@@ -130,14 +132,14 @@ def resident() -> int:
 
 
 @pytest.fixture(params=["plain", "tls"])
-def authority(request: pytest.FixtureRequest, tmp_path: Path) -> Authority | None:
-    return Authority.open(tmp_path, [], time.time()) if request.param == "tls" else None
+def authority(request: pytest.FixtureRequest, tmp_path: Path) -> CertificateAuthority | None:
+    return CertificateAuthority.open(tmp_path, [], time.time()) if request.param == "tls" else None
 
 
 # --- room
-def test_honest_client_gets_through_300_half_open_sockets(authority: Authority | None) -> None:
+def test_honest_client_gets_through_300_half_open_sockets(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(), authority) as here:
+        async with house(ConnectionLimits(), authority) as here:
             await here.half_open(300)
             assert here.door.counts.unknown == 100
             assert here.door.counts.refused == 200
@@ -147,9 +149,9 @@ def test_honest_client_gets_through_300_half_open_sockets(authority: Authority |
     asyncio.run(story())
 
 
-def test_connection_that_showed_a_token_is_never_pushed_out(authority: Authority | None) -> None:
+def test_connection_that_showed_a_token_is_never_pushed_out(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(unknown=10, total=40), authority) as here:
+        async with house(ConnectionLimits(unknown=10, total=40), authority) as here:
             mine = await here.connect()
             await here.ask(mine, KNOWN)
             assert here.door.counts.unknown == 0
@@ -160,9 +162,9 @@ def test_connection_that_showed_a_token_is_never_pushed_out(authority: Authority
     asyncio.run(story())
 
 
-def test_half_open_sockets_of_one_address_do_not_push_out_another(authority: Authority | None) -> None:
+def test_half_open_sockets_of_one_address_do_not_push_out_another(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(unknown=10), authority) as here:
+        async with house(ConnectionLimits(unknown=10), authority) as here:
             mine = await here.connect("127.0.0.3")
             await here.half_open(50, "127.0.0.2")
             assert here.door.counts.open == 11
@@ -174,7 +176,7 @@ def test_half_open_sockets_of_one_address_do_not_push_out_another(authority: Aut
 
 def test_full_house_ends_the_oldest_unknown_of_all_to_let_a_newcomer_in() -> None:
     async def story() -> None:
-        async with house(Bounds(unknown=10, total=20)) as here:
+        async with house(ConnectionLimits(unknown=10, total=20)) as here:
             for number in range(2, 6):
                 await here.half_open(10, f"127.0.0.{number}")
             assert here.door.counts.open == 20
@@ -185,7 +187,7 @@ def test_full_house_ends_the_oldest_unknown_of_all_to_let_a_newcomer_in() -> Non
 
 def test_house_full_of_known_ones_refuses_the_newcomer() -> None:
     async def story() -> None:
-        async with house(Bounds(total=5)) as here:
+        async with house(ConnectionLimits(total=5)) as here:
             mine = [await here.connect() for _ in range(5)]
             for one in mine:
                 await here.ask(one, KNOWN)
@@ -202,7 +204,7 @@ def test_house_full_of_known_ones_refuses_the_newcomer() -> None:
 
 def test_credential_over_its_share_loses_its_oldest_idle_connection() -> None:
     async def story() -> None:
-        async with house(Bounds(per_key=2)) as here:
+        async with house(ConnectionLimits(per_key=2)) as here:
             mine = [await here.connect() for _ in range(3)]
             for one in mine:
                 assert await here.ask(one, KNOWN) == b"hello "
@@ -223,7 +225,7 @@ def test_credential_whose_connections_all_work_is_told_so() -> None:
             await gone.wait()
             return web.Response(text="done")
 
-        async with house(Bounds(per_key=2), reply=wait) as here:
+        async with house(ConnectionLimits(per_key=2), reply=wait) as here:
             asked = [asyncio.ensure_future(here.ask(head=KNOWN)) for _ in range(2)]
             await until(lambda: here.door.counts.open - here.door.counts.unknown == 2)
             assert await here.ask(head=KNOWN) == b"too many"
@@ -237,7 +239,7 @@ def test_a_pool_of_pilots_grows_only_in_proportion_to_what_is_left() -> None:
     """One owner's pilots filled the house: whoever came next was cut or refused."""
 
     async def story() -> None:
-        async with house(Bounds(total=20)) as here:
+        async with house(ConnectionLimits(total=20)) as here:
             mine, cut = [], 0
             for number in range(24):
                 one = await here.connect()
@@ -258,9 +260,9 @@ def test_a_pool_of_pilots_grows_only_in_proportion_to_what_is_left() -> None:
 
 
 # --- slow talkers
-def test_headers_that_drip_are_cut(authority: Authority | None) -> None:
+def test_headers_that_drip_are_cut(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(head=0.2, sweep=0.02), authority) as here:
+        async with house(ConnectionLimits(head=0.2, sweep=0.02), authority) as here:
             reader, writer = await here.connect()
             cut = asyncio.ensure_future(is_cut(reader))
             for letter in b"GET / HTTP/1.1\r\nHost: " + b"x" * 1000:
@@ -275,9 +277,9 @@ def test_headers_that_drip_are_cut(authority: Authority | None) -> None:
     asyncio.run(story())
 
 
-def test_socket_that_says_nothing_is_cut(authority: Authority | None) -> None:
+def test_socket_that_says_nothing_is_cut(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(head=0.2, handshake=0.2, sweep=0.02), authority) as here:
+        async with house(ConnectionLimits(head=0.2, handshake=0.2, sweep=0.02), authority) as here:
             await here.half_open(1)
             await until(lambda: here.door.counts.open == 0)
             assert here.door.counts.slow == 1
@@ -287,7 +289,7 @@ def test_socket_that_says_nothing_is_cut(authority: Authority | None) -> None:
 
 def test_rubbish_in_place_of_a_handshake_ends_the_connection(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(Bounds(), Authority.open(tmp_path, [], time.time())) as here:
+        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             (one,) = await here.half_open(1)
             one.sendall(b"GET / HTTP/1.1\r\n\r\n")
             await until(lambda: here.door.counts.open == 0)
@@ -298,7 +300,7 @@ def test_rubbish_in_place_of_a_handshake_ends_the_connection(tmp_path: Path) -> 
 
 def test_client_that_leaves_within_the_handshake_is_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(Bounds(), Authority.open(tmp_path, [], time.time())) as here:
+        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             for one in await here.half_open(20):
                 one.close()
             await until(lambda: here.door.counts.open == 0)
@@ -308,14 +310,14 @@ def test_client_that_leaves_within_the_handshake_is_forgotten(tmp_path: Path) ->
 
 
 def test_request_in_work_and_idle_connection_are_left_alone_but_its_next_slow_header_is_not(
-    authority: Authority | None,
+    authority: CertificateAuthority | None,
 ) -> None:
     async def wait(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.3)
         return web.Response(text="late")
 
     async def story() -> None:
-        async with house(Bounds(head=0.15, sweep=0.02), authority, wait) as here:
+        async with house(ConnectionLimits(head=0.15, sweep=0.02), authority, wait) as here:
             mine = await here.connect()
             assert await here.ask(mine) == b"late"
             await asyncio.sleep(0.3)
@@ -330,7 +332,7 @@ def test_request_in_work_and_idle_connection_are_left_alone_but_its_next_slow_he
 
 def test_slowness_of_the_server_itself_is_nobodys_fault() -> None:
     async def story() -> None:
-        async with house(Bounds(head=0.2, sweep=0.02)) as here:
+        async with house(ConnectionLimits(head=0.2, sweep=0.02)) as here:
             mine = await here.connect()
             await asyncio.sleep(0.05)
             mine[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -356,9 +358,9 @@ async def big(request: web.Request) -> web.StreamResponse:
     return web.Response(body=BIG)
 
 
-def test_reader_who_takes_nothing_is_cut_and_memory_stays_bounded(authority: Authority | None) -> None:
+def test_reader_who_takes_nothing_is_cut_and_memory_stays_bounded(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(stall=0.5, sweep=0.02), authority, big) as here:
+        async with house(ConnectionLimits(stall=0.5, sweep=0.02), authority, big) as here:
             before = resident()
             reader, writer = await connect_small(here)
             for _ in range(30):
@@ -376,9 +378,11 @@ def test_reader_who_takes_nothing_is_cut_and_memory_stays_bounded(authority: Aut
     asyncio.run(story())
 
 
-def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(authority: Authority | None) -> None:
+def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(
+    authority: CertificateAuthority | None,
+) -> None:
     async def story() -> None:
-        async with house(Bounds(stall=0.2, sweep=0.02), authority, big) as here:
+        async with house(ConnectionLimits(stall=0.2, sweep=0.02), authority, big) as here:
             reader, writer = await connect_small(here)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             await until(lambda: here.door.counts.slow == 1 and here.door.counts.open == 0)
@@ -388,9 +392,9 @@ def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(autho
     asyncio.run(story())
 
 
-def test_slow_but_steady_reader_gets_all(authority: Authority | None) -> None:
+def test_slow_but_steady_reader_gets_all(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(Bounds(stall=1.0, sweep=0.02), authority, big) as here:
+        async with house(ConnectionLimits(stall=1.0, sweep=0.02), authority, big) as here:
             reader, writer = await connect_small(here)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             taken, began = 0, time.monotonic()
@@ -407,7 +411,9 @@ def test_slow_but_steady_reader_gets_all(authority: Authority | None) -> None:
 
 def test_client_that_never_says_goodbye_is_cut(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(Bounds(stall=0.2, sweep=0.02), Authority.open(tmp_path, [], time.time())) as here:
+        async with house(
+            ConnectionLimits(stall=0.2, sweep=0.02), CertificateAuthority.open(tmp_path, [], time.time())
+        ) as here:
             reader, writer = await here.connect()
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert await asyncio.wait_for(reader.readuntil(b"hello "), SOON)
@@ -460,7 +466,7 @@ def test_body_is_read_up_to_its_bound_and_in_time(head: str, parts: list[bytes],
         return web.Response(text=str(len(await read_body(request, 1000, 0.2))))
 
     async def story() -> None:
-        async with house(Bounds(), reply=measure) as here:
+        async with house(ConnectionLimits(), reply=measure) as here:
             assert (await post(here, head, parts))[0] == said
 
     asyncio.run(story())
@@ -478,7 +484,7 @@ def test_endless_chunks_are_not_read_on() -> None:
         raise AssertionError("read to the end")
 
     async def story() -> None:
-        async with house(Bounds(), reply=measure) as here:
+        async with house(ConnectionLimits(), reply=measure) as here:
             code, _ = await post(here, "Transfer-Encoding: chunked", [b"10000\r\n" + b"x" * 65536 + b"\r\n"] * 1000)
             assert code == b"too_large"
             assert taken < 2 * 1024 * 1024
@@ -497,7 +503,7 @@ def test_client_that_leaves_within_its_body_is_no_defect() -> None:
         return web.Response()
 
     async def story() -> None:
-        async with house(Bounds(), reply=measure) as here:
+        async with house(ConnectionLimits(), reply=measure) as here:
             _, writer = await here.connect()
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe")
             await writer.drain()
@@ -512,8 +518,8 @@ def test_client_that_leaves_within_its_body_is_no_defect() -> None:
 # --- the rest
 def test_application_sees_the_name_in_a_pilots_certificate(tmp_path: Path) -> None:
     async def story() -> None:
-        authority = Authority.open(tmp_path, [], time.time())
-        async with house(Bounds(), authority) as here:
+        authority = CertificateAuthority.open(tmp_path, [], time.time())
+        async with house(ConnectionLimits(), authority) as here:
             cert, key = authority.pilot_certificate("p3f9c", 3600.0, time.time())
             (tmp_path / "pilot.pem").write_text(key + cert)
             assert here.client is not None
@@ -525,7 +531,7 @@ def test_application_sees_the_name_in_a_pilots_certificate(tmp_path: Path) -> No
 
 def test_many_requests_over_one_secured_connection(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(Bounds(), Authority.open(tmp_path, [], time.time())) as here:
+        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             mine = await here.connect()
             for _ in range(200):
                 assert await here.ask(mine, KNOWN) == b"hello "

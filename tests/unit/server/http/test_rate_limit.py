@@ -18,8 +18,8 @@ from shoal.server.http.rate_limit import (
     RATES,
     UNKNOWN,
     Buckets,
-    Gate,
     Rate,
+    RateLimit,
 )
 
 NOW = 1_000.0
@@ -96,7 +96,7 @@ def test_number_of_buckets_is_bounded_and_the_busy_ones_stay() -> None:
 # --- the gate
 @pytest.mark.parametrize("kind", [SUBMIT, SESSION, ENROL, UNKNOWN])
 def test_each_kind_has_its_burst_and_then_its_rate(kind: str) -> None:
-    gate, passed = Gate(), 0
+    gate, passed = RateLimit(), 0
     while gate.admit(kind, "a", NOW) == 0.0:
         passed += 1
         if kind != UNKNOWN:
@@ -107,14 +107,14 @@ def test_each_kind_has_its_burst_and_then_its_rate(kind: str) -> None:
 
 
 def test_failed_authentications_are_counted_but_are_not_in_work() -> None:
-    gate = Gate()
+    gate = RateLimit()
     for _ in range(10):
         gate.admit(UNKNOWN, "10.0.0.1", NOW)
     assert gate.in_work == 0
 
 
 def test_one_credential_cannot_have_more_than_its_share_in_work() -> None:
-    gate = Gate()
+    gate = RateLimit()
     for _ in range(MAX_WORK_PER_KEY):
         assert gate.admit(SUBMIT, "a", NOW) == 0.0
     assert gate.admit(SUBMIT, "a", NOW) > 0.0
@@ -124,7 +124,7 @@ def test_one_credential_cannot_have_more_than_its_share_in_work() -> None:
 
 
 def test_people_together_leave_room_for_pilots() -> None:
-    gate = Gate()
+    gate = RateLimit()
     for number in range(MAX_PEOPLE_WORK):
         assert gate.admit(SUBMIT, f"t{number}", NOW) == 0.0
     assert gate.admit(SUBMIT, "newcomer", NOW) > 0.0
@@ -135,7 +135,7 @@ def test_people_together_leave_room_for_pilots() -> None:
 
 
 def test_full_house_takes_no_token_of_those_it_turns_away() -> None:
-    gate = Gate({SUBMIT: Rate(0.001, MAX_WORK_PER_KEY + 1.0)})
+    gate = RateLimit({SUBMIT: Rate(0.001, MAX_WORK_PER_KEY + 1.0)})
     for _ in range(MAX_WORK_PER_KEY):
         gate.admit(SUBMIT, "a", NOW)
     for _ in range(100):
@@ -149,7 +149,7 @@ def test_full_house_takes_no_token_of_those_it_turns_away() -> None:
     st.lists(st.tuples(st.sampled_from([SUBMIT, SESSION, ENROL]), st.sampled_from("ab"), st.booleans()), max_size=300)
 )
 def test_what_is_in_work_is_what_was_let_in_and_is_not_done(calls: list[tuple[str, str, bool]]) -> None:
-    gate = Gate()
+    gate = RateLimit()
     open_now: list[tuple[str, str]] = []
     for kind, key, ends in calls:
         if ends and open_now:
@@ -163,13 +163,13 @@ def test_what_is_in_work_is_what_was_let_in_and_is_not_done(calls: list[tuple[st
     assert not gate._work  # nothing is kept of those who are gone
 
 
-def late(gate: Gate, seconds: float) -> None:
+def late(gate: RateLimit, seconds: float) -> None:
     for _ in range(30):
         gate.observe_lag(seconds)
 
 
 def test_late_loop_puts_off_people_first_then_registrations_and_never_exchanges() -> None:
-    gate = Gate()
+    gate = RateLimit()
     said = {}
     for lag in (LAG_PEOPLE * 0.9, LAG_PEOPLE * 1.1, LAG_ALL * 1.1, 60.0):
         late(gate, lag)
@@ -184,7 +184,7 @@ def test_late_loop_puts_off_people_first_then_registrations_and_never_exchanges(
 
 
 def test_one_hiccup_refuses_nobody_and_calm_opens_the_gate_again() -> None:
-    gate = Gate()
+    gate = RateLimit()
     gate.observe_lag(LAG_PEOPLE * 2)
     assert gate.admit(SUBMIT, "a", NOW) == 0.0
     late(gate, 3.0)
@@ -195,7 +195,7 @@ def test_one_hiccup_refuses_nobody_and_calm_opens_the_gate_again() -> None:
 
 
 def test_all_pilots_of_one_owner_have_a_rate_and_work_of_their_own_together() -> None:
-    gate = Gate()
+    gate = RateLimit()
     for _ in range(MAX_WORK_PER_POOL):
         assert gate.admit(POOL, "anna", NOW) == 0.0
     assert gate.admit(POOL, "anna", NOW) > 0.0
@@ -215,7 +215,7 @@ def test_tokens_of_one_person_are_one_name_to_the_gate_and_to_the_door() -> None
 
 def test_one_long_sleep_refuses_nobody_and_lasting_overload_does() -> None:
     """A frozen server answered 429 on waking: time in which it did not run counts against nobody."""
-    gate = Gate()
+    gate = RateLimit()
     gate.observe_lag(90.0)
     assert gate.admit(SUBMIT, "anna", 0.0) == 0.0
     for _ in range(10):

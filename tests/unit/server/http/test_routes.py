@@ -10,22 +10,30 @@ import pytest
 
 from shoal.model.credentials import ENROL, SCOPES, SESSION, SUBMIT
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_RESULTS
-from shoal.server.handlers.acct import Acct
-from shoal.server.handlers.blobs import OnBlobs
-from shoal.server.handlers.events import Events
-from shoal.server.handlers.logs import Logs
-from shoal.server.handlers.open_runs import OpenRuns
-from shoal.server.handlers.people import People
-from shoal.server.handlers.pilots import Pilots
-from shoal.server.handlers.policy import OnPolicy
-from shoal.server.handlers.runs import Runs
-from shoal.server.handlers.server import OnServer
+from shoal.server.handlers.acct import AcctHandler
+from shoal.server.handlers.blobs import BlobHandler
+from shoal.server.handlers.events import EventsHandler
+from shoal.server.handlers.logs import LogsHandler
+from shoal.server.handlers.open_runs import OpenRunsHandler
+from shoal.server.handlers.people import PeopleHandler
+from shoal.server.handlers.pilots import PilotsHandler
+from shoal.server.handlers.policy import PolicyHandler
+from shoal.server.handlers.runs import RunsHandler
+from shoal.server.handlers.server import ServerHandler
 from shoal.server.http.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
-    "runs": Runs, "logs": Logs, "events": Events, "pilots": Pilots, "people": People, "server": OnServer,
-    "blobs": OnBlobs, "open": OpenRuns, "acct": Acct, "policy": OnPolicy,
-}  # fmt: skip
+    "runs": RunsHandler,
+    "logs": LogsHandler,
+    "events": EventsHandler,
+    "pilots": PilotsHandler,
+    "people": PeopleHandler,
+    "server": ServerHandler,
+    "blobs": BlobHandler,
+    "open": OpenRunsHandler,
+    "acct": AcctHandler,
+    "policy": PolicyHandler,
+}
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.http.http1 import MAX_HEAD, Heard, NoAnswer, Reading, host_of, request
+from shoal.wire.http.http1 import MAX_HEAD, HttpResponse, NoAnswer, Reading, host_of, request
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Shoal: a\r\nx-shoal: b \r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=1\r\nlo\r\n0\r\n\r\n"
 EARLY = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
 
 
-def read(data: bytes, cuts: list[int], method: str = "GET", most: int = 1000) -> Heard | None:
+def read(data: bytes, cuts: list[int], method: str = "GET", most: int = 1000) -> HttpResponse | None:
     reading, before = Reading(method, most), 0
     for cut in [*sorted(c for c in set(cuts) if 0 < c < len(data)), len(data)]:
         found = reading.feed(data[before:cut])
