@@ -49,7 +49,7 @@ class FalsePilot:
 
     def __init__(self, stand: Stand, token: str = "", **more: Any) -> None:
         self.stand = stand
-        answer = stand.post("/v1/pilots", {**REGISTER, **more}, token or stand.house.enrol)
+        answer = stand.post("/v1/pilots", {**REGISTER, **more}, token or stand.context.enrol)
         assert answer.status == 200, answer
         told = answer.json()
         self.name, self.session, self.seq = told["pilot"], told["session"], 0
@@ -86,12 +86,12 @@ REGISTER: Json = {"protocol": PROTOCOL, "version": "1", "host": "h", "identity":
 class Stand:
     """The server, two people with tokens, and short ways to speak to it."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, context: House) -> None:
+        self.context = context
         self.tokens: dict[str, str] = {}
         for name in ("anna", "olaf"):
-            house.call("POST", "/v1/users", {"name": name})
-            self.tokens[name] = house.call("POST", "/v1/tokens", {"owner": name})["token"]
+            context.call("POST", "/v1/users", {"name": name})
+            self.tokens[name] = context.call("POST", "/v1/tokens", {"owner": name})["token"]
         self.speaker = FalsePilot(self)  # for what is wrong whoever says it
         assert self.post("/v1/cancel", {"targets": [self.submit()]}).json()["cancelled"] == 1  # there is an r1
 
@@ -101,7 +101,7 @@ class Stand:
         """One request on a connection of its own; `Content_Type=None` leaves a header out."""
         said: dict[str, str | None] = {"Host": "127.0.0.1", "Connection": "close"}
         if token != "":
-            said["Authorization"] = f"Bearer {token or self.house.admin}"
+            said["Authorization"] = f"Bearer {token or self.context.admin}"
         if data is not None:
             said |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -110,7 +110,7 @@ class Stand:
 
     def raw(self, data: bytes, head_only: bool = False) -> Answer:
         """Bytes as they are."""
-        return self.house.send(Sent(data, head_only, False, ()), None, patience=10.0)
+        return self.context.send(Sent(data, head_only, False, ()), None, patience=10.0)
 
     def post(self, path: str, body: Any, token: str | None = None) -> Answer:
         """A body that is JSON, good or bad."""
@@ -124,16 +124,16 @@ class Stand:
 
     def state(self, task: str) -> str:
         """The state of a task."""
-        return str(self.house.call("GET", f"/v1/tasks/{task}")["state"])
+        return str(self.context.call("GET", f"/v1/tasks/{task}")["state"])
 
     def nonce(self, run: str) -> str:
         """What tells a run from one of the same number in another history; only pilots that run it hear it."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.house.state / DATABASE}?mode=ro", uri=True)) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{self.context.state / DATABASE}?mode=ro", uri=True)) as database:
             return str(database.execute("SELECT nonce FROM runs WHERE run = ?", (int(run[1:]),)).fetchone()[0])
 
     def counts(self) -> Json:
         """Everything that a refused request must leave alone."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.house.state / DATABASE}?mode=ro", uri=True)) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{self.context.state / DATABASE}?mode=ro", uri=True)) as database:
             return {
                 table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                 for table in ("runs", "arrays", "tasks", "pilots", "events", "users", "tokens")
@@ -154,14 +154,14 @@ class Stand:
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """One server for the whole file."""
-    house = House(tmp_path_factory.mktemp("catalogue"))
-    house.start("--timing", json.dumps(PATIENT))
+    context = House(tmp_path_factory.mktemp("catalogue"))
+    context.start("--timing", json.dumps(PATIENT))
     try:
-        yield Stand(house)
-        text = house.log.read_text(encoding="utf-8", errors="replace")
+        yield Stand(context)
+        text = context.log.read_text(encoding="utf-8", errors="replace")
         assert "Traceback" not in text and "defect" not in text, text[-3_000:]
     finally:
-        house.close()
+        context.close()
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,9 @@ for _length in (2**30, MAX_BODY + 1, 10**18):
 @case(9, "endless chunks", changes=False)
 def _endless(place: Place) -> None:
     """Refused in the middle: it does not go on reading."""
-    house = place.stand.house
-    with connect(house.url, 30) as opened:
-        head = f"POST /v1/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {house.admin}\r\n"
+    context = place.stand.context
+    with connect(context.url, 30) as opened:
+        head = f"POST /v1/cancel HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {context.admin}\r\n"
         opened.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         piece, end = b"10000\r\n" + b" " * 65_536 + b"\r\n", time.monotonic() + 20
         said, cut = b"", False
@@ -316,7 +316,7 @@ def tasks(**fields: Any) -> bytes:
 def _never_fits(place: Place) -> None:
     stand = place.stand
     run = stand.submit(memory="900T")
-    (reason,) = stand.house.call("GET", f"/v1/why/{run}")["reasons"]
+    (reason,) = stand.context.call("GET", f"/v1/why/{run}")["reasons"]
     assert stand.state(f"{run}.1") == "ready" and "900.0T of memory" in reason["text"] and "site" in reason["text"]
     strict = {"tasks": [{"command": ["true"], "memory": "900T"}], "strict": True}
     stand.expect(stand.post("/v1/runs", strict), 422, "never_fits", "900.0T")
@@ -384,7 +384,7 @@ def _never_true(place: Place) -> None:
             ]
             == []
         )
-        (reason,) = stand.house.call("GET", f"/v1/why/{run}")["reasons"]
+        (reason,) = stand.context.call("GET", f"/v1/why/{run}")["reasons"]
         assert words in reason["text"] and require.split()[0] in reason["text"] and reason["fix"]
         assert stand.post("/v1/cancel", {"targets": [run]}).json()["cancelled"] == 1
 
@@ -420,7 +420,7 @@ for _row, _title, _code, _document in (
 @case(74, "share 0 runs only when nobody else can; NaN is not even JSON")
 def _share_zero(place: Place) -> None:
     stand = place.stand
-    version = stand.house.call("GET", "/v1/policy")["version"]
+    version = stand.context.call("GET", "/v1/policy")["version"]
     answer = stand.post("/v1/policy", {"version": version, "policy": {"share": {"anna": 0}}})
     assert answer.status == 200 and answer.json()["version"] == version + 1
     stand.expect(stand.send("POST", "/v1/policy", ruled(share={"anna": float("nan")})), 400, "not_finite")
@@ -432,13 +432,13 @@ def _below_use(place: Place) -> None:
     run = stand.submit(array="1-3")
     pilot = FalsePilot(stand)
     attempt = pilot.lease(run)
-    owner = stand.house.call("GET", f"/v1/runs/{run}")["owner"]
-    version = stand.house.call("GET", "/v1/policy")["version"]
+    owner = stand.context.call("GET", f"/v1/runs/{run}")["owner"]
+    version = stand.context.call("GET", "/v1/policy")["version"]
     answer = stand.post("/v1/policy", {"version": version, "policy": {"quota": [{"who": owner, "cores": 0}]}})
     assert answer.status == 200 and "nothing" in " ".join(answer.json()["notes"])
     assert pilot.say(held=[{"attempt": attempt, "stage": "running"}]).json()["orders"] == []
     assert pilot.verdict(attempt) == "recorded" and stand.state(attempt.partition("#")[0]) == "succeeded"
-    assert "over quota" in stand.house.call("GET", f"/v1/why/{run}")["reasons"][0]["text"]
+    assert "over quota" in stand.context.call("GET", f"/v1/why/{run}")["reasons"][0]["text"]
     assert stand.post("/v1/policy", {"version": version + 1, "policy": {}}).status == 200
     assert stand.post("/v1/cancel", {"targets": [run]}).json()["cancelled"] == 2
 
@@ -509,7 +509,7 @@ def _old(place: Place) -> None:
 @case(52, "another pilot's lease: stale; another owner's: unknown")
 def _others(place: Place) -> None:
     stand = place.stand
-    enrol = stand.house.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "olaf"})["token"]
+    enrol = stand.context.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "olaf"})["token"]
     run, holder = stand.submit(), FalsePilot(stand)
     attempt = holder.lease(run)
     assert FalsePilot(stand).verdict(attempt) == "stale"
@@ -535,7 +535,7 @@ def _twice(place: Place) -> None:
     assert place.stand.state(f"{run}.1") == "succeeded"
     other = attempt.replace("#1@", "#2@")
     assert pilot.verdict(other, "failed") == "final"
-    events = place.stand.house.call("GET", f"/v1/events?run={run}&kind=task_finished")["events"]
+    events = place.stand.context.call("GET", f"/v1/events?run={run}&kind=task_finished")["events"]
     assert len(events) == 1
 
 
@@ -591,7 +591,7 @@ def _times(place: Place) -> None:
     for started in (0.0, 1.0, 4_294_967_296.0, MAX_TIME):
         run, pilot = place.stand.submit(), FalsePilot(place.stand)
         assert pilot.verdict(pilot.lease(run), started=started, duration=5.0) == "recorded"
-        (event,) = place.stand.house.call("GET", f"/v1/events?run={run}&kind=task_finished")["events"]
+        (event,) = place.stand.context.call("GET", f"/v1/events?run={run}&kind=task_finished")["events"]
         assert event["data"]["clock_skew"] != 0
         assert abs(event["time"] - time.time()) < 60, "the journal has the server's own time"
     run, pilot = place.stand.submit(), FalsePilot(place.stand)
@@ -624,9 +624,9 @@ def _never(place: Place) -> None:
 @case(57, "sent away: 403 with the reason")
 def _sent_away(place: Place) -> None:
     stand = place.stand
-    made = stand.house.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "anna"})
+    made = stand.context.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "anna"})
     pilot = FalsePilot(stand, made["token"])
-    stand.house.call("POST", "/v1/tokens/revoke", {"tokens": [made["id"]]})
+    stand.context.call("POST", "/v1/tokens/revoke", {"tokens": [made["id"]]})
     stand.expect(pilot.say(), 403, "revoked", "revoked")
 
 
@@ -658,13 +658,13 @@ for _room in (
 
     @case(58, f"registers with {_room}", changes=False)
     def _registers(place: Place, room: Json = _room) -> None:
-        said = place.stand.post("/v1/pilots", {**REGISTER, "room": room}, place.stand.house.enrol)
+        said = place.stand.post("/v1/pilots", {**REGISTER, "room": room}, place.stand.context.enrol)
         place.stand.expect(said, 422, "range", "room", "cores from 1 to 65536")
 
 
 @case(58, "another site than its token's", changes=False)
 def _site(place: Place) -> None:
-    said = place.stand.post("/v1/pilots", {**REGISTER, "site": "elsewhere"}, place.stand.house.enrol)
+    said = place.stand.post("/v1/pilots", {**REGISTER, "site": "elsewhere"}, place.stand.context.enrol)
     place.stand.expect(said, 403, "other_site", "site local", "leave the site out")
 
 
@@ -698,10 +698,10 @@ def _replay(place: Place) -> None:
 @case(61, "every token that is not good is refused with one text")
 def _tokens(place: Place) -> None:
     """A token that expired is held by `test_access.py`, where time is an argument: the shortest life is a second."""
-    stand, admin = place.stand, place.stand.house.admin
-    dead = stand.house.call("POST", "/v1/tokens", {"owner": "anna"})
-    stand.house.call("POST", "/v1/tokens/revoke", {"tokens": [dead["id"]]})
-    brief = stand.house.call("POST", "/v1/tokens", {"owner": "anna", "expires": "1s"})["token"]
+    stand, admin = place.stand, place.stand.context.admin
+    dead = stand.context.call("POST", "/v1/tokens", {"owner": "anna"})
+    stand.context.call("POST", "/v1/tokens/revoke", {"tokens": [dead["id"]]})
+    brief = stand.context.call("POST", "/v1/tokens", {"owner": "anna", "expires": "1s"})["token"]
     time.sleep(1.1)
     bearers = [
         None, "", "Bearer", f"Bearer {dead['token']}", f"Bearer {brief}", f"Bearer {admin[:-1]}", f"Bearer {admin}x",
@@ -722,9 +722,9 @@ def _tokens(place: Place) -> None:
 def _other_kind(place: Place) -> None:
     stand = place.stand
     pilot = FalsePilot(stand)
-    for token in (stand.house.enrol, pilot.session):
+    for token in (stand.context.enrol, pilot.session):
         stand.expect(stand.send("GET", "/v1/runs", token=token), 403, "forbidden", "submit")
-    said = stand.post("/v1/pilots", REGISTER, stand.house.admin)
+    said = stand.post("/v1/pilots", REGISTER, stand.context.admin)
     stand.expect(said, 403, "forbidden", "kind submit")
     stand.expect(stand.post("/v1/users", {"name": "x"}, stand.tokens["anna"]), 403, "forbidden", "scope admin")
 
@@ -732,7 +732,7 @@ def _other_kind(place: Place) -> None:
 @case(63, "more pilots than the token lets in")
 def _full(place: Place) -> None:
     stand = place.stand
-    made = stand.house.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "anna", "max_pilots": 2})["token"]
+    made = stand.context.call("POST", "/v1/tokens", {"kind": "enrol", "owner": "anna", "max_pilots": 2})["token"]
     for _ in range(2):
         FalsePilot(stand, made)
     said = stand.post("/v1/pilots", REGISTER, made)
@@ -951,7 +951,7 @@ def _cancel_all(place: Place) -> None:
     assert len(answers) == 100 and sum(answer["cancelled"] for answer in answers) == 1
     assert {answer["cancelled"] + answer["already_final"] for answer in answers} == {1}
     assert stand.post("/v1/cancel", {"targets": [f"{run}.1"] * 10_000}).json() == {"cancelled": 0, "already_final": 1}
-    events = stand.house.call("GET", f"/v1/events?run={run}")["events"]
+    events = stand.context.call("GET", f"/v1/events?run={run}")["events"]
     assert len([event for event in events if event["kind"] in ("tasks_closed", "task_finished")]) == 1
 
 
@@ -989,13 +989,13 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def server_on(folder: Path, log: Path) -> Iterator[House]:
     """A server of its own."""
-    house = House(folder)
-    house.log = log
-    house.start("--timing", json.dumps(PATIENT))
+    context = House(folder)
+    context.log = log
+    context.start("--timing", json.dumps(PATIENT))
     try:
-        yield house
+        yield context
     finally:
-        house.close()
+        context.close()
 
 
 def run_pilot(place: Place, *words: str, within: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -1006,9 +1006,9 @@ def run_pilot(place: Place, *words: str, within: float = 60.0) -> subprocess.Com
 
 @case(62, "join string with another fingerprint, or of another server")
 def _join(place: Place) -> None:
-    house = place.stand.house
-    made = house.call("POST", "/v1/tokens", {"kind": "enrol"})
-    address, good = f"127.0.0.1:{house.tls}", made["fingerprint"]
+    context = place.stand.context
+    made = context.call("POST", "/v1/tokens", {"kind": "enrol"})
+    address, good = f"127.0.0.1:{context.tls}", made["fingerprint"]
     file = place.tmp_path / "join"
     file.touch(0o600)
     before = place.stand.counts()["pilots"]
@@ -1064,8 +1064,8 @@ for _name in [*_CONFIGS, "unreadable", "empty file", "not UTF-8"]:
 
 @case(78, "port taken", changes=False)
 def _port(place: Place) -> None:
-    house = place.stand.house
-    taken = f"127.0.0.1:{house.tls}"
+    context = place.stand.context
+    taken = f"127.0.0.1:{context.tls}"
     expect_no_start(run_server(place.tmp_path / "b", "--listen", taken), taken, "in use")
     expect_no_start(run_server(place.tmp_path / "c", "--listen", "192.0.2.1:0"), "192.0.2.1")
     for wrong in ("box", "box:99999", ":x", "[::1:5"):
@@ -1074,16 +1074,16 @@ def _port(place: Place) -> None:
 
 @case(78, "database in use by another server", changes=False)
 def _locked(place: Place) -> None:
-    house = place.stand.house
-    assert house.process is not None
-    expect_no_start(run_server(house.state), "in use by another server", str(house.process.pid))
-    assert house.call("GET", "/v1/health") == {"ok": True}
+    context = place.stand.context
+    assert context.process is not None
+    expect_no_start(run_server(context.state), "in use by another server", str(context.process.pid))
+    assert context.call("GET", "/v1/health") == {"ok": True}
 
 
 @case(78, "database of a newer version, of another program, or none at all", changes=False)
 def _databases(place: Place) -> None:
     def make_newer(path: Path) -> str:
-        shutil.copy(place.stand.house.state / DATABASE, path)
+        shutil.copy(place.stand.context.state / DATABASE, path)
         with contextlib.closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode=DELETE")
             database.execute("PRAGMA user_version = 99")
@@ -1155,8 +1155,8 @@ def _full_start(place: Place) -> None:
 
 @case(80, "no space at a submission and at a result: 507, accepted work is kept", changes=False)
 def _full_later(place: Place) -> None:
-    with small_disk(place.tmp_path / "small", "size=6m") as disk, server_on(disk, place.tmp_path / "log") as house:
-        stand = Stand(house)
+    with small_disk(place.tmp_path / "small", "size=6m") as disk, server_on(disk, place.tmp_path / "log") as context:
+        stand = Stand(context)
         run, pilot = stand.submit(), FalsePilot(stand)
         attempt = pilot.lease(run)
         ballast = disk / "ballast"
@@ -1172,13 +1172,13 @@ def _full_later(place: Place) -> None:
         body: Json = {"tasks": [{"command": ["x" * 60_000]}], "environment": {"A": "b" * 20_000}}
         end = time.monotonic() + 30
         while refusal is None and time.monotonic() < end:
-            answer = stand.house.send(
-                Sent(_raw_post("/v1/runs", house.admin, body), False, False, ()), None, patience=3.0
+            answer = stand.context.send(
+                Sent(_raw_post("/v1/runs", context.admin, body), False, False, ()), None, patience=3.0
             )
             refusal = answer if answer.status not in (0, 200) else None
         assert refusal is not None
         stand.expect(refusal, 507, "disk_full", "full", "free some space")
-        assert house.process is not None and house.process.poll() is None
+        assert context.process is not None and context.process.poll() is None
         assert stand.send("GET", "/v1/health", token="").status == 200
         ballast.unlink()
         late.join(30)
@@ -1200,10 +1200,10 @@ def _raw_post(path: str, token: str, body: Json) -> bytes:
 
 def expect_unfit(place: Place, work: Path, *words: str) -> None:
     """The pilot says why, tells the server, and takes no task."""
-    house = place.stand.house
+    context = place.stand.context
     run = place.stand.submit()
-    after = house.call("GET", "/v1/server")["last_seq"]
-    done = run_pilot(place, "--server-file", str(house.state / SERVER_FILE), "--work-dir", str(work))
+    after = context.call("GET", "/v1/server")["last_seq"]
+    done = run_pilot(place, "--server-file", str(context.state / SERVER_FILE), "--work-dir", str(work))
     state = place.stand.state(f"{run}.1")
     place.stand.post("/v1/cancel", {"targets": [run]})
     assert done.returncode == 3, done
@@ -1212,7 +1212,7 @@ def expect_unfit(place: Place, work: Path, *words: str) -> None:
     for word in words:
         assert word in said, said
     assert state == "ready"
-    events = house.call("GET", f"/v1/events?after={after}&kind=pilot_unfit")["events"]
+    events = context.call("GET", f"/v1/events?after={after}&kind=pilot_unfit")["events"]
     assert len(events) == 1 and events[0]["data"]["reasons"], events
 
 
@@ -1236,11 +1236,11 @@ def _full_work_dir(place: Place) -> None:
 
 @case(81, "work directory is deleted under a living pilot")
 def _gone_work_dir(place: Place) -> None:
-    house = place.stand.house
+    context = place.stand.context
     work = place.tmp_path / "work"
     work.mkdir()
-    argv = [sys.executable, "-I", str(place.pilot_zip), "--server-file", str(house.state / SERVER_FILE)]
-    after = house.call("GET", "/v1/server")["last_seq"]
+    argv = [sys.executable, "-I", str(place.pilot_zip), "--server-file", str(context.state / SERVER_FILE)]
+    after = context.call("GET", "/v1/server")["last_seq"]
     with subprocess.Popen(
         [*argv, "--work-dir", str(work), "--cores", "1"],
         stdout=subprocess.PIPE,
@@ -1249,7 +1249,7 @@ def _gone_work_dir(place: Place) -> None:
     ) as pilot:
         try:
             end = time.monotonic() + 30
-            while not house.call("GET", f"/v1/events?after={after}&kind=pilot_joined")["events"]:
+            while not context.call("GET", f"/v1/events?after={after}&kind=pilot_joined")["events"]:
                 assert time.monotonic() < end and pilot.poll() is None
                 time.sleep(0.05)
             shutil.rmtree(work)
@@ -1258,7 +1258,7 @@ def _gone_work_dir(place: Place) -> None:
             pilot.kill()
     assert pilot.returncode == 3 and "host_unfit" in said, said
     end = time.monotonic() + 10
-    while not (events := house.call("GET", f"/v1/events?after={after}&kind=pilot_draining")["events"]):
+    while not (events := context.call("GET", f"/v1/events?after={after}&kind=pilot_draining")["events"]):
         assert time.monotonic() < end, "the server was not told"
         time.sleep(0.05)
     assert ["host_unfit" in event["data"]["why"] for event in events] == [True]
@@ -1293,5 +1293,5 @@ def test_a_resume_of_ten_million_elements_that_never_ran_holds_nobody_up(stand: 
 
 
 def test_a_token_named_twice_is_revoked_once(stand: Stand) -> None:
-    made = stand.house.call("POST", "/v1/tokens", {"owner": "anna"})["id"]
+    made = stand.context.call("POST", "/v1/tokens", {"owner": "anna"})["id"]
     assert stand.post("/v1/tokens/revoke", {"tokens": [made] * 1_000}).json() == {"revoked": 1, "pilots": 0}

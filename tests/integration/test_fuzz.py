@@ -187,14 +187,14 @@ class House:
 class World:
     """What the fuzz knows of the server: it gives every Ref its meaning, and learns from the answers."""
 
-    def __init__(self, house: House) -> None:
-        self.house, self.rng = house, random.Random(SEED)
-        self.description = Description(house.call("GET", "/v1/openapi.json"))
+    def __init__(self, context: House) -> None:
+        self.context, self.rng = context, random.Random(SEED)
+        self.description = Description(context.call("GET", "/v1/openapi.json"))
         self.runs, self.victims, self.pilots = ["r1"], [""], list[FalsePilot]()
         self.open: dict[str, int] = {}  # open runs, and which element is the next
         self.added_to = ""  # the open run that a wish names
-        self.tokens: dict[str, list[str]] = {"admin": [house.admin], "enrol": [house.enrol]}
-        self.wrong = {"none": "", "wrong": make("submit", "A" * 43), "cut": house.admin[:-1]}
+        self.tokens: dict[str, list[str]] = {"admin": [context.admin], "enrol": [context.enrol]}
+        self.wrong = {"none": "", "wrong": make("submit", "A" * 43), "cut": context.admin[:-1]}
         self._people()
         self.secrets = {secret for secrets in self.tokens.values() for secret in secrets}
         self.me: FalsePilot | None = None
@@ -209,7 +209,7 @@ class World:
         self.bytes = b""
 
     def _people(self) -> None:
-        ask = self.house.call
+        ask = self.context.call
         ask("POST", "/v1/groups", {"name": "phys"})
         ask("POST", "/v1/groups", {"name": "chem"})
         for name, role in (("anna", "user"), ("bert", "manager"), ("carl", "admin")):
@@ -233,7 +233,7 @@ class World:
 
     def tidy(self) -> None:
         """Before each round: enough of everything, whatever the last one did to it."""
-        ask = self.house.call
+        ask = self.context.call
         self.pilots = self.pilots[-6:]
         for at in range(8):
             body = {
@@ -243,12 +243,12 @@ class World:
                 "identity": f"i{at // 2}",
                 "room": {"cores": 64, "gpus": 1},
             }
-            context = self.house.context if at % 2 else None
+            context = self.context.context if at % 2 else None
             sent = _post("/v1/pilots", self.pick("enrol", self.rng.randrange(1, 12)), body)
-            answer = self.house.send(sent, context)
+            answer = self.context.send(sent, context)
             assert answer.status == 200, answer
             self._learn_pilot(answer, body, context)
-        for token in (self.house.admin, self.pick("user", 0), self.pick("manager", 0)):
+        for token in (self.context.admin, self.pick("user", 0), self.pick("manager", 0)):
             tasks = [{"command": ["echo", "{x}"], "params": {"x": "1..50"}}, {"command": ["true"], "retries": 1}]
             self.runs.append(ask("POST", "/v1/runs", {"tasks": tasks, "name": "fuzz"}, token)["run"])
             function = {"function": "gAROLg==", "calls": ["gAROLg=="] * 20}
@@ -364,7 +364,7 @@ class World:
         """Which connection a wish takes: a pilot's certificate goes with its session."""
         if self.me is not None:
             return self.me.context
-        return self.house.context if wish.tls else None
+        return self.context.context if wish.tls else None
 
     # --- learning
     def learn(self, wish: Wish, answer: Answer) -> None:
@@ -391,7 +391,7 @@ class World:
         elif str(wish.operation) == "POST /v1/tokens":
             self.victims.append(answer.json()["id"])
         elif str(wish.operation) == "POST /v1/pilots" and not wish.body.get("unfit"):
-            self._learn_pilot(answer, wish.body, self.house.context if wish.tls else None)
+            self._learn_pilot(answer, wish.body, self.context.context if wish.tls else None)
         elif self.me is not None:
             self.batches += bool(wish.body.get("batches"))
             self._learn_reply(self.me, answer.json())
@@ -402,9 +402,9 @@ class World:
         if context is not None:
             if not told.get("certificate"):
                 return  # one that speaks the protocol before certificates cannot go on over TLS
-            path = self.house.folder / f"{told['pilot']}.pem"
+            path = self.context.folder / f"{told['pilot']}.pem"
             path.write_text(told["certificate"] + told["key"])
-            own = ssl.create_default_context(cadata=self.house.call("GET", "/v1/ca", raw=True))
+            own = ssl.create_default_context(cadata=self.context.call("GET", "/v1/ca", raw=True))
             own.load_cert_chain(path)
         room = {"cores": body["room"].get("cores", 1)}
         self.pilots.append(FalsePilot(told["pilot"], told["session"], room, own, protocol=body["protocol"]))
@@ -506,7 +506,7 @@ def _post(path: str, token: str, body: Json) -> Sent:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def context(tmp_path: Path) -> Iterator[House]:
     """A server, gone at the end."""
     made = House(tmp_path)
     made.start()
@@ -531,7 +531,7 @@ def fire(world: World, strategy: Any, number: int, count: int) -> list[str]:
             return  # nothing is raised inside: a server with a past cannot be asked the same again
         sent = build(wish, world.meaning(wish), "127.0.0.1", world.harmless(wish))
         context = world.context_for(wish)
-        answer = world.house.send(sent, context)
+        answer = world.context.send(sent, context)
         wrong = list(world.faults(wish, sent, answer))
         world.by_channel["tls" if context is not None else "plain"] += 1
         if wrong:
@@ -545,27 +545,27 @@ def fire(world: World, strategy: Any, number: int, count: int) -> list[str]:
 
 
 @pytest.mark.timeout(7_200 if PROVE else 600)
-def test_whatever_is_sent_is_answered_in_form_and_the_server_stays_sound(house: House) -> None:
-    world = World(house)
+def test_whatever_is_sent_is_answered_in_form_and_the_server_stays_sound(context: House) -> None:
+    world = World(context)
     strategy = Wishes(world.description).all()
     for number in range(SEED, SEED + max(1, REQUESTS // ROUND)):
         world.tidy()
         found = fire(world, strategy, number, min(ROUND, REQUESTS))
         again = f"SHOAL_FUZZ_SEED={number} SHOAL_FUZZ_REQUESTS={ROUND} .venv/bin/pytest {Path(__file__).name}"
-        assert not found, "\n".join([*found, f"replay: {again}", house.log.read_text()[-3_000:]])
-        assert house.process is not None and house.process.poll() is None, house.log.read_text()[-3_000:]
+        assert not found, "\n".join([*found, f"replay: {again}", context.log.read_text()[-3_000:]])
+        assert context.process is not None and context.process.poll() is None, context.log.read_text()[-3_000:]
     report(world)
-    house.stop()
+    context.stop()
     world.good["POST /v1/server/stop"] += 1
     check_not_vacuous(world)
-    check_log(house, world)
-    check_sound(house)
-    house.start()
-    run = house.call("POST", "/v1/runs", {"tasks": [{"command": ["echo", "hi"]}]})["run"]
-    assert house.call("GET", f"/v1/tasks/{run}.1")["state"] == "ready"
-    assert house.call("POST", "/v1/cancel", {"targets": [run]}) == {"cancelled": 1, "already_final": 0}
-    house.stop()
-    check_log(house, world)
+    check_log(context, world)
+    check_sound(context)
+    context.start()
+    run = context.call("POST", "/v1/runs", {"tasks": [{"command": ["echo", "hi"]}]})["run"]
+    assert context.call("GET", f"/v1/tasks/{run}.1")["state"] == "ready"
+    assert context.call("POST", "/v1/cancel", {"targets": [run]}) == {"cancelled": 1, "already_final": 0}
+    context.stop()
+    check_log(context, world)
 
 
 def report(world: World) -> None:
@@ -599,19 +599,19 @@ def check_not_vacuous(world: World) -> None:
         assert world.statuses[429] < 0.1 * total, world.statuses
 
 
-def check_log(house: House, world: World) -> None:
+def check_log(context: House, world: World) -> None:
     """No defect was met, and no secret was written down."""
-    text = house.log.read_text(encoding="utf-8", errors="replace")
+    text = context.log.read_text(encoding="utf-8", errors="replace")
     wrong = [line for line in text.splitlines() if "Traceback" in line or "defect" in line]
     assert not wrong, text[text.index(wrong[0]) - 500 :][:4_000]
     assert not [secret for secret in world.secrets if secret in text]
 
 
-def check_sound(house: House) -> None:
+def check_sound(context: House) -> None:
     """What is on disk makes an engine that adds up."""
-    database = Database.open(house.state / DATABASE)
+    database = Database.open(context.state / DATABASE)
     try:
-        engine = Engine(database.snapshot(), Timing(), random.Random(1), time.time(), str(house.state))
+        engine = Engine(database.snapshot(), Timing(), random.Random(1), time.time(), str(context.state))
         assert engine.check() == []
     finally:
         database.close()

@@ -216,11 +216,11 @@ def test_a_manager_sets_shares_below_their_group_and_never_of_or_beside_it(guest
         ({"ban": {"hook": "rm"}}, "wrong_type"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_in_one_line(house: Guests, document: Json, code: str) -> None:
+def test_a_policy_that_cannot_be_is_refused_in_one_line(context: Guests, document: Json, code: str) -> None:
     """Rows 74 to 76."""
-    answer = change(house, document)
+    answer = change(context, document)
     assert (answer.status, answer.code) == (422, code), answer
-    assert "\n" not in answer.json["error"]["message"] and policy(house)["version"] == 0
+    assert "\n" not in answer.json["error"]["message"] and policy(context)["version"] == 0
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_a_policy_that_cannot_be_is_refused_in_one_line(house: Guests, document:
         ("[]", 400),
     ],
 )
-def test_a_change_that_is_none_is_refused(house: Guests, body: str, status: int) -> None:
-    answer = house.ask("POST", "/v1/policy", body.encode(), token=house.admin)
+def test_a_change_that_is_none_is_refused(context: Guests, body: str, status: int) -> None:
+    answer = context.ask("POST", "/v1/policy", body.encode(), token=context.admin)
     assert answer.status == status, answer
-    assert policy(house)["version"] == 0
+    assert policy(context)["version"] == 0
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
     """Everyone, for tests that change nothing."""
     with serving(tmp_path_factory.mktemp("policy") / "guests") as made:
         made.invite()
@@ -303,39 +303,39 @@ def test_too_many_tasks_are_refused_by_their_rule(guests: Guests) -> None:
 
 
 # --- what a submission says of pilots
-def test_expressions_are_read_when_they_come(house: Guests) -> None:
+def test_expressions_are_read_when_they_come(context: Guests) -> None:
     """Rows 28 to 30."""
-    token = house.people[ANNA].token
+    token = context.people[ANNA].token
     for text, code in (
         ("cores >", "bad_expression"), ("task.colour == 1", "unknown_attribute"), ("().__class__", "bad_expression"),
         ("9**9**9", "expression_too_complex"), ("(" * 1_000 + "1" + ")" * 1_000, "expression_too_complex"),
     ):  # fmt: skip
         for field in ("require", "rank"):
             task = {"command": ["true"], field: text}
-            answer = house.ask("POST", "/v1/runs", {"tasks": [task]}, token=token)
+            answer = context.ask("POST", "/v1/runs", {"tasks": [task]}, token=token)
             assert (answer.status, answer.code, answer.json["error"]["field"]) == (422, code, field)
-            run = house.submit(token, ANNA, open=True, tasks=[])
-            answer = house.ask("POST", f"/v1/runs/{run}/tasks", {"first": 1, "tasks": [task]}, token=token)
+            run = context.submit(token, ANNA, open=True, tasks=[])
+            answer = context.ask("POST", f"/v1/runs/{run}/tasks", {"first": 1, "tasks": [task]}, token=token)
             assert (answer.status, answer.code) == (422, code)
-    done = house.do("POST", "/v1/runs", {"tasks": [{"command": ["true"], "require": "memry_mb > 1"}]}, token=token)
+    done = context.do("POST", "/v1/runs", {"tasks": [{"command": ["true"], "require": "memry_mb > 1"}]}, token=token)
     assert done["warnings"] == ["no pilot has the tag memry_mb (did you mean memory_mb)"]
 
 
-def test_strict_refuses_what_no_pilot_could_ever_run(house: Guests) -> None:
+def test_strict_refuses_what_no_pilot_could_ever_run(context: Guests) -> None:
     """Row 27."""
-    token = house.people[ANNA].token
+    token = context.people[ANNA].token
     large = {"tasks": [{"command": ["true"], "cores": 64}], "key": "large"}
-    answer = house.ask("POST", "/v1/runs", {**large, "strict": True}, token=token)
+    answer = context.ask("POST", "/v1/runs", {**large, "strict": True}, token=token)
     assert (answer.status, answer.code) == (422, "never_fits")
     assert (
         "needs 64 cores, has 2" in answer.json["error"]["message"] and "zqanna-host" in answer.json["error"]["message"]
     )
     assert not leaks(answer, frozenset({ANNA, PHYS}))
-    assert house.do("POST", "/v1/runs", {**large, "strict": False}, token=token)["warnings"] == []
-    assert house.do("POST", "/v1/runs", large, token=token)["again"], "strict is no part of what is submitted"
+    assert context.do("POST", "/v1/runs", {**large, "strict": False}, token=token)["warnings"] == []
+    assert context.do("POST", "/v1/runs", large, token=token)["again"], "strict is no part of what is submitted"
     fits = {"tasks": [{"command": ["true"], "cores": 2}], "strict": True}
-    assert house.do("POST", "/v1/runs", fits, token=token)["warnings"] == []
-    assert house.ask("POST", "/v1/runs", {**fits, "strict": 1}, token=token).status == 422
+    assert context.do("POST", "/v1/runs", fits, token=token)["warnings"] == []
+    assert context.ask("POST", "/v1/runs", {**fits, "strict": 1}, token=token).status == 422
 
 
 # --- the hook

@@ -358,13 +358,13 @@ class _Strays(World):
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """With a stray success."""
-        state = self.hub.engine.state if self.hub.engine is not None else None
+        state = self.server.engine.state if self.server.engine is not None else None
         for pilot in list(state.pilots.values()) if state is not None else []:
             for chunk in pilot.chunks.values():
                 older = (self.strays + self.seed) % 2
                 stray = chunk.attempt(chunk.left.ranges()[-1][0])
-                if older and len(self.hub.lives) > 1:
-                    stray = stray._replace(number=1, incarnation=self.hub.lives[-2])
+                if older and len(self.server.lives) > 1:
+                    stray = stray._replace(number=1, incarnation=self.server.lives[-2])
                 if stray not in self._sent and (stray.incarnation != chunk.incarnation or pilot.name != exchange.pilot):
                     self.strays += 1
                     self._sent.add(stray)

@@ -254,7 +254,7 @@ class Hosts:
 
     def submit(self) -> None:
         """Work of somebody, of one to three cores; unless much waits already."""
-        if sum(self.stand.engine.state.books.ledger.counts().queued.values()) > WAITING:
+        if sum(self.stand.engine.state.accounting.ledger.counts().queued.values()) > WAITING:
             return
         owner = self.rng.choice(list(self.pool.groups))
         task = {"array": f"1-{self.rng.randint(1, 6)}", "cores": self.rng.choice([1, 1, 2, 3])}

@@ -114,7 +114,7 @@ class Engine:
         if isinstance(command, Tick):
             self._forget(now)
         state.stir()
-        state.out.changes += state.books.rows(now)
+        state.out.changes += state.accounting.rows(now)
         return state.out
 
     def deadline(self) -> float | None:

@@ -328,7 +328,7 @@ class Pilot:
     asked_back: float = 0.0  # when it was last asked to give something back
     facts: dict[str, TagValue] | None = None  # tags with the server's own facts over them, made when first asked for
     stamp: int = 0  # raised when something changed that expressions may look at
-    menus: dict[str, Eligibility] = field(default_factory=dict)  # by owner: classes that it can run
+    eligibilities: dict[str, Eligibility] = field(default_factory=dict)  # by owner: classes that it can run
     published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
     proven: bool = False  # something succeeded here
     sole: int = -1  # serial of the class that all it holds is of; -1: of several, or it is not known

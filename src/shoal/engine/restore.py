@@ -49,9 +49,9 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state.groups.update(snapshot.groups)
     if snapshot.policy is not None:
         state.policy_version = snapshot.policy.version
-        state.books = Accounting(parse_policy(json.loads(snapshot.policy.document)), state.groups)
-        state.queue.rule = state.books.policy.order
-    state.books.load(snapshot.usage, snapshot.places, snapshot.spent)
+        state.accounting = Accounting(parse_policy(json.loads(snapshot.policy.document)), state.groups)
+        state.queue.rule = state.accounting.policy.order
+    state.accounting.load(snapshot.usage, snapshot.places, snapshot.spent)
     for pilot in state.pilots.values():
         if not pilot.draining:
             state.count_slots(pilot, 1)
@@ -87,7 +87,7 @@ def load(
         array = make_array(state, run, table.first, spec)
         array.since = run.created
         add_array(run, array)
-        state.books.ledger.queued(run.owner, array.count)
+        state.accounting.ledger.queued(run.owner, array.count)
     for number, low, high, final in done:
         _finish(state, state.runs[number], low, high, TaskState(final))
     for row in runs:
@@ -189,7 +189,7 @@ def _task(state: State, row: TaskRow) -> None:
             task.live[attempt.id] = attempt
             attempt.orphaned = state.now + state.timing.hold + state.timing.margin
             attempt.site, attempt.reserved = row.site, state.queue.class_of(array).expected
-            state.books.enter(array.run.owner, row.site, task.needs, 1, attempt.reserved)
+            state.accounting.enter(array.run.owner, row.site, task.needs, 1, attempt.reserved)
             state.orphans[attempt.id] = task
         task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
     if task.live:

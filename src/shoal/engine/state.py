@@ -77,10 +77,10 @@ class State:
     lease_key: bytes = b""  # that proofs of leases are made with
     cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
-    books: Accounting = field(init=False)
+    accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
-        self.books = Accounting(Policy(), self.groups)
+        self.accounting = Accounting(Policy(), self.groups)
 
     # --- what becomes durable
     def change(self, row: Change) -> None:
@@ -197,17 +197,17 @@ class State:
         owner = array.run.owner
         pilot.free = take(pilot.free, needs)
         if attempt.site is not None:  # it moved with its pilot, which came back under a new name
-            self.books.strike(owner, attempt.site, needs, 1, attempt.reserved)
+            self.accounting.strike(owner, attempt.site, needs, 1, attempt.reserved)
         cls = self.queue.class_of(array)
         attempt.site, attempt.reserved = pilot.site, cls.expected
         pilot.note_class(cls.serial, is_first=pilot.held == 1)
-        self.books.enter(owner, pilot.site, needs, 1, attempt.reserved)
+        self.accounting.enter(owner, pilot.site, needs, 1, attempt.reserved)
 
     def count_cores(self, array: Array, attempt: Attempt, began: float | None = None) -> None:
         """Its cores count as running for its owner's share."""
         if not attempt.cores:
             attempt.cores, attempt.counted = array.spec.needs.cores, self.now if began is None else began
-            self.books.tree.start(array.run.owner, self.now, attempt.cores, began)
+            self.accounting.tree.start(array.run.owner, self.now, attempt.cores, began)
 
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
         """An attempt is no longer live: its pilot's room is free again, and its owner's."""
@@ -215,11 +215,11 @@ class State:
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, task.needs
         if gone.site is not None:
-            self.books.strike(owner, gone.site, needs, 1, gone.reserved)
+            self.accounting.strike(owner, gone.site, needs, 1, gone.reserved)
         if gone.cores:
-            self.books.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
+            self.accounting.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
         elif gone.took:
-            self.books.tree.end(owner, self.now, 0, self.now, gone.took)
+            self.accounting.tree.end(owner, self.now, 0, self.now, gone.took)
         pilot = self.pilots.get(gone.pilot)
         if pilot is not None and pilot.lone == attempt:
             pilot.lone = None
@@ -239,7 +239,7 @@ class State:
     ) -> None:
         """Put what ended into the accounts."""
         run = array.run
-        line = self.books.account(
+        line = self.accounting.account(
             run.owner, pilot.site, pilot.host, pilot.name, run.number, self.now, took, fate, tasks, queued, staging
         )
         self.change(line)
@@ -248,9 +248,9 @@ class State:
         """Tell the share who has work now, and who has none any more."""
         for owner in self.queue.take_stirred():
             if self.queue.lines[owner].order:
-                self.books.tree.wake(owner, self.now)
+                self.accounting.tree.wake(owner, self.now)
             else:
-                self.books.tree.rest(owner, self.now)
+                self.accounting.tree.rest(owner, self.now)
 
     def back_to_ready(self, task: Task) -> None:
         """The task has no live attempt and shall run again."""
@@ -299,7 +299,7 @@ class State:
             array.succeeded += high - low
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
-        self.books.ledger.queued(array.run.owner, low - high)
+        self.accounting.ledger.queued(array.run.owner, low - high)
 
     def remember(self, task: TaskId, winner: str, nonce: str, pilot: str) -> None:
         """Keep which attempt settled a task, and who reported it, for a while."""
@@ -332,7 +332,7 @@ class State:
     def count_slots(self, pilot: Pilot, sign: int) -> None:
         """A pilot takes tasks from now on, or no longer."""
         self.slots += sign * pilot.room.cores
-        self.books.ledger.capacity(pilot.site, sign * pilot.room.cores)
+        self.accounting.ledger.capacity(pilot.site, sign * pilot.room.cores)
 
     def settle_pilot(self, pilot: Pilot) -> None:
         """Idle or busy, by what it holds."""
@@ -347,7 +347,7 @@ class State:
 
     def ban_of(self, pilot: Pilot) -> Banned | None:
         """Why nothing is sent to a pilot, its host or its site now: by what its own holder's pilots showed."""
-        evidence = self.books.evidence.get(pilot.holder)
+        evidence = self.accounting.evidence.get(pilot.holder)
         if evidence is None or not evidence.places.streaks:
             return None
         return evidence.places.verdict(pilot.name, pilot.host, pilot.site, self.now)

@@ -90,14 +90,14 @@ class Loop:
         say: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
-        vitals: Optional[HostUsage] = None,
+        usage: Optional[HostUsage] = None,
         network: Optional[Latency] = None,
         siblings: Optional[Siblings] = None,
     ) -> None:
         self.agent = agent
         self.pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self.pipes.paths
-        self._vitals, self._network, self._siblings = vitals, network, siblings
+        self._usage, self._network, self._siblings = usage, network, siblings
         self._siblings_at = 0.0  # when to look at them next
         self.attempts = CommandExecutor(
             channel,
@@ -360,7 +360,7 @@ class Loop:
 
     def _notice(self) -> None:
         """Look at the host and the network, now that an exchange is about to go out anyway."""
-        news = self._vitals.changed() if self._vitals is not None else {}
+        news = self._usage.changed() if self._usage is not None else {}
         if news:
             self._feed(Noticed(news))
         agent, now = self.agent, proctree.now()

@@ -207,13 +207,13 @@ def _serve(
         room = replace(room, cores=chosen.cores)
     digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
     network = Latency(rng)
-    vitals = HostUsage(work, guard_pid, network, probe.memory_left)
+    usage = HostUsage(work, guard_pid, network, probe.memory_left)
     fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
 
     siblings = Siblings(place.join.fingerprint if place.join is not None else str(place))
 
     def register(join: Join) -> Register:
-        facts = {**fixed, **vitals.all(), **({"unfit": life.unfit} if life.unfit else {})}
+        facts = {**fixed, **usage.all(), **({"unfit": life.unfit} if life.unfit else {})}
         said = probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
         return replace(said, ended=siblings.ended(is_sure=False))
 
@@ -226,7 +226,7 @@ def _serve(
         say,
         umask,
         chosen.idle_end,
-        vitals,
+        usage,
         network,
         siblings,
     )

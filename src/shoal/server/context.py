@@ -34,8 +34,8 @@ class Context:
 
     service: Service
     access: Authentication
-    door: Connections
-    gate: RateLimit
+    connections: Connections
+    rate_limit: RateLimit
     metrics: Metrics
     stop: Callable[[], None]
     blobs: Blobs

@@ -152,7 +152,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
-    door = Connections(ConnectionLimits(total=room_for(files)))
+    connections = Connections(ConnectionLimits(total=room_for(files)))
     blobs = Blobs(
         state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
     )
@@ -160,18 +160,18 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
 
     def count_blobs() -> None:
         blobs.rule(
-            lambda owner, delta: service.engine.state.books.ledger.stored(owner, delta),
+            lambda owner, delta: service.engine.state.accounting.ledger.stored(owner, delta),
             lambda owner, size: _too_much(service, owner, size),
         )
 
     count_blobs()
     service.on_rebuilt = count_blobs
-    hooks = BanHook(lambda: service.engine.state.books.policy.ban.hook, service.clock, state_dir)
+    hooks = BanHook(lambda: service.engine.state.accounting.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.tell
-    house = Context(
+    context = Context(
         service,
         Authentication(people, lambda rows: service.writer.put(rows), sites),
-        door,
+        connections,
         RateLimit(),
         Metrics(__version__),
         ended.set,
@@ -179,19 +179,19 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         Uploads(blobs),
     )
     runner = web.AppRunner(
-        make_app(house), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
+        make_app(context), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
         auto_decompress=False,
     )  # fmt: skip
     await runner.setup()
     listeners: list[asyncio.Server] = []
     try:
         assert runner.server is not None
-        await _open_doors(house, runner.server, chosen, listens, extra, listeners)
+        await _open_doors(context, runner.server, chosen, listens, extra, listeners)
         owner = service.engine.state.keeper = getpass.getuser()
-        _tell_address(house, owner)
+        _tell_address(context, owner)
         life = start_count(service.engine.state.incarnation)
-        log.info("listening addresses=%s incarnation=%d", house.addresses, life)
-        await _live(house, chosen, ended, OriginalSettings(umask, before), lambda: _tell_address(house, owner))
+        log.info("listening addresses=%s incarnation=%d", context.addresses, life)
+        await _live(context, chosen, ended, OriginalSettings(umask, before), lambda: _tell_address(context, owner))
     finally:
         _forget_address(state_dir)
         for listener in listeners:
@@ -200,9 +200,9 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
             (state_dir / SOCKET_FILE).unlink(missing_ok=True)
         service.hang_up()
         await runner.cleanup()
-        door.close()
-        house.bodies.close()
-        house.access.flush(service.clock())
+        connections.close()
+        context.bodies.close()
+        context.access.flush(service.clock())
         blobs.close()
         await hooks.close()
         await service.close()
@@ -227,7 +227,7 @@ def _readable(database: Database) -> Iterator[None]:
 
 def _too_much(service: Service, owner: str, size: int) -> str:
     """Which quota has no room for so many bytes more of an owner's; empty: all have."""
-    block = service.engine.state.books.ledger.may_keep(owner, size, service.clock())
+    block = service.engine.state.accounting.ledger.may_keep(owner, size, service.clock())
     return block.text if block is not None else ""
 
 
@@ -250,7 +250,7 @@ def _make_state(state_dir: Path) -> None:
 
 
 async def _open_doors(
-    house: Context,
+    context: Context,
     server: Server,
     chosen: argparse.Namespace,
     listens: list[tuple[str, int]],
@@ -258,46 +258,46 @@ async def _open_doors(
     listeners: list[asyncio.Server],
 ) -> None:
     """Listen on the Unix socket for this account, and over TLS on what was asked for."""
-    state_dir, door = house.service.state_dir, house.door
+    state_dir, connections = context.service.state_dir, context.connections
     path = state_dir / SOCKET_FILE
-    listeners.append(await bind_local(door, server, path))
-    house.addresses = [unix_socket.to_address(str(path))]
+    listeners.append(await bind_local(connections, server, path))
+    context.addresses = [unix_socket.to_address(str(path))]
     if listens:
         from shoal.server.auth.certificate_authority import (
             CertificateAuthority,  # a library that a server on one machine need not load
         )
 
-        now = house.service.clock()
-        house.names = names_of(reached_by(listens, extra))
-        house.authority = CertificateAuthority.open(state_dir, house.names, now, new_ca=chosen.new_ca)
-        if house.authority.trouble:
-            log.warning("%s", house.authority.trouble)
-        context = house.authority.context()
+        now = context.service.clock()
+        context.names = names_of(reached_by(listens, extra))
+        context.authority = CertificateAuthority.open(state_dir, context.names, now, new_ca=chosen.new_ca)
+        if context.authority.trouble:
+            log.warning("%s", context.authority.trouble)
+        tls_context = context.authority.context()
         bound = []
         for host, wanted in listens:
-            listener, got = await bind(door, server, host, wanted, context)
+            listener, got = await bind(connections, server, host, wanted, tls_context)
             listeners.append(listener)
             bound.append((host, got))
-        house.addresses = reached_by(bound, extra)
+        context.addresses = reached_by(bound, extra)
 
 
 async def _live(
-    house: Context,
+    context: Context,
     chosen: argparse.Namespace,
     ended: asyncio.Event,
-    manners: OriginalSettings,
+    original: OriginalSettings,
     renew_tokens: Callable[[], None],
 ) -> None:
     """The loops, until the end is asked for."""
-    service, release = house.service, house.blobs.release
+    service, release = context.service, context.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
-    building = asyncio.ensure_future(build_pilot(house))
-    pilot = OwnPilot(service, manners, building) if keep else None
+    building = asyncio.ensure_future(build_pilot(context))
+    pilot = OwnPilot(service, original, building) if keep else None
 
     def look_at_keys() -> None:
         try:
             renew_tokens()
-            if house.authority is not None and house.authority.renew_if_due(service.clock()):
+            if context.authority is not None and context.authority.renew_if_due(service.clock()):
                 log.info("the server's certificate was renewed")
         except OSError as error:  # a full disk must not end the server: they are renewed long before they end
             log.error("tokens and certificates could not be renewed: %s", error)
@@ -308,25 +308,25 @@ async def _live(
 
     def drop_checkpoints() -> None:
         if not service.is_rebuilding:
-            house.blobs.drop_checkpoints(service.engine.needs_blobs)
+            context.blobs.drop_checkpoints(service.engine.needs_blobs)
 
     loops = [
         _every(TICK, service.tick),
         _every(WATCH_EVERY, service.writer.watch),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
         _every(KEYS_EVERY, look_at_keys),
-        _every(COUNT_FOR, lambda: house.access.flush(service.clock())),
+        _every(COUNT_FOR, lambda: context.access.flush(service.clock())),
         _every(COUNT_FOR, forget),
         _every(CHECKPOINTS_EVERY, drop_checkpoints),
-        _watch_lag(house.gate),
-        house.blobs.live(),
-        house.uploads.live(),
+        _watch_lag(context.rate_limit),
+        context.blobs.live(),
+        context.uploads.live(),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
         tasks.append(asyncio.ensure_future(_look(pilot)))
     if chosen.embedded:
-        tasks.append(asyncio.ensure_future(_end_when_idle(house, chosen.linger, ended)))
+        tasks.append(asyncio.ensure_future(_end_when_idle(context, chosen.linger, ended)))
     waiter = asyncio.ensure_future(ended.wait())
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -348,13 +348,13 @@ async def _prune(service: Service, release: Callable[[int], int]) -> None:
         log.error("old events and logs were not deleted: %s", error)
 
 
-async def _watch_lag(gate: RateLimit) -> None:
+async def _watch_lag(rate_limit: RateLimit) -> None:
     """How late the event loop is: what people ask is put off before pilots have to wait."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_EVERY
         await asyncio.sleep(LAG_EVERY)
-        gate.observe_lag(loop.time() - due)
+        rate_limit.observe_lag(loop.time() - due)
 
 
 async def _every(seconds: float, do: Callable[[], Any]) -> None:
@@ -369,11 +369,11 @@ async def _look(pilot: OwnPilot) -> None:
         await asyncio.sleep(0.05 if pilot.service.engine.busy else 0.2)
 
 
-async def _end_when_idle(house: Context, linger: float, ended: asyncio.Event) -> None:
-    service = house.service
+async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event) -> None:
+    service = context.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
-        if service.engine.busy or house.uploads.is_busy:
+        if service.engine.busy or context.uploads.is_busy:
             service.last_request = service.clock()
         elif service.clock() - service.last_request > linger:
             log.info("no work for %.0f s, ending", linger)
@@ -389,10 +389,10 @@ def _timing(text: str) -> Timing:
 
 
 # --- the address file
-def _tell_address(house: Context, owner: str) -> None:
+def _tell_address(context: Context, owner: str) -> None:
     """Where commands and pilots of this account find the server, with tokens that are good for a while."""
-    state_dir = house.service.state_dir
-    found = local_tokens(house.access, state_dir, owner, house.service.clock())
+    state_dir = context.service.state_dir
+    found = local_tokens(context.access, state_dir, owner, context.service.clock())
     told = {
         "url": f"{unix_socket.SCHEME}{state_dir / SOCKET_FILE}",
         "token": found[SUBMIT],

@@ -38,8 +38,8 @@ class OriginalSettings:
 class OwnPilot:
     """Keeps one pilot on this machine while there is work."""
 
-    def __init__(self, service: Service, manners: OriginalSettings, building: asyncio.Future[None]) -> None:
-        self._manners = manners
+    def __init__(self, service: Service, original: OriginalSettings, building: asyncio.Future[None]) -> None:
+        self._original = original
         self.service = service
         self._dir: Path = service.state_dir
         self._process: asyncio.subprocess.Process | None = None
@@ -116,13 +116,13 @@ class OwnPilot:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", str(self._dir / PILOT_ZIP), "--server-file", str(self._dir / SERVER_FILE),
                 stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
-                umask=self._manners.umask,
+                umask=self._original.umask,
             )  # fmt: skip
         finally:
             os.close(words)
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._manners.files, hard))
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._original.files, hard))
         (self._dir / PID_FILE).write_text(str(self._process.pid))
         log.info("local pilot pid=%d", self._process.pid)
 

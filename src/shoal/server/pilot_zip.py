@@ -9,17 +9,19 @@ import sys
 from shoal.server.context import Context
 
 
-async def build_pilot(house: Context) -> None:
+async def build_pilot(context: Context) -> None:
     """Build the zip and tell everyone its digest; pilots with another one renew themselves when idle."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "shoal.pilot.build", str(house.pilot_path),
+        sys.executable, "-m", "shoal.pilot.build", str(context.pilot_path),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, words = await process.communicate()
     if process.returncode:
-        house.service.engine.state.trouble = f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
+        context.service.engine.state.trouble = (
+            f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
+        )
         return
-    house.pilot_path.chmod(0o700)  # no secret, but nothing in a state directory is for others
-    data = await asyncio.to_thread(house.pilot_path.read_bytes)
-    house.pilot_sha256 = house.service.engine.state.pilot_zip = hashlib.sha256(data).hexdigest()
-    house.pilot_built.set()
+    context.pilot_path.chmod(0o700)  # no secret, but nothing in a state directory is for others
+    data = await asyncio.to_thread(context.pilot_path.read_bytes)
+    context.pilot_sha256 = context.service.engine.state.pilot_zip = hashlib.sha256(data).hexdigest()
+    context.pilot_built.set()

@@ -62,12 +62,12 @@ class EvidenceWorld(World):
 
     def _lure(self) -> None:
         """The liar has work that fails where it says so, which is on hosts with others' names."""
-        if self.hub.engine is None:
+        if self.server.engine is None:
             self.clock.after(1.0, self._lure)
             return
         submission = parse_submission({"tasks": [{"command": ["lie"], "array": "1-200"}], "cwd": "/"})
-        self.hub.ask(
-            Submit(submission, LIAR, "d"), lambda result: self.hub.tell(Accept(parse_run(result["run"]))), _raise
+        self.server.ask(
+            Submit(submission, LIAR, "d"), lambda result: self.server.tell(Accept(parse_run(result["run"]))), _raise
         )
 
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
@@ -102,7 +102,7 @@ class EvidenceWorld(World):
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """Liars also say that others' pilots are dead."""
-        if host.owner == LIAR and self.hub.engine is not None:
+        if host.owner == LIAR and self.server.engine is not None:
             living = [h.agent.registered for h in self.hosts if h.owner == OWNER and h.alive]
             ended = [digest(registered.session) for registered in living if registered is not None]
             exchange = replace(exchange, ended=ended)
@@ -138,7 +138,7 @@ class EvidenceWorld(World):
     def check(self) -> None:
         """Also: nothing of the honest holder is banned by what liars say."""
         super().check()
-        engine = self.hub.engine
+        engine = self.server.engine
         if engine is not None and self.scene == LIARS:
             for pilot in engine.state.pilots.values():
                 ban = engine.state.ban_of(pilot) if pilot.owner == OWNER else None

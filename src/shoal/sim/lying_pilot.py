@@ -38,27 +38,27 @@ class LyingPilot:
             self.world.clock.after(self.rng.uniform(0.1, EVERY), self._act)
 
     def _act(self) -> None:
-        hub = self.world.hub
-        if hub.engine is not None and not self.world.healed:
+        server = self.world.server
+        if server.engine is not None and not self.world.healed:
             if self._registered is None:
                 register = Register(PROTOCOL, "0", self.name, self.name, Capacity(1, 1 << 30, 1 << 30))
-                hub.ask(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
+                server.ask(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
             elif self._is_set_aside(self._registered.pilot):
-                hub.exchange(Talk(self._lie(self._registered)), self._heard, self._refused)
+                server.exchange(Talk(self._lie(self._registered)), self._heard, self._refused)
         self._go_on()
 
     def _joined(self, registered: Registered) -> None:
         # It is sent no work: of what it really holds, any pilot can say what it likes.
-        if self.world.hub.engine is not None and registered.pilot in self.world.hub.engine.state.pilots:
+        if self.world.server.engine is not None and registered.pilot in self.world.server.engine.state.pilots:
             self._registered = registered
-            self.world.hub.tell(Drain((registered.pilot,), "it is not trusted"))
+            self.world.server.tell(Drain((registered.pilot,), "it is not trusted"))
 
     def _is_set_aside(self, pilot: str) -> bool:
         """Has the server been told to send it no work? A defect may have undone that."""
-        assert self.world.hub.engine is not None
-        known = self.world.hub.engine.state.pilots.get(pilot)
+        assert self.world.server.engine is not None
+        known = self.world.server.engine.state.pilots.get(pilot)
         if known is not None and not known.draining:
-            self.world.hub.tell(Drain((pilot,), "it is not trusted"))
+            self.world.server.tell(Drain((pilot,), "it is not trusted"))
         return known is None or bool(known.draining)
 
     def _refused(self, error: ShoalError) -> None:
@@ -86,14 +86,14 @@ class LyingPilot:
 
     def _pick(self) -> AttemptId | None:
         """An attempt that is, was, will be or might have been handed out, to somebody else."""
-        engine, rng = self.world.hub.engine, self.rng
+        engine, rng = self.world.server.engine, self.rng
         if self.world.proofs and rng.random() < 0.3:
             return rng.choice(self.world.seen_attempts[-8:])  # a server that crashed may have forgotten these
         if engine is None or not engine.state.runs:
             return None
         state = engine.state
         run = state.runs[rng.choice(sorted(state.runs))]
-        life = rng.choice([*self.world.hub.lives[-3:], state.incarnation, state.incarnation + 1])
+        life = rng.choice([*self.world.server.lives[-3:], state.incarnation, state.incarnation + 1])
         return AttemptId(run.number, rng.randint(1, run.total), run.base + rng.randint(1, 2), life, run.nonce)
 
     def _heard(self, reply: Reply) -> None:

@@ -42,7 +42,7 @@ class SimUsers:
                 self.submit(tables, key, tries + 1)
 
         def told(result: dict[str, Any]) -> None:
-            self.world.hub.tell(Accept(parse_run(result["run"])))
+            self.world.server.tell(Accept(parse_run(result["run"])))
 
             def arrive() -> None:
                 if self.world.history != history:
@@ -61,17 +61,17 @@ class SimUsers:
             self.world.carry("reply", key, arrive, again)
 
         def ask() -> None:
-            if self.world.hub.engine is None:
+            if self.world.server.engine is None:
                 self.world.clock.after(1.0, again)
                 return
             # The server looks a key up in the database before it asks the engine, which knows open runs only.
-            found = self.world.hub.known_key(OWNER, key)
+            found = self.world.server.known_key(OWNER, key)
             if found is not None:
                 told(self._enter({"run": f"r{found[0]}", "tasks": found[1]}, submission))
                 return
-            life = self.world.hub.life
-            self.world.clock.after(TIMEOUT, lambda: again() if self.world.hub.life != life else None)
-            self.world.hub.ask(
+            life = self.world.server.life
+            self.world.clock.after(TIMEOUT, lambda: again() if self.world.server.life != life else None)
+            self.world.server.ask(
                 Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again()
             )
 
@@ -108,7 +108,7 @@ class SimUsers:
     def cancel(self) -> None:
         """Somebody cancels a task or a run, and sometimes changes their mind."""
         runs = list(self.world.ledger.accepted)
-        if not runs or self.world.hub.engine is None or self.world.hub.frozen is not None:
+        if not runs or self.world.server.engine is None or self.world.server.frozen is not None:
             return
         run = self.world.rng.choice(runs)
         total = self.world.ledger.accepted[run]
@@ -117,7 +117,7 @@ class SimUsers:
         self.world.tally.note("cancel")
         self.world.note(f"cancel {f'r{run}' if whole else one}")
         targets = [TaskId(run, e) for e in range(1, total + 1)] if whole else [one]
-        known = run in self.world.hub.engine.state.runs
+        known = run in self.world.server.engine.state.runs
 
         def told(result: Any) -> None:
             if known:
@@ -125,25 +125,25 @@ class SimUsers:
             if self.world.rng.random() < 0.5:  # people change their minds while the copies are still dying
                 self.world.clock.after(self.world.rng.uniform(0.05, 3.0), lambda: self.retry(run))
 
-        self.world.hub.ask(Cancel((run if whole else one,)), told, _must_not)
+        self.world.server.ask(Cancel((run if whole else one,)), told, _must_not)
 
     def retry(self, only: int | None = None) -> None:
         """Somebody says retry."""
-        if self.world.hub.engine is None or self.world.hub.frozen is not None or self.world.healed:
+        if self.world.server.engine is None or self.world.server.frozen is not None or self.world.healed:
             return
-        if self.world.hub.uncommitted:
+        if self.world.server.uncommitted:
             self.world.clock.after(0.02, lambda: self.retry(only))  # the server reads after a flush, too
             return
         for run in [only] if only is not None else list(self.world.ledger.accepted):
-            rows, spans = self.world.hub.database.failed_rows(run)
-            loaded = self.world.hub.database.load_run(run)
+            rows, spans = self.world.server.database.failed_rows(run)
+            loaded = self.world.server.database.load_run(run)
             if (rows or spans) and loaded is not None:
                 self.world.tally.note("retry")
                 self.world.note(f"retry r{run}")
-                self.world.hub.engine.load(*loaded)
+                self.world.server.engine.load(*loaded)
                 self.world.ledger.expected |= {TaskId(run, row.element) for row in rows}
                 self.world.ledger.expected |= {TaskId(run, e) for low, high, _ in spans for e in range(low, high)}
-                self.world.hub.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
+                self.world.server.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
                 return
 
 

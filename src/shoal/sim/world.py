@@ -53,8 +53,8 @@ class World:
         self.clock = Clock()
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
-        self.hub = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
-        self.hub.on_poison, self.hub.on_rebuilt = self._poisoned, self._rebuilt
+        self.server = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.server.on_poison, self.server.on_rebuilt = self._poisoned, self._rebuilt
         self.hosts: list[Host] = []
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
         self.ledger.refused = self.refusals.refused
@@ -87,11 +87,11 @@ class World:
             again = f"replay: python -m shoal.sim --seed {self.seed}"
             raise Broken(f"{error!r} in seed {self.seed} at {self.clock.now:.3f}\n{tail}\n{again}") from error
         finally:
-            self.hub.database.close()
+            self.server.database.close()
         return self._trace.hexdigest()
 
     def _play(self) -> None:
-        self.hub.start()
+        self.server.start()
         self.make_hosts()
         for at, tables in self.draw_work():
             self.people.unsent += 1
@@ -115,14 +115,14 @@ class World:
 
     def check(self) -> None:
         """`check_world`: every index re-derivable, every waiting thing has a reason; the ledger checks the rest."""
-        if self.hub.engine is not None and self.hub.touched:
-            self.hub.touched = False
-            wrong = self.hub.engine.check()
+        if self.server.engine is not None and self.server.touched:
+            self.server.touched = False
+            wrong = self.server.engine.check()
             if wrong:
                 raise Broken(f"index: {wrong[0]}")
 
     def _over(self) -> bool:
-        if self.people.unsent or self.hub.engine is None or self.hub.uncommitted:
+        if self.people.unsent or self.server.engine is None or self.server.uncommitted:
             return False
         total = sum(self.ledger.accepted.values())
         done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
@@ -133,7 +133,7 @@ class World:
     def _check_end(self) -> None:
         counts: dict[int, dict[str, int]] = {}
         for run in self.ledger.accepted:
-            loaded = self.hub.database.load_run(run)
+            loaded = self.server.database.load_run(run)
             if loaded is None:
                 raise Broken(f"accepted run lost: r{run}")
             counts[run] = json.loads(loaded[0].counts)
@@ -220,10 +220,10 @@ class World:
                 host.unanswered(0)
 
         def arrive() -> None:
-            if self.hub.engine is None:
+            if self.server.engine is None:
                 self.clock.after(0.01, lost)
                 return
-            self.hub.ask(Enrol(register, host.owner, host.site), told, lambda error: lost())
+            self.server.ask(Enrol(register, host.owner, host.site), told, lambda error: lost())
 
         def told(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
@@ -245,7 +245,7 @@ class World:
             lost()
 
         def arrive() -> None:
-            if self.hub.engine is None:
+            if self.server.engine is None:
                 self.clock.after(0.01, lost)
                 return
             refusal = None if self.healed else self.refusals.foreign(exchange.seq) or self.refusals.own(exchange)
@@ -253,10 +253,10 @@ class World:
                 self.note(f"{host.name} #{exchange.seq} hears {type(refusal).__name__}")
                 self.carry("reply", host.name, lambda: host.see(refusal), lost)
                 return
-            life = self.hub.life
-            self.clock.after(TIMEOUT, lambda: lost() if self.hub.life != life else None)
+            life = self.server.life
+            self.clock.after(TIMEOUT, lambda: lost() if self.server.life != life else None)
             self.ledger.hear(exchange.pilot, self.clock.now)
-            self.hub.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
+            self.server.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
 
         def back(reply: Reply) -> None:
             if gave_up:
@@ -280,7 +280,7 @@ class World:
     def reach(self, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
         """Have the server take a message in. While it is frozen most of them pile up and are handled later, though
         whoever sent one has long given up; the others find no place."""
-        if self.hub.frozen is None:
+        if self.server.frozen is None:
             arrive()
             return
         if self.rng.random() < 0.3:
@@ -296,7 +296,7 @@ class World:
             if waits:
                 lost()
 
-        self.hub.when_awake(take_in)
+        self.server.when_awake(take_in)
         self.clock.after(TIMEOUT, give_up)
 
     # --- faults and healing
@@ -367,19 +367,19 @@ class World:
 
     def _freeze_server(self) -> None:
         """The server's process is stopped, or its machine sleeps."""
-        if self.hub.engine is not None and self.hub.frozen is None and not self.healed:
+        if self.server.engine is not None and self.server.frozen is None and not self.healed:
             self.tally.note("server_freeze")
             self.note("freeze the server")
-            self.hub.freeze()
-            life = self.hub.life
+            self.server.freeze()
+            life = self.server.life
             length = self.rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0])
             self.clock.after(length, lambda: self._thaw_server(life))
 
     def _thaw_server(self, life: int) -> None:
-        if self.hub.frozen is not None and self.hub.life == life:
+        if self.server.frozen is not None and self.server.life == life:
             self.note("the server runs again")
             self.ledger.returned(self.clock.now)
-            self.hub.thaw()
+            self.server.thaw()
 
     def _drain(self) -> None:
         host = self._pick()
@@ -391,22 +391,22 @@ class World:
     def _crash(self) -> None:
         """Crash at the next commit, or while changes wait for one."""
         if self.rng.random() < 0.5:
-            self.hub.crash_at_commit = True
+            self.server.crash_at_commit = True
             self.clock.after(30.0, self._see_crash)
         else:
             self._crash_in_gap(5_000)
 
     def _crash_in_gap(self, tries: int) -> None:
         # The worst gap has leases in it that pilots already hold: wait a while for one before taking any.
-        waits = self.hub.uncommitted_leases or (tries < 2_500 and self.hub.uncommitted)
-        if self.hub.engine is not None and waits:
+        waits = self.server.uncommitted_leases or (tries < 2_500 and self.server.uncommitted)
+        if self.server.engine is not None and waits:
             self._crash_now("server_crash_in_gap")
         elif tries and not self.healed:
             self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))
 
     def _back_up(self) -> None:
         """Somebody copies the database: what is committed now is in the copy."""
-        self._images.append(Image(self.hub.copy(), self.ledger.copy(), dict(self.people.told)))
+        self._images.append(Image(self.server.copy(), self.ledger.copy(), dict(self.people.told)))
 
     def _roll_back(self) -> None:
         """The server dies, and comes back with an older copy of its database, or with none: another history begins."""
@@ -415,56 +415,56 @@ class World:
         self.note(f"roll back {'to a copy' if image is not None else 'to nothing'}")
         self.history += 1
         self._images = [image] if image is not None else []
-        self.hub.roll_back(image.database if image is not None else None)
-        self.ledger.rewind(image.ledger if image is not None else {}, self.hub.lives)
+        self.server.roll_back(image.database if image is not None else None)
+        self.ledger.rewind(image.ledger if image is not None else {}, self.server.lives)
         self.people.rewind(image.told if image is not None else {})
         self._restart_later()
 
     def _see_crash(self) -> None:
-        if self.hub.engine is None and not self.hub.crash_at_commit:
+        if self.server.engine is None and not self.server.crash_at_commit:
             self.tally.note("server_crash_after_commit")
             self._restart_later()
-        self.hub.crash_at_commit = False
+        self.server.crash_at_commit = False
 
     def _crash_now(self, kind: str) -> None:
         self.tally.note(kind)
-        self.note(f"{kind} losing {self.hub.uncommitted}")
-        self.hub.crash()
+        self.note(f"{kind} losing {self.server.uncommitted}")
+        self.server.crash()
         self._restart_later()
 
     def _restart_later(self) -> None:
         self.clock.after(self.rng.choice([0.5, 5.0, 40.0, 400.0]), self._restart)
 
     def _restart(self) -> None:
-        if self.hub.engine is None:
-            self.ledger.check_restart(self.hub.database)
-            self.ledger.check_leases(self.hub.start().state)
+        if self.server.engine is None:
+            self.ledger.check_restart(self.server.database)
+            self.ledger.check_leases(self.server.start().state)
             self.ledger.returned(self.clock.now)
             self.note("server up")
 
     def _poison(self) -> None:
         """The next command that is long enough ends half-way, at any line of the engine's rules: mostly one that brings
         reports, for those change most."""
-        self.hub.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
-        self.hub.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
+        self.server.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
+        self.server.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
 
     def _poisoned(self, where: str) -> None:
         self.tally.note("poisonous_command")
-        self.note(f"poison: {where}, {self.hub.uncommitted} wait")
+        self.note(f"poison: {where}, {self.server.uncommitted} wait")
 
     def _rebuilt(self) -> None:
-        assert self.hub.engine is not None
-        self.ledger.check_restart(self.hub.database)
-        self.ledger.check_leases(self.hub.engine.state)
+        assert self.server.engine is not None
+        self.ledger.check_restart(self.server.database)
+        self.ledger.check_leases(self.server.engine.state)
         self.note("engine rebuilt")
 
     def _heal(self) -> None:
         """No more faults: from here everything must come to its end."""
         self.note("heal")
         self.healed = True
-        self.hub.crash_at_commit, self.hub.poison_at = False, 0
+        self.server.crash_at_commit, self.server.poison_at = False, 0
         self._restart()
-        self._thaw_server(self.hub.life)
+        self._thaw_server(self.server.life)
         for host in list(self.hosts):
             self._thaw(host)
 

@@ -240,7 +240,7 @@ def test_the_host_is_looked_at_when_an_answer_comes(script: Script) -> None:
         def wants_probe(self, now: float) -> bool:
             return True
 
-    script.loop._vitals, script.loop._network = Looks(), Wants(random.Random(1))
+    script.loop._usage, script.loop._network = Looks(), Wants(random.Random(1))
     script.run(Reply(0, 1), Reply(0, 1))
     assert {"load": 2.5} in [exchange.tags for exchange in script.sent]
     assert script.measured and set(script.measured) == {"s"}

@@ -95,11 +95,11 @@ def test_what_was_handed_out_and_not_yet_committed_is_in_the_rebuilt_state(
     async def story(service: Service) -> None:
         run = await submit(service)
         pilot = await join(service)
-        gate = threading.Event()
+        rate_limit = threading.Event()
         apply = service.writer._database.apply
 
         def slowly(changes: Any) -> None:
-            gate.wait(30.0)
+            rate_limit.wait(30.0)
             apply(changes)
 
         monkeypatch.setattr(service.writer._database, "apply", slowly)
@@ -118,7 +118,7 @@ def test_what_was_handed_out_and_not_yet_committed_is_in_the_rebuilt_state(
             await submit(service)
         service.tick()  # nobody's command: passed over
         assert not reported.done()
-        gate.set()
+        rate_limit.set()
         assert [verdict.verdict for verdict in (await reported).verdicts] == ["recorded"]
         await trap.over()
         state = service.engine.state

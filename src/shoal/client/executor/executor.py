@@ -218,7 +218,7 @@ class Executor(StandardExecutor):
         return base
 
     def _put(self, parts: Any) -> str:
-        return self._begin().side.put(parts)
+        return self._begin().control.put(parts)
 
     # --- the stream
     def _begin(self) -> Stream:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class PrintedOutput:
     """Writes the output of calls. A single line came with the result; more is fetched aside."""
 
-    def __init__(self, link: Reconnecting, errands: Background) -> None:
-        self._line, self._errands = ServerConnection(link), errands
+    def __init__(self, link: Reconnecting, background: Background) -> None:
+        self._line, self._background = ServerConnection(link), background
 
     def show(self, run: str, rows: list[Row]) -> None:
         """Show what these calls wrote."""
@@ -28,7 +28,7 @@ class PrintedOutput:
                 if out == size or out == size + 1:
                     write(sys.stdout, line + "\n" * (out - size))
                     continue
-            self._errands.put(lambda row=row: self._fetch(run, row))  # type: ignore[misc]  # this very row
+            self._background.put(lambda row=row: self._fetch(run, row))  # type: ignore[misc]  # this very row
 
     def _fetch(self, run: str, row: Row) -> None:
         task = f"{run}.{row[ELEMENT]}"

@@ -44,7 +44,7 @@ class Stream:
         self.is_foreign = False  # inherited through a fork: the parent's, to be left alone
         self.broken: BaseException | None = None
         self.closed, self._gone = threading.Event(), threading.Event()  # ended; broken or detached
-        self.side = Control(link)
+        self.control = Control(link)
         self._opener = opener
         self._opened: OpenRun | None = None
         self._opening = threading.Lock()
@@ -76,7 +76,7 @@ class Stream:
             return opened
         with self._opening:
             if self._opened is None:
-                opened = self.side.use(lambda line: self._opener(line, probe))
+                opened = self.control.use(lambda line: self._opener(line, probe))
                 self.run, self._next, self._feed.after = opened.run, opened.first, opened.after
                 self._opened = opened
             return self._opened
@@ -282,11 +282,11 @@ class Stream:
             return True
         if future.element == TAKEN_BACK:
             return True
-        return self.side.cancel_one(self.run, future.element) and future.cancel_here()
+        return self.control.cancel_one(self.run, future.element) and future.cancel_here()
 
     def is_running(self, element: int) -> bool:
         """Is this call executed now?"""
-        return element > 0 and not self.is_foreign and self.side.is_running(self.run, element)
+        return element > 0 and not self.is_foreign and self.control.is_running(self.run, element)
 
     def cancel_unstarted(self, batch: Batch | None = None) -> None:
         """Cancel what has not begun, all of it or one map's: here at once, on the server behind the caller's back."""
@@ -311,12 +311,12 @@ class Stream:
         self.cancel_unstarted()
         if self.run:
             with contextlib.suppress(ShoalError, Stopped):
-                self.side.ask(lambda client: client.cancel([self.run]), CLOSE_WITHIN)
+                self.control.ask(lambda client: client.cancel([self.run]), CLOSE_WITHIN)
 
     def _cancel(self, elements: list[int], after: float) -> None:
         if not self._gone.wait(after):
             with contextlib.suppress(ShoalError, Stopped):
-                self.side.cancel(self.run, elements)
+                self.control.cancel(self.run, elements)
 
     # --- the end
     def shutdown(self, wait: bool = True, cancel: bool = False) -> None:
@@ -386,7 +386,7 @@ class Stream:
         self._up.cut()
         for line in (self._up, self._blob_line):
             line.drop()
-        self.side.close()
+        self.control.close()
         if self._echo is not None:
             self._echo.close()
         with self._lock:

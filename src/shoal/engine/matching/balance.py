@@ -146,5 +146,5 @@ def _fits(state: State, pilot: Pilot, task: Task) -> bool:
         and misfit(task.needs, pilot.free) is None
         and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
         and suits_now(state, pilot, cls)
-        and state.books.may_start(array.run.owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
+        and state.accounting.may_start(array.run.owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
     )

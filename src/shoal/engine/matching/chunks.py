@@ -70,7 +70,7 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
     cls = state.queue.class_of(chunk.array)
     chunk.reserved = cls.expected
     pilot.note_class(cls.serial, is_first=pilot.held == len(chunk.left))
-    state.books.enter(chunk.array.run.owner, pilot.site, chunk.array.spec.needs, len(chunk.left), chunk.reserved)
+    state.accounting.enter(chunk.array.run.owner, pilot.site, chunk.array.spec.needs, len(chunk.left), chunk.reserved)
     state.settle_pilot(pilot)
 
 
@@ -120,7 +120,7 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     array, run, count, now = chunk.array, chunk.array.run, high - low, state.now
     _leave(state, chunk, low, high, pilot)
     pilot.free = give(pilot.free, array.spec.needs, count)
-    state.books.strike(run.owner, pilot.site, array.spec.needs, count, chunk.reserved)
+    state.accounting.strike(run.owner, pilot.site, array.spec.needs, count, chunk.reserved)
     state.settle_pilot(pilot)
     array.count_live(-count)
     state.offer_more(array)
@@ -139,7 +139,7 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.remember_all(run, low, high, winner, pilot.name)
     total = sum(batch.duration[at : at + count])
     took = total * array.spec.needs.cores
-    state.books.tree.end(run.owner, now, 0, now, took)
+    state.accounting.tree.end(run.owner, now, 0, now, took)
     state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
     tally(state, pilot, "succeeded", took, count)
     praise(state, pilot, array, count)

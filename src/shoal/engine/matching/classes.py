@@ -130,23 +130,23 @@ class TaskClass:
     def head(self) -> Leasable | None:
         """The first lot with something ready; spent and throttled ones drop out here."""
         while self.heap:
-            lot = self.heap[0][5]
-            if lot.has_ready():
-                return lot
+            leasable = self.heap[0][5]
+            if leasable.has_ready():
+                return leasable
             heapq.heappop(self.heap)
-            if not lot.element:
-                lot.array.queued = False
-            elif lot.element in lot.array.apart:
-                lot.array.apart[lot.element] = False
+            if not leasable.element:
+                leasable.array.queued = False
+            elif leasable.element in leasable.array.apart:
+                leasable.array.apart[leasable.element] = False
         return None
 
     def ready(self, most: int) -> int:
         """How many elements are ready, at least, and counted no further than `most`."""
         total = max(0, len(self.heap) - LOOKED)  # each of the others has one, whatever it has besides
-        for *_, lot in self.heap[:LOOKED]:
+        for *_, leasable in self.heap[:LOOKED]:
             if total >= most:
                 break
-            total += 1 if lot.element else len(lot.array.todo) - len(lot.array.apart)
+            total += 1 if leasable.element else len(leasable.array.todo) - len(leasable.array.apart)
         return total
 
 
@@ -277,11 +277,11 @@ class Queue:
     # --- places
     def offer(self, array: Array, now: float = 0.0) -> None:
         """The array has ready elements, or may have again: put it in its place."""
-        lot = Leasable(array, 0)
-        if array.queued or not lot.has_ready():
+        leasable = Leasable(array, 0)
+        if array.queued or not leasable.has_ready():
             return
         array.queued = True
-        self._put(self.class_of(array), lot, now)
+        self._put(self.class_of(array), leasable, now)
 
     def offer_apart(self, array: Array, element: int, now: float) -> None:
         """One element is ready that stands apart from its array."""
@@ -289,19 +289,25 @@ class Queue:
             array.apart[element] = True
             self._put(self.class_of(array, element), Leasable(array, element), now)
 
-    def _put(self, cls: TaskClass, lot: Leasable, now: float) -> None:
-        array = lot.array
+    def _put(self, cls: TaskClass, leasable: Leasable, now: float) -> None:
+        array = leasable.array
         # The serial parts an array from its own earlier self, which a retried run may have left in here.
-        first = lot.element or array.first
+        first = leasable.element or array.first
         inside = place_inside(self.rule, array.since, array.due, self._ordered)
-        heapq.heappush(cls.heap, (*inside, array.run.number, first, next(self._serials), lot))
+        heapq.heappush(cls.heap, (*inside, array.run.number, first, next(self._serials), leasable))
         self._list(cls, now)
 
     def _sort(self, cls: TaskClass) -> None:
         """Put the lots of a class in order anew."""
         cls.heap = [
-            (*place_inside(self.rule, lot.array.since, lot.array.due, self._ordered), run, first, serial, lot)
-            for _, _, run, first, serial, lot in cls.heap
+            (
+                *place_inside(self.rule, leasable.array.since, leasable.array.due, self._ordered),
+                run,
+                first,
+                serial,
+                leasable,
+            )
+            for _, _, run, first, serial, leasable in cls.heap
         ]
         heapq.heapify(cls.heap)
 

@@ -101,30 +101,30 @@ def _sieve(state: State, line: OwnerQueue) -> tuple[ClassFilter, list[TaskClass]
     return ClassFilter(asked), alike
 
 
-def _fill(state: State, pilot: Pilot, menu: Eligibility, line: OwnerQueue) -> None:
+def _fill(state: State, pilot: Pilot, eligibility: Eligibility, line: OwnerQueue) -> None:
     """Write an empty menu of many classes at once."""
     if line.sieve is None or len(line.log) > GROWN * line.sieve[0].count:
         line.sieve = _sieve(state, line)
     sieve, alike = line.sieve
     able = [static_misfit(pilot, cls) is None for cls in alike]
     passed = sieve.pass_through(all_facts(state, pilot), able)
-    menu.fits, menu.ranked, menu.by_rank, menu.is_volatile = passed
-    menu.upto = sieve.count
+    eligibility.fits, eligibility.ranked, eligibility.by_rank, eligibility.is_volatile = passed
+    eligibility.upto = sieve.count
 
 
 def menu_of(state: State, pilot: Pilot, line: OwnerQueue) -> Eligibility:
     """The pilot's menu of an owner's classes, up to date."""
-    menu = pilot.menus.get(line.owner)
-    stale = menu is None or menu.stamp != pilot.stamp or menu.epoch != line.epoch
-    if menu is None or stale or (menu.is_volatile and state.now >= menu.made + FRESH):
-        menu = pilot.menus[line.owner] = Eligibility(pilot.stamp, line.epoch, state.now)
-        menu.heard, menu.turned = len(line.comings), line.turned
+    eligibility = pilot.eligibilities.get(line.owner)
+    stale = eligibility is None or eligibility.stamp != pilot.stamp or eligibility.epoch != line.epoch
+    if eligibility is None or stale or (eligibility.is_volatile and state.now >= eligibility.made + FRESH):
+        eligibility = pilot.eligibilities[line.owner] = Eligibility(pilot.stamp, line.epoch, state.now)
+        eligibility.heard, eligibility.turned = len(line.comings), line.turned
         if line.asking >= MANY:  # numpy is loaded only where there is so much to do
-            _fill(state, pilot, menu, line)
-    if menu.upto < len(line.log):
-        _extend(state, pilot, menu, line.log[menu.upto :])
-        menu.upto = len(line.log)
-    return menu
+            _fill(state, pilot, eligibility, line)
+    if eligibility.upto < len(line.log):
+        _extend(state, pilot, eligibility, line.log[eligibility.upto :])
+        eligibility.upto = len(line.log)
+    return eligibility
 
 
 def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
@@ -164,18 +164,18 @@ def other_sites(state: State, pilot: Pilot, others: list[Pilot]) -> set[str]:
     }
 
 
-def _extend(state: State, pilot: Pilot, menu: Eligibility, new: list[TaskClass]) -> None:
+def _extend(state: State, pilot: Pilot, eligibility: Eligibility, new: list[TaskClass]) -> None:
     asked: list[TaskClass] = []
     for cls in new:
         if static_misfit(pilot, cls) is not None:
             continue
         if cls.require is None and cls.rank is None:
-            menu.fits.add(cls.serial)
+            eligibility.fits.add(cls.serial)
         else:
             asked.append(cls)
     if not asked:
         return
-    menu.is_volatile = menu.is_volatile or any(cls.is_volatile for cls in asked)
+    eligibility.is_volatile = eligibility.is_volatile or any(cls.is_volatile for cls in asked)
     if len(asked) >= MANY:
         found = _ask_many(state, pilot, asked)
     else:
@@ -188,11 +188,11 @@ def _extend(state: State, pilot: Pilot, menu: Eligibility, new: list[TaskClass])
     for cls, (fits, rank) in zip(asked, found, strict=True):
         if fits or cls.is_volatile:  # what depends on the moment is asked again when something is leased
             if cls.rank is None:
-                menu.fits.add(cls.serial)
+                eligibility.fits.add(cls.serial)
             else:
-                menu.ranked[cls.serial] = rank
-                if menu.by_rank is not None:
-                    insort(menu.by_rank, (-cls.key.priority, -rank, cls.serial))
+                eligibility.ranked[cls.serial] = rank
+                if eligibility.by_rank is not None:
+                    insort(eligibility.by_rank, (-cls.key.priority, -rank, cls.serial))
 
 
 def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[bool, float]]:
@@ -204,24 +204,24 @@ def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[
     return list(zip(fits[:, 0].tolist(), ranks[:, 0].tolist(), strict=True))
 
 
-def candidates(menu: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[TaskClass]:
+def candidates(eligibility: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[TaskClass]:
     """An owner's classes that a pilot can run and that have work, best first: by priority, by rank for this pilot, by
     deadline, by age. Leasing from one while walking is fine: it is met again where it stands then."""
-    if not menu.fits:
-        for entry in _ranked(menu, line, is_strict):
+    if not eligibility.fits:
+        for entry in _ranked(eligibility, line, is_strict):
             yield line.classes[int(entry[-1])]
-    elif menu.ranked:
-        plain = ((where[0], 0.0, *where[1:]) for where in _plain(menu, line))
-        for entry in heapq.merge(plain, _ranked(menu, line, is_strict)):
+    elif eligibility.ranked:
+        plain = ((where[0], 0.0, *where[1:]) for where in _plain(eligibility, line))
+        for entry in heapq.merge(plain, _ranked(eligibility, line, is_strict)):
             yield line.classes[int(entry[-1])]
     else:
-        for where in _plain(menu, line):
+        for where in _plain(eligibility, line):
             yield line.classes[where[4]]
 
 
-def _plain(menu: Eligibility, line: OwnerQueue) -> Iterator[Place]:
+def _plain(eligibility: Eligibility, line: OwnerQueue) -> Iterator[Place]:
     """Places of those without a rank: one by one where they are few, else along the owner's line."""
-    fits, order = menu.fits, line.order
+    fits, order = eligibility.fits, line.order
     if len(fits) <= FEW < len(order):
         classes = line.classes
         yield from sorted(where for serial in fits if (where := classes[serial].listed) is not None)
@@ -235,38 +235,40 @@ def _plain(menu: Eligibility, line: OwnerQueue) -> Iterator[Place]:
         block = order[at : at + BLOCK]
 
 
-def _ranked(menu: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[tuple[float, ...]]:
+def _ranked(eligibility: Eligibility, line: OwnerQueue, is_strict: bool) -> Iterator[tuple[float, ...]]:
     """Places of those with a rank, the rank put in after the priority."""
     if not is_strict:  # weighted places change with time: ranks decide between those that are alike
-        ranked = menu.ranked
+        ranked = eligibility.ranked
         for _, alike in groupby(list(line.order), itemgetter(0)):
             yield from sorted((where[0], -ranked[where[4]], *where[1:]) for where in alike if where[4] in ranked)
         return
-    classes, by_rank = line.classes, _in_order(menu, line)
+    classes, by_rank = line.classes, _in_order(eligibility, line)
     for at, (_, negative, serial) in enumerate(by_rank):
         where = classes[serial].listed
         if where is None:
-            menu.skipped += 1
+            eligibility.skipped += 1
         else:
-            menu.passed = at
+            eligibility.passed = at
             yield (where[0], negative, *where[1:])
 
 
-def _in_order(menu: Eligibility, line: OwnerQueue) -> list[tuple[float, float, int]]:
+def _in_order(eligibility: Eligibility, line: OwnerQueue) -> list[tuple[float, float, int]]:
     """Those with a rank, best first, mostly such as have work."""
     classes = line.classes
-    if menu.by_rank is None or menu.turned != line.turned:
-        menu.by_rank = sorted((-classes[serial].key.priority, -rank, serial) for serial, rank in menu.ranked.items())
-        menu.aside.clear()
-        menu.heard, menu.turned = len(line.comings), line.turned
-    elif menu.skipped > SKIPPED:
-        seen = menu.by_rank[: menu.passed]
-        menu.by_rank[: menu.passed] = [entry for entry in seen if classes[entry[2]].listed is not None]
-        menu.aside.update(entry[2] for entry in seen if classes[entry[2]].listed is None)
-    menu.passed = menu.skipped = 0
-    for cls in line.comings[menu.heard :]:
-        if cls.serial in menu.aside:
-            menu.aside.discard(cls.serial)
-            insort(menu.by_rank, (-cls.key.priority, -menu.ranked[cls.serial], cls.serial))
-    menu.heard = len(line.comings)
-    return menu.by_rank
+    if eligibility.by_rank is None or eligibility.turned != line.turned:
+        eligibility.by_rank = sorted(
+            (-classes[serial].key.priority, -rank, serial) for serial, rank in eligibility.ranked.items()
+        )
+        eligibility.aside.clear()
+        eligibility.heard, eligibility.turned = len(line.comings), line.turned
+    elif eligibility.skipped > SKIPPED:
+        seen = eligibility.by_rank[: eligibility.passed]
+        eligibility.by_rank[: eligibility.passed] = [entry for entry in seen if classes[entry[2]].listed is not None]
+        eligibility.aside.update(entry[2] for entry in seen if classes[entry[2]].listed is None)
+    eligibility.passed = eligibility.skipped = 0
+    for cls in line.comings[eligibility.heard :]:
+        if cls.serial in eligibility.aside:
+            eligibility.aside.discard(cls.serial)
+            insort(eligibility.by_rank, (-cls.key.priority, -eligibility.ranked[cls.serial], cls.serial))
+    eligibility.heard = len(line.comings)
+    return eligibility.by_rank

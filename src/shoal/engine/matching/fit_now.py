@@ -33,7 +33,7 @@ def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
 def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """Is there no open question whether this kind of task or this host is at fault?"""
     head = cls.head()
-    evidence = state.books.evidence.get(pilot.holder)
+    evidence = state.accounting.evidence.get(pilot.holder)
     if head is None or evidence is None or not evidence.kinds.in_row(pilot.host):
         return True
     if evidence.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):

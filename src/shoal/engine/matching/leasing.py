@@ -1,6 +1,6 @@
 """Rules of leasing: which ready tasks a pilot gets, each under a new attempt number (A6, A7, A8).
 
-Between owners the share decides, then an owner's own order (`menus.candidates`); what cannot start now is passed over.
+Between owners the share decides, then an owner's own order (`eligibilities.candidates`); what cannot start now is passed over.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def may_fill(state: State, pilot: Pilot) -> bool:
 
 def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]:
     """Lease to a pilot what fits into it now; and whether the leases must be durable before they are sent."""
-    if state.books.policy.match.mode != EVENT or not may_fill(state, pilot):
+    if state.accounting.policy.match.mode != EVENT or not may_fill(state, pilot):
         return [], False
     filling = LeaseRound(state, pilot, reply_seq)
     filling.fill()
@@ -89,13 +89,13 @@ def served_lines(state: State, pilot: Pilot) -> list[OwnerQueue]:
 class _Cursor:
     """How far an owner's classes were looked through for one pilot."""
 
-    __slots__ = ("_walk", "cls", "line", "looked", "menu", "news")
+    __slots__ = ("_walk", "cls", "eligibility", "line", "looked", "news")
 
     def __init__(self, state: State, pilot: Pilot, line: OwnerQueue) -> None:
         self.line = line
         is_strict = state.queue.rule.policy == STRICT
-        self.menu = menu_of(state, pilot, line)
-        self._walk: Iterator[TaskClass] = candidates(self.menu, line, is_strict)
+        self.eligibility = menu_of(state, pilot, line)
+        self._walk: Iterator[TaskClass] = candidates(self.eligibility, line, is_strict)
         self.cls: TaskClass | None = None
         self.looked = 0  # classes that did not fit; -1: some of them may fit without more room
         self.news = line.news
@@ -124,7 +124,7 @@ class LeaseRound:
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[Attempt] = []
         self._chunks: list[Chunk] = []
-        evidence = state.books.evidence.get(pilot.holder)
+        evidence = state.accounting.evidence.get(pilot.holder)
         self._places = evidence.places if evidence is not None and evidence.places.streaks else None
         self._probes = self._places is not None and self._places.is_on_trial(
             pilot.name, pilot.host, pilot.site, state.now
@@ -212,17 +212,19 @@ class LeaseRound:
         if self._open().cores < 1 or self._probes:
             return False
         is_strict = state.queue.rule.policy == STRICT
-        cls = next((cls for cls in candidates(cursor.menu, cursor.line, is_strict) if cls.head() is not None), None)
+        cls = next(
+            (cls for cls in candidates(cursor.eligibility, cursor.line, is_strict) if cls.head() is not None), None
+        )
         if cls is None or self._may_ahead(cls):
             return False
         needs, free = cls.needs, self._open()
         if needs.gpus > free.gpus or needs.disk > free.disk or not suits_now(state, pilot, cls):
             return False
         is_large = needs.cores > pilot.free.cores or needs.memory > pilot.free.memory
-        return is_large and state.books.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
+        return is_large and state.accounting.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
     def _cursors(self, lines: list[OwnerQueue]) -> list[_Cursor]:
-        order = self.state.books.tree.order([line.owner for line in lines], self.state.now)
+        order = self.state.accounting.tree.order([line.owner for line in lines], self.state.now)
         by_owner = {line.owner: line for line in lines}
         return [_Cursor(self.state, self.pilot, by_owner[owner]) for owner in order]
 
@@ -231,7 +233,7 @@ class LeaseRound:
 
     def _turn_of(self, line: OwnerQueue) -> tuple[Any, ...]:
         """Where an owner stands: by share alone, or with what its first task weighs."""
-        tree, rule, owner = self.state.books.tree, self.state.queue.rule, line.owner
+        tree, rule, owner = self.state.accounting.tree, self.state.queue.rule, line.owner
         if rule.policy == STRICT:
             return tree.key(owner, self.state.now)
         due, has = tree.standing(owner, self.state.now)
@@ -249,7 +251,7 @@ class LeaseRound:
             if self._pass_over(cls):
                 return None
             cursor.miss(self._is_large(cls))
-        tight = cursor.menu.tight
+        tight = cursor.eligibility.tight
         is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now)
         if is_tight and not self._holdings().ahead:
             return None
@@ -271,7 +273,7 @@ class LeaseRound:
                 # at. That is a matter of speed only.
                 return None
         if cursor.looked > MANY_MISSES:
-            cursor.menu.tight = NothingFits(self.pilot.free, cursor.news, self.state.now)
+            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.news, self.state.now)
         return None
 
     def _is_large(self, cls: TaskClass) -> bool:
@@ -301,7 +303,7 @@ class LeaseRound:
             most = min(most, self._trust())
         if most <= 0 or not suits_now(state, pilot, cls):
             return 0
-        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+        return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
 
     def _most_alone(self, cls: TaskClass) -> int:
         """The same for a task that must be alone on its pilot, and for a pilot that is, or becomes, empty for one."""
@@ -310,7 +312,7 @@ class LeaseRound:
             return 0
         if not suits_now(state, pilot, cls):
             return 0
-        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now)
+        return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now)
 
     def _trust(self) -> int:
         """How many more a pilot may hold on a host where nothing has succeeded yet: few at first, twice as many after each
@@ -367,7 +369,7 @@ class LeaseRound:
         state, pilot = self.state, self.pilot
         if cls.head() is None or self._probes or not suits_now(state, pilot, cls):
             return False
-        return state.books.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now) > 0
+        return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now) > 0
 
     # --- before what was fetched ahead
     def _holdings(self) -> Holdings:
@@ -435,9 +437,9 @@ class LeaseRound:
     # --- leases
     def lease_from(self, cls: TaskClass, at_most: int, assigned: str = "") -> None:
         """Lease the head of a class, and what stands next to it; `assigned` says how a round chose this pilot for it."""
-        lot = cls.head()
-        assert lot is not None
-        state, pilot, array = self.state, self.pilot, lot.array
+        leasable = cls.head()
+        assert leasable is not None
+        state, pilot, array = self.state, self.pilot, leasable.array
         spec = array.spec
         most = min(self.most(cls), MAX_LEASES - self.count, at_most)
         if spec.throttle is not None:
@@ -445,19 +447,19 @@ class LeaseRound:
         free = how_many(cls.needs, pilot.free)
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
-        if most > 1 and not lot.element and array.sequence is None and may_chunk(spec):
+        if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec):
             low, high = run_of_new(array, most)
         if high - low > 1:
             is_ahead = high - low > free and self._may_ahead(cls)
             chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead)
-            state.books.tree.start(cls.key.owner, state.now, 0)
+            state.accounting.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             proof = make_proof(state.lease_key, pilot.name, str(chunk.attempt(low)), high - low)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir, proof))
         else:
             high, low = 1, 0
             is_ahead = free < 1 and self._may_ahead(cls)
-            attempt = grant(state, lot, pilot, self._seq, is_ahead, precedence)
+            attempt = grant(state, leasable, pilot, self._seq, is_ahead, precedence)
             attempt.assigned = assigned
             self._singles.append(attempt)
             is_first = attempt.id.number == array.run.base + 1
@@ -497,11 +499,11 @@ class LeaseRound:
 
 
 def grant(
-    state: State, lot: Leasable, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0
+    state: State, leasable: Leasable, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0
 ) -> Attempt:
     """Raise the attempt number and give an element to a pilot; `is_ahead`: it waits there for a slot."""
-    array = lot.array
-    element = lot.element or array.first_plain()
+    array = leasable.array
+    element = leasable.element or array.first_plain()
     task = state.task_at(array, element)
     array.todo.remove(element)
     array.apart.pop(element, None)
@@ -509,7 +511,7 @@ def grant(
     attempt = grant_copy(state, array, element, pilot, reply_seq)
     attempt.precedence, attempt.is_ahead = precedence, is_ahead
     if is_ahead:
-        state.books.tree.start(array.run.owner, state.now, 0)  # its first start is over
+        state.accounting.tree.start(array.run.owner, state.now, 0)  # its first start is over
     else:
         state.count_cores(array, attempt)
     advance(task, TaskState.LEASED)

@@ -27,7 +27,7 @@ HEADS = 64  # classes of one owner that a round looks at (A6)
 
 def next_turn(state: State) -> float | None:
     """When the next round of an interval is due."""
-    rule = state.books.policy.match
+    rule = state.accounting.policy.match
     if rule.mode != INTERVAL or not state.queue.has_work():
         return None
     return state.last_round + rule.interval
@@ -38,7 +38,7 @@ def turn(state: State) -> None:
     due = next_turn(state)
     if due is not None and state.now >= due:
         state.last_round = state.now
-        hand_out(state, state.books.policy.match.chunk)
+        hand_out(state, state.accounting.policy.match.chunk)
 
 
 def serve_parked(state: State) -> None:
@@ -48,7 +48,7 @@ def serve_parked(state: State) -> None:
         for pilot in nudged.values():
             if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
                 give_parked(state, pilot, *fill(state, pilot, pilot.seq))
-    if not state.queue.has_work() or closed(state) or state.books.policy.match.mode == INTERVAL:
+    if not state.queue.has_work() or closed(state) or state.accounting.policy.match.mode == INTERVAL:
         return
     if len(state.parked) > 1 and state.queue.ranked:
         hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
@@ -96,7 +96,7 @@ def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
     for filling in fillings.values():
         for line in served_lines(state, filling.pilot):
             owners[line.owner] = None
-    for owner in state.books.tree.order(owners, state.now):
+    for owner in state.accounting.tree.order(owners, state.now):
         cells, classes, pilots = _cells(state, fillings, owner)
         found = assign(cells, _slots(cells, classes, pilots), _tasks(classes))
         if len(classes) > 1 and len(pilots) > 1:
@@ -149,9 +149,9 @@ def _cells(
     found: list[Cell] = []  # ordered as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
-        menu = menu_of(state, pilot, line)
+        eligibility = menu_of(state, pilot, line)
         looked = 0
-        for cls in candidates(menu, line, state.queue.rule.policy == STRICT):
+        for cls in candidates(eligibility, line, state.queue.rule.policy == STRICT):
             looked += 1
             if looked > HEADS:
                 break

@@ -1,7 +1,7 @@
 """What successes and failures say about places: pilots, hosts and sites that fail are left alone for a while, said
 aloud, and lifted by a task that succeeds there [G7, B7, S8].
 
-All of it belongs to the pilot's holder (`books.Evidence`). What a group's pilots did with an owner's tasks also counts
+All of it belongs to the pilot's holder (`accounting.Evidence`). What a group's pilots did with an owner's tasks also counts
 where that owner's own pilots are judged, under names that cannot be theirs; never the other way round, for a group must
 not lose its hosts by the word of one member's pilots.
 """
@@ -19,8 +19,8 @@ from shoal.sched.ban import HOST, PILOT, SITE
 
 def views(state: State, owner: str, holder: str, host: str, site: str) -> Iterator[tuple[Evidence, str, str]]:
     """Where something that an owner's task did on a host is remembered, and by which names of host and site."""
-    yield state.books.evidence_of(holder), host, site
-    own = state.books.evidence.get(owner) if holder != owner else None
+    yield state.accounting.evidence_of(holder), host, site
+    own = state.accounting.evidence.get(owner) if holder != owner else None
     if own is not None:
         yield own, f"{holder}/{host}", f"{holder}/{site}"
 
@@ -29,7 +29,7 @@ def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
     """Tasks succeeded there: whatever was held against the place is over."""
     spec, owner, holder = array.spec, array.run.owner, pilot.holder
     pilot.proven, pilot.returns = True, 0
-    own = state.books.evidence_of(holder)
+    own = state.accounting.evidence_of(holder)
     if holder == owner:  # the common case
         told: Iterable[tuple[Evidence, str, str]] = ((own, pilot.host, pilot.site),)
     else:
@@ -49,13 +49,13 @@ def blame(
     """A failure was the place's fault; a ban that it leads to is told to whoever may see the pilot, and to the hook."""
     holder = pilot.holder
     site_hosts = len({p.host for p in state.pilots.values() if p.site == pilot.site and p.holder == holder})
-    places = state.books.evidence_of(holder).places
+    places = state.accounting.evidence_of(holder).places
     for ban in places.blame(
         pilot.name, pilot.host, pilot.site, state.now, reason, site_hosts, failures, since, is_sites
     ):
         state.emit("place_banned", pilot=pilot, place=ban.kind, name=ban.name, reason=reason, until=ban.until)
         state.out.notices.append(Notice("banned", ban.kind, ban.name, reason, ban.until, holder))
-    state.books.touch_places(holder)
+    state.accounting.touch_places(holder)
 
 
 def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
@@ -63,7 +63,7 @@ def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) ->
     for host, site, holder in failed_at:
         for evidence, known_host, known_site in views(state, owner, holder, host, site):
             evidence.kinds.excuse(trait, known_host, known_site)
-        places = state.books.evidence_of(holder).places
+        places = state.accounting.evidence_of(holder).places
         pilot = next((p for p in state.pilots.values() if (p.host, p.site, p.holder) == (host, site, holder)), None)
         if pilot is not None and places.streaks:
             _lift(state, pilot, places.forgive(pilot.name, host, site), "it was the task's own error")
@@ -71,7 +71,7 @@ def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) ->
 
 def end_probes(state: State) -> None:
     """Probes that were returned, cancelled or lost told nothing: nobody need wait for them."""
-    for holder, evidence in state.books.evidence.items():
+    for holder, evidence in state.accounting.evidence.items():
         places = evidence.places
         for kind, name in [key for key, streak in places.streaks.items() if streak.probing is not None]:
             there = [
@@ -84,7 +84,7 @@ def end_probes(state: State) -> None:
 
 
 def _lift(state: State, pilot: Pilot, places: list[tuple[str, str]], why: str) -> None:
-    state.books.touch_places(pilot.holder)
+    state.accounting.touch_places(pilot.holder)
     for kind, name in places:
         state.emit("place_lifted", pilot=pilot, place=kind, name=name, why=why)
         state.out.notices.append(Notice("lifted", kind, name, why, state.now, pilot.holder))

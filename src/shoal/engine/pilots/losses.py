@@ -192,7 +192,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
         and cls in menu_of(state, pilot, state.queue.lines[owner])
         and state.ban_of(pilot) is None
         and not too_short(state, pilot, cls)
-        and state.books.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
+        and state.accounting.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
     )
 
 

@@ -214,7 +214,7 @@ def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, i
         return False  # a copy that has not begun is worth nothing beside one that is under way
     needs = task.needs if task is not None else array.spec.needs
     # A limit holds for copies, too [I14].
-    return state.books.may_start(array.run.owner, pilot.site, needs, 1, 0.0, state.now) >= 1
+    return state.accounting.may_start(array.run.owner, pilot.site, needs, 1, 0.0, state.now) >= 1
 
 
 def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: Held) -> Attempt:

@@ -21,18 +21,18 @@ def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
 
 
 def _apply(state: State, command: SetPolicy) -> None:
-    if state.books.change(command.policy, state.now):
+    if state.accounting.change(command.policy, state.now):
         return
     # Usage is counted in another way: what runs is told to the new tree, what was before begins at nothing.
     for owner, line in state.queue.lines.items():
         if line.order:
-            state.books.tree.wake(owner, state.now)
+            state.accounting.tree.wake(owner, state.now)
     for run in state.runs.values():
         for array in run.arrays:
             for task in array.tasks.values():
                 for attempt in task.live.values():
                     if attempt.cores:
-                        state.books.tree.start(run.owner, state.now, attempt.cores, attempt.counted)
+                        state.accounting.tree.start(run.owner, state.now, attempt.cores, attempt.counted)
 
 
 def regroup(state: State, command: Regroup) -> None:
@@ -41,11 +41,11 @@ def regroup(state: State, command: Regroup) -> None:
     line = state.queue.lines.get(command.owner)
     if line is not None:
         line.begin_anew()  # expressions may look at the group
-    state.books.change(state.books.policy, state.now)
+    state.accounting.change(state.accounting.policy, state.now)
 
 
 def check_queue(state: State, owner: str, count: int) -> None:
     """Refuse more tasks than an owner may have waiting."""
-    block = state.books.ledger.may_queue(owner, count, state.now) if count > 0 else None
+    block = state.accounting.ledger.may_queue(owner, count, state.now) if count > 0 else None
     if block is not None:
         raise Conflict(block.text, code="over_quota", hint="wait until some are done, or ask for more: `shoal quota`")

@@ -28,11 +28,11 @@ def check_books(state: State) -> list[str]:
             for chunk in array.chunks:
                 cores[run.owner, state.pilots[chunk.pilot].site] += needs.cores * len(chunk.left)
                 licences.update({name: count * len(chunk.left) for name, count in needs.licences})
-    counted = state.books.ledger.counts()
+    counted = state.accounting.ledger.counts()
     for name, found, kept in (
         ("cores by owner and site", cores, counted.running),
-        ("licences", licences, state.books.licences),
-        ("cores by share", shares, state.books.tree.cores()),
+        ("licences", licences, state.accounting.licences),
+        ("cores by share", shares, state.accounting.tree.cores()),
         ("queued tasks", queued, counted.queued),
         ("cores of sites", _capacity(state), counted.capacity),
     ):

@@ -20,9 +20,9 @@ from shoal.wire.messages import Report
 def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
     """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
     on the way."""
-    array, books, host, site = task.array, state.books, pilot.host, pilot.site
+    array, accounting, host, site = task.array, state.accounting, pilot.host, pilot.site
     spec, special, owner = array.spec, task.differences, task.array.run.owner
-    evidence = books.evidence_of(pilot.holder)
+    evidence = accounting.evidence_of(pilot.holder)
     kinds, setups = evidence.kinds, evidence.setups
     cls = state.queue.class_of(array)
     cause = decide(
@@ -58,7 +58,7 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
         has_untried_site = bool(untried) and setups.failed_sites(array.trait) < OWN_SITES
         whose = Whose.HOST if setups.worked(array.trait) else Whose.OPEN
     largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
-    memory = books.policy.memory
+    memory = accounting.policy.memory
     scene = Failure(
         whose, True, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
         has_untried_site=has_untried_site,

@@ -82,5 +82,5 @@ def _reopen(state: State, run: Run, low: int, high: int, before: str) -> None:
     if array.sequence is not None:
         for element in range(low, high):
             array.sequence.back(element)
-    state.books.ledger.queued(run.owner, high - low)
+    state.accounting.ledger.queued(run.owner, high - low)
     run.finals[before] -= high - low

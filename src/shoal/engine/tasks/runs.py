@@ -59,7 +59,7 @@ def _lay_out(state: State, run: Run, submission: Submission) -> None:
         first = run.total + 1
         array = make_array(state, run, first, spec)
         add_array(run, array)
-        state.books.ledger.queued(run.owner, spec.count)
+        state.accounting.ledger.queued(run.owner, spec.count)
         state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
 
 

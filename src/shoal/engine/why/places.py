@@ -72,7 +72,7 @@ def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
     held = sum(p.held for p in pilots)
     reasons = [Reason(f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}")]
     for holder in sorted({p.holder for p in pilots}):  # what others' pilots of that name did is not told
-        evidence = state.books.evidence.get(holder)
+        evidence = state.accounting.evidence.get(holder)
         ban = evidence.places.verdict("", "", site, state.now) if evidence is not None else None
         if ban is not None:
             left = show_duration(max(0.0, ban.until - state.now))
@@ -99,14 +99,14 @@ def why_owner(state: State, owner: str) -> list[Reason]:
     line = state.queue.lines.get(owner)
     active = [name for name, other in state.queue.lines.items() if other.order]
     if line is not None and line.order:
-        due = state.books.tree.due(active, state.now).get(owner, 0.0)
-        used = state.books.tree.usage(owner, state.now) / 3600.0
-        share = state.books.policy.shares.get(owner, 1.0)
+        due = state.accounting.tree.due(active, state.now).get(owner, 0.0)
+        used = state.accounting.tree.usage(owner, state.now) / 3600.0
+        share = state.accounting.policy.shares.get(owner, 1.0)
         text = f"share {share:g}: {due:.0%} of the cores are due to {owner} now, {used:.1f} core hours of use count"
         fix = "with share 0 it starts only what nobody else can use" if share == 0 else ""
         reasons.append(Reason(text, fix))
     groups = {f"@{name}" for name in outward(state.groups.get(owner, ""))}
-    for standing in state.books.ledger.standings(state.now):
+    for standing in state.accounting.ledger.standings(state.now):
         if standing.open and standing.rule.who in {"*", owner, *groups} and standing.used >= standing.limit:
             text = f"at a limit: {standing.kind} {standing.used:g} of {standing.limit:g} ({standing.rule.describe()})"
             reasons.append(Reason(text, "wait, or have it raised with `shoal quota set`"))

@@ -68,8 +68,8 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
                 "start a pilot on another host; it goes back if none is left",
             )
         return _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
-    books = state.books
-    free = [p for p in fitting if books.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
+    accounting = state.accounting
+    free = [p for p in fitting if accounting.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
     return _policy(state, fitting, free, cls) or _moment(state, free, len(fitting) - len(free), cls)
 
 
@@ -131,11 +131,11 @@ def _unwanted(state: State, pilots: list[Pilot], all_pilots: int, cls: TaskClass
 # --- what policy says
 def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: TaskClass) -> Reason | None:
     """Licences, quotas and bans that keep it from every pilot it fits on; `open_sites`: pilots where it may start."""
-    books, owner, needs = state.books, cls.key.owner, cls.needs
+    accounting, owner, needs = state.accounting, cls.key.owner, cls.needs
     for name, each in needs.licences:
-        has, used = books.policy.licences.get(name, 0), books.licences.get(name, 0)
+        has, used = accounting.policy.licences.get(name, 0), accounting.licences.get(name, 0)
         if has < each:
-            known = ", ".join(sorted(books.policy.licences)) or "none"
+            known = ", ".join(sorted(accounting.policy.licences)) or "none"
             return Reason(
                 f"it needs {many(each, 'licence')} {name}, the server has {has} (known: {known})",
                 f"an administrator adds it: [licences] {name} = {each} in `shoal policy apply`",
@@ -144,11 +144,11 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
             return Reason(f"all licences {name} are in use: {used} of {has}", "wait, or have more of them counted")
     if not open_sites:
         site = pilots[0].site
-        block = books.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
+        block = accounting.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
         if block is None:
-            most = books.policy.match.max_running
+            most = accounting.policy.match.max_running
             return Reason(
-                f"site {site} is full: {books.running.get(site, 0)} of {most} tasks run there (match.max_running)",
+                f"site {site} is full: {accounting.running.get(site, 0)} of {most} tasks run there (match.max_running)",
                 "wait, or have it raised with `shoal policy apply`",
             )
         left = f"; lifted in {show_duration(block.lifted - state.now)} at the latest" if block.lifted else ""
@@ -172,7 +172,7 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
 def widest_ban(state: State, pilot: Pilot) -> Banned | None:
     """The ban that keeps work from a pilot; that of its host or site, where it is no shorter than the pilot's own."""
     own = banned(state, pilot)
-    evidence = state.books.evidence.get(pilot.holder)
+    evidence = state.accounting.evidence.get(pilot.holder)
     wide = evidence.places.verdict("", pilot.host, pilot.site, state.now) if evidence is not None else None
     return wide if own is not None and wide is not None and wide.until >= own.until else own
 
@@ -218,7 +218,7 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
     if roomy and all(p.name in kept for p in roomy):
         return Reason("the only free room is kept for a task that needs more of it, and whose turn it is", "wait")
     if roomy:
-        rule = state.books.policy.match
+        rule = state.accounting.policy.match
         if rule.mode == INTERVAL:
             left = max(0.0, state.last_round + rule.interval - state.now)
             last = f" (the last one: {state.assigned})" if state.assigned else ""

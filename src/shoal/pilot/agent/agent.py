@@ -70,7 +70,7 @@ class Agent:
         self.leaving, self.ended = "", False
         self._slots = Slots(room)
         self.waiting, self.running = self._slots.waiting, self._slots.running
-        self._flights = InFlight()
+        self._in_flight = InFlight()
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
         self._seen = LeaseDedup()
@@ -80,7 +80,7 @@ class Agent:
         self._failures, self._joining = 0, Registration(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
-        self._urges = SendSchedule()
+        self._schedule = SendSchedule()
         self._beat, self._news_at = 10.0, 0.0
         self._stop_all = False
         self._farewell = False  # the server knows that we leave and hold nothing
@@ -119,7 +119,7 @@ class Agent:
         begun = self._slots.begin(now)
         actions += begun
         if any(begin.lease.function for begin in begun):
-            self._urges.soon(now)
+            self._schedule.soon(now)
         actions += [Recall(attempt) for attempt in self._slots.recall(now)]
         self._renew(now, actions)
         self._talk(now, actions)
@@ -130,7 +130,7 @@ class Agent:
         """When `Tick` is due at the latest."""
         if self.ended:
             return None
-        times = self._flights.times()
+        times = self._in_flight.times()
         recall = self._slots.recall_at()
         if self._mute:
             times = []
@@ -138,8 +138,8 @@ class Agent:
             times += self._joining.deadline()
         elif self._quiet_until:
             times.append(self._quiet_until)
-        elif not times and self._flights.has_room:
-            times += self._urges.times(self._flights.carries, not self._flights.may_ask(self._joining.is_new))
+        elif not times and self._in_flight.has_room:
+            times += self._schedule.times(self._in_flight.carries, not self._in_flight.may_ask(self._joining.is_new))
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
@@ -158,19 +158,19 @@ class Agent:
         self._beat = event.registered.beat
         self._joining.joined()
         self._failures = 0
-        self._flights.clear()
+        self._in_flight.clear()
         self._contact = now
-        self._urges.urgent = True
+        self._schedule.urgent = True
         actions.append(Contact(now))
 
     def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
         reply = event.reply
-        flight = self._flights.land(reply.seq)
+        flight = self._in_flight.land(reply.seq)
         if flight is None:
             return  # a duplicate: everything in it was taken already
         self._failures = 0
         self._joining.answered()
-        self._flights.hurry(now)
+        self._in_flight.hurry(now)
         self._contact = max(self._contact or 0.0, flight.sent_at)
         self._beat = reply.hold
         actions.append(Contact(self._contact))
@@ -181,8 +181,8 @@ class Agent:
         self._farewell = bool(said.leaving) and not said.held
         actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         if self.outbox.has_announced:
-            self._urges.tell(now)
-        self._urges.answered(now, reply.leases)
+            self._schedule.tell(now)
+        self._schedule.answered(now, reply.leases)
         for lease in reply.leases:
             self._take(lease, now - flight.sent_at)
         for order in reply.orders:
@@ -190,40 +190,40 @@ class Agent:
 
     def _on_no_answer(self, event: NoAnswer, now: float, actions: list[Action]) -> None:
         self._failures += 1
-        wish = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
-        again = max(wish, now + back_off(self.rng, self._failures))
+        container_request = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
+        again = max(container_request, now + back_off(self.rng, self._failures))
         if event.seq == 0:
             self._joining.put_off(again)
         else:
-            self._flights.put_off(event.seq, again, wish)
+            self._in_flight.put_off(event.seq, again, container_request)
 
     def _on_outdated(self, event: Outdated, now: float, actions: list[Action]) -> None:
-        flight = self._flights.land(event.seq, is_answered=False)
+        flight = self._in_flight.land(event.seq, is_answered=False)
         if flight is not None:
             self.outbox.put_back([flight.exchange])
-            self._urges.urgent = True
+            self._schedule.urgent = True
 
     def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
-        if event.seq not in self._flights:
+        if event.seq not in self._in_flight:
             return
         self._failures += 1
         again = now + back_off(self.rng, self._failures)
-        if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):
+        if not event.is_sure and self._in_flight.put_off_foreign(event.seq, again, FOREIGN_TRIES):
             return  # not the server's words: something between may let it through the next time
-        flight = self._flights.land(event.seq, is_answered=False)
+        flight = self._in_flight.land(event.seq, is_answered=False)
         assert flight is not None
         said = flight.exchange
         if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
             actions += self.outbox.reject(said, event.why, event.is_sure)
-            self._urges.urgent = True
+            self._schedule.urgent = True
         # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
         self._quiet_until = again
 
     def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
-        if event.seq and event.seq not in self._flights:
+        if event.seq and event.seq not in self._in_flight:
             return  # about a session we already left
-        self.outbox.put_back(self._flights.underway)
-        self._flights.clear()
+        self.outbox.put_back(self._in_flight.underway)
+        self._in_flight.clear()
         self._joining.disowned(self.registered, now)
         self.registered = None
 
@@ -231,17 +231,17 @@ class Agent:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._urges.soon(now)
+            self._schedule.soon(now)
 
     def _on_announced(self, event: Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
-            self._urges.tell(now)
+            self._schedule.tell(now)
 
     def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
         self._outlived.update(dict.fromkeys(event.sessions))
-        self._urges.urgent = True
+        self._schedule.urgent = True
 
     def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
         if event.attempt in self.running:  # else its report says what there is to say
@@ -250,7 +250,7 @@ class Agent:
 
     def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
-        self._urges.urgent = self._urges.urgent or bool(event.tails)
+        self._schedule.urgent = self._schedule.urgent or bool(event.tails)
 
     def _on_ended(self, event: Ended, now: float, actions: list[Action]) -> None:
         self._news_at = now
@@ -263,7 +263,7 @@ class Agent:
         report = stopped(event.report, run.stopping, self._stop_all or run.is_moving)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
-        self._urges.report(now, bool(self.waiting and not self.leaving))
+        self._schedule.report(now, bool(self.waiting and not self.leaving))
 
     def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
         self._news_at = now
@@ -281,8 +281,8 @@ class Agent:
             self._slots.learn(run.lease.function, [report.duration])
         run.since = now
         if event.batch is not None or event.reports:
-            self._urges.report(now, bool(self.waiting and not self.leaving))
-        self._urges.soon(now)
+            self._schedule.report(now, bool(self.waiting and not self.leaving))
+        self._schedule.soon(now)
         if event.over:
             self._slots.end(event.piece, now)
         if event.over and self.leaving:
@@ -297,7 +297,7 @@ class Agent:
         self.leaving = event.why if self._renewing else self.leaving or event.why
         self._renewing = ""
         self._mute = self._mute or event.mute
-        self._urges.urgent = True
+        self._schedule.urgent = True
         self._give_back_all(event.why)
         if event.now:
             self._stop_all = True
@@ -332,7 +332,7 @@ class Agent:
     def _give_back(self, attempts: list[str], why: str, started: Optional[float] = None) -> None:
         for attempt in attempts:
             self.reports[attempt] = Report(attempt, "returned", message=why, started=started)
-            self._urges.urgent = True
+            self._schedule.urgent = True
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
@@ -344,7 +344,7 @@ class Agent:
             actions += self._slots.cancel(order.attempt, order.why or "cancelled", self._ending)
             for attempt in self._slots.take_out(parse_attempt(order.attempt)):
                 self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
-                self._urges.urgent = True
+                self._schedule.urgent = True
         elif order.kind == "take_back":
             self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
         elif order.kind == "signal" and order.attempt in self.running:
@@ -368,7 +368,7 @@ class Agent:
         elif self._renewal.ready:
             self._renewing = self._renewal.ready
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
-            self._urges.urgent = True
+            self._schedule.urgent = True
 
     def free(self) -> Capacity:
         """Room that neither running nor waiting attempts take."""
@@ -381,36 +381,36 @@ class Agent:
         if self.registered is None:
             actions += self._joining.ask(now)
             return
-        actions += [Send(exchange) for exchange in self._flights.due(now)]
-        if self._flights.failed:
+        actions += [Send(exchange) for exchange in self._in_flight.due(now)]
+        if self._in_flight.failed:
             return  # the server is away: no second message until the first got through
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
-        due = self._urges.is_due(now) or self.outbox.has_tail(self._flights.underway)
-        due = due or self.outbox.has_checkpoint(self._flights.underway)
-        if due and self._flights.has_room and not self._flights.carries:
+        due = self._schedule.is_due(now) or self.outbox.has_tail(self._in_flight.underway)
+        due = due or self.outbox.has_checkpoint(self._in_flight.underway)
+        if due and self._in_flight.has_room and not self._in_flight.carries:
             actions.append(Send(self._exchange(now)))
-        if self._flights.may_ask(self._joining.is_new) and now >= self._urges.ask_at:
-            actions.append(Send(self._exchange(now, is_asking=self._flights.carries)))
+        if self._in_flight.may_ask(self._joining.is_new) and now >= self._schedule.ask_at:
+            actions.append(Send(self._exchange(now, is_asking=self._in_flight.carries)))
 
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
         assert self.registered is not None
-        parcel = NOTHING if is_asking else self.outbox.pack(self._flights.underway)
+        content = NOTHING if is_asking else self.outbox.pack(self._in_flight.underway)
         held = self._slots.held(now) + self.outbox.held()
         exchange = Exchange(
-            PROTOCOL, self.registered.pilot, self.registered.session, self._flights.number(), self._flights.ack, self.free(),
-            held, parcel.reports, parcel.tags, parcel.tails, self.leaving, nonce(self.rng), parcel.batches, parcel.published,
+            PROTOCOL, self.registered.pilot, self.registered.session, self._in_flight.number(), self._in_flight.ack, self.free(),
+            held, content.reports, content.tags, content.tails, self.leaving, nonce(self.rng), content.batches, content.published,
             list(self._proofs.to_say()),
             list(self._outlived)[:MAX_SIBLINGS],
-            parcel.checkpoints,
+            content.checkpoints,
         )  # fmt: skip
-        self._flights.add(exchange, now)
+        self._in_flight.add(exchange, now)
         if is_asking:
-            self._urges.asked(now, self._slots.has_untold(now))
+            self._schedule.asked(now, self._slots.has_untold(now))
         else:
-            self._urges.said(now, self.outbox.has_report(self._flights.underway), self._slots.has_untold(now))
+            self._schedule.said(now, self.outbox.has_report(self._in_flight.underway), self._slots.has_untold(now))
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:

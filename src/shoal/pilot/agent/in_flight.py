@@ -96,11 +96,11 @@ class InFlight:
         self._all.clear()
 
     # --- those that fail
-    def put_off(self, seq: int, again: float, wish: float) -> None:
+    def put_off(self, seq: int, again: float, container_request: float) -> None:
         """No answer came: once more, then."""
         flight = self._all.get(seq)
         if flight is not None:
-            flight.again_at, flight.not_before = again, wish
+            flight.again_at, flight.not_before = again, container_request
 
     def put_off_foreign(self, seq: int, again: float, most: int) -> bool:
         """Something between refused it: once more, then, at most so many times; False if it was as often before."""

@@ -66,7 +66,7 @@ class CheckpointWatch:
     ) -> None:
         self._folder, self._feed, self._post, self._blobs = folder, feed, post, blobs
         self._watched: dict[str, Watched] = {}
-        self._porter = FileThreads(threads=1)
+        self._file_threads = FileThreads(threads=1)
 
     def add(self, made: Prepared, now: float) -> None:
         """An attempt runs: its files are looked at from now on, if it declared some."""
@@ -91,7 +91,7 @@ class CheckpointWatch:
         for one in self._watched.values():
             if now >= one.due and not one.is_busy:
                 one.is_busy = True
-                self._porter.do(lambda one=one: self._look_at(one))  # type: ignore[misc]  # bound now
+                self._file_threads.do(lambda one=one: self._look_at(one))  # type: ignore[misc]  # bound now
 
     def close(self) -> None:
         """The pilot ends."""

@@ -40,67 +40,82 @@ class ContainerRequest:
     has_stdin: bool = False
 
 
-def become(gate: StartStage, wish: ContainerRequest) -> str:
+def become(start_stage: StartStage, container_request: ContainerRequest) -> str:
     """The end of a script that becomes the command in a container."""
-    for path in (*wish.folders, *wish.files):
+    for path in (*container_request.folders, *container_request.files):
         if ":" in path or "," in path:
             raise StageError("stage_in", f"{path} cannot be mounted into a container: its name has a comma or a colon")
-    choices = [("apptainer singularity", _apptainer(gate, wish))]
-    if not is_file(gate.image):
-        choices.append(("podman docker", _docker(gate, wish)))
+    choices = [("apptainer singularity", _apptainer(start_stage, container_request))]
+    if not is_file(start_stage.image):
+        choices.append(("podman docker", _docker(start_stage, container_request)))
     text = ""
     for number, (names, body) in enumerate(choices):
         found = " || ".join(f"command -v {name}" for name in names.split())
         text += f"{'elif' if number else 'if'} SHOAL_RUNTIME=$({found}); then\n{body}"
-    return f"{text}else\n{tell(gate.mark, NO_RUNTIME)}\nexit 69\nfi\n"
+    return f"{text}else\n{tell(start_stage.mark, NO_RUNTIME)}\nexit 69\nfi\n"
 
 
-def _apptainer(gate: StartStage, wish: ContainerRequest) -> str:
-    image = gate.image
+def _apptainer(start_stage: StartStage, container_request: ContainerRequest) -> str:
+    image = start_stage.image
     if "://" not in image:
-        image = os.path.join(wish.submitted or wish.cwd, image) if is_file(image) else f"docker://{image}"
-    words = ["exec", "--pwd", wish.cwd]
-    for path in (*wish.folders, *wish.files):
+        image = (
+            os.path.join(container_request.submitted or container_request.cwd, image)
+            if is_file(image)
+            else f"docker://{image}"
+        )
+    words = ["exec", "--pwd", container_request.cwd]
+    for path in (*container_request.folders, *container_request.files):
         words += ["--bind", path]
-    if wish.gpus:
+    if container_request.gpus:
         words.append("--nv")
-    return f'{_told(gate, COMMAND)}exec "$SHOAL_RUNTIME" {shlex.join([*words, image, *wish.argv])}\n'
+    return (
+        f'{_told(start_stage, COMMAND)}exec "$SHOAL_RUNTIME" {shlex.join([*words, image, *container_request.argv])}\n'
+    )
 
 
-def _docker(gate: StartStage, wish: ContainerRequest) -> str:
-    image = shlex.quote(gate.image.partition("docker://")[2] or gate.image)
-    own = sorted(wish.env)
-    words = ["--rm", "--pull=never", "--name", gate.name, "--network=host", "--workdir", wish.cwd, "--entrypoint="]
+def _docker(start_stage: StartStage, container_request: ContainerRequest) -> str:
+    image = shlex.quote(start_stage.image.partition("docker://")[2] or start_stage.image)
+    own = sorted(container_request.env)
+    words = [
+        "--rm",
+        "--pull=never",
+        "--name",
+        start_stage.name,
+        "--network=host",
+        "--workdir",
+        container_request.cwd,
+        "--entrypoint=",
+    ]
     words += ["--log-driver=none", "--security-opt=label=disable"]
-    words += [word for path in wish.folders for word in ("--volume", f"{path}:{path}")]
-    words += [word for path in wish.files for word in ("--volume", f"{path}:{path}")]
+    words += [word for path in container_request.folders for word in ("--volume", f"{path}:{path}")]
+    words += [word for path in container_request.files for word in ("--volume", f"{path}:{path}")]
     words += [word for name in own for word in ("--env", name)]
     if "HOME" not in own:
         words += ["--env", "HOME=/tmp"]  # the person's own is not in there
-    if wish.has_stdin:
+    if container_request.has_stdin:
         words.append("--interactive")
     # Only what the script has exported is known to it: the set-up lines may have added some.
     hosts = "|".join(_HOSTS.split())
     return (
-        _told(gate, IMAGE)
+        _told(start_stage, IMAGE)
         + f'"$SHOAL_RUNTIME" image inspect {image} </dev/null >/dev/null 2>&1 || '
         + f'"$SHOAL_RUNTIME" pull {image} </dev/null >&2 || exit $?\n'
         + "unset IFS; set -f; set --\n"
         + f"for SHOAL_NAME in {_NAMES}; do\n"
         + f'case $SHOAL_NAME in {hosts}) ;; *) set -- "$@" --env "$SHOAL_NAME" ;; esac\ndone\n'
         + 'case "$SHOAL_RUNTIME" in\n'
-        + f'*podman) set -- "$@" {shlex.join(_podmans(wish))} ;;\n'
-        + f'*) set -- "$@" {shlex.join(_dockers(wish))} ;;\nesac\n'
-        + _told(gate, COMMAND)
-        + f'exec "$SHOAL_RUNTIME" run "$@" {shlex.join(words)} {image} {shlex.join(wish.argv)}\n'
+        + f'*podman) set -- "$@" {shlex.join(_podmans(container_request))} ;;\n'
+        + f'*) set -- "$@" {shlex.join(_dockers(container_request))} ;;\nesac\n'
+        + _told(start_stage, COMMAND)
+        + f'exec "$SHOAL_RUNTIME" run "$@" {shlex.join(words)} {image} {shlex.join(container_request.argv)}\n'
     )
 
 
-def _told(gate: StartStage, where: str) -> str:
-    return tell(gate.mark, f"{where} $SHOAL_RUNTIME") + "\n"
+def _told(start_stage: StartStage, where: str) -> str:
+    return tell(start_stage.mark, f"{where} $SHOAL_RUNTIME") + "\n"
 
 
-def _podmans(wish: ContainerRequest) -> list[str]:
+def _podmans(container_request: ContainerRequest) -> list[str]:
     uid, gid = os.getuid(), os.getgid()
     if uid and not _has_subuids(uid):
         uid = gid = 0  # there is one user in the container, and it is the person outside
@@ -109,19 +124,22 @@ def _podmans(wish: ContainerRequest) -> list[str]:
         words.append("--userns=keep-id")
     if any(map(os.path.exists, _INIT)):
         words.append("--init")  # else process 1 is the command, to which a SIGTERM means nothing by itself
-    if wish.gpus:
+    if container_request.gpus:
         words += ["--device", "nvidia.com/gpu=all"]  # CUDA_VISIBLE_DEVICES says which
     return words
 
 
-def _dockers(wish: ContainerRequest) -> list[str]:
+def _dockers(container_request: ContainerRequest) -> list[str]:
     words = ["--user", f"{os.getuid()}:{os.getgid()}", "--init"]
     for group in os.getgroups():
         words += ["--group-add", str(group)]
-    if wish.gpus:
+    if container_request.gpus:
         words += ["--gpus", "all"]
-    if wish.memory:
-        words += ["--memory", f"{wish.memory}b"]  # its processes are no descendants of ours: we cannot watch them
+    if container_request.memory:
+        words += [
+            "--memory",
+            f"{container_request.memory}b",
+        ]  # its processes are no descendants of ours: we cannot watch them
     return words
 
 

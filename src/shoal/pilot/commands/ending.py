@@ -79,16 +79,16 @@ class End:
 
     def _judge(self) -> Report:
         """Was it the command that ended, or what comes before it?"""
-        gate, report = self.made.gate, self.report
-        if gate is None:
+        start_stage, report = self.made.start_stage, self.report
+        if start_stage is None:
             return report
-        where, runtime = gate.reached()
-        if gate.image and (report.signal is not None or report.cause not in ("", "task_error")):
-            wrong = gate.remove(self.made.env)
+        where, runtime = start_stage.reached()
+        if start_stage.image and (report.signal is not None or report.cause not in ("", "task_error")):
+            wrong = start_stage.remove(self.made.env)
             if wrong:
                 log.error("attempt=%s %s", report.attempt, wrong)
         words = streams.tail(self.err, LAST_WORDS) if runtime else ""
-        return setup.judge(gate, report, where, runtime, words)
+        return setup.judge(start_stage, report, where, runtime, words)
 
     def _keep(self, report: Report, blobs: Optional[Blobs]) -> Report:
         """The files by which it goes on, if it wrote them."""

@@ -86,7 +86,7 @@ class CommandExecutor:
         self._stage, self._umask = stage, umask
         self._feed, self._post, self._unfit = feed, post, unfit
         self._work = stage.facts.work
-        self._porter = FileThreads()
+        self._file_threads = FileThreads()
         self.tails = LogUpload(tail_room)
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
@@ -126,7 +126,7 @@ class CommandExecutor:
         elif lack:
             self._end(here, Report(lease.attempt, "returned", "host_unfit", lack, evidence="no_space"))
         elif self._stage.is_slow(lease):
-            self._porter.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
+            self._file_threads.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
         else:
             self._start(here, self._prepare(here, action.gpus))
 
@@ -184,7 +184,7 @@ class CommandExecutor:
         self.tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
-            self._porter.do(work) if here.slow else work()
+            self._file_threads.do(work) if here.slow else work()
 
     def contact(self, action: Contact) -> None:
         """Tell the guard since when there is no contact."""
@@ -253,8 +253,8 @@ class CommandExecutor:
         }
         if here.after:
             order["after"] = here.after
-        if made.gate is not None and made.gate.image:
-            order["gate"], order["container"] = made.gate.mark, made.gate.name
+        if made.start_stage is not None and made.start_stage.image:
+            order["gate"], order["container"] = made.start_stage.mark, made.start_stage.name
         if made.base.number not in self._told:
             self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
             order["base_env"] = made.base.values
@@ -308,7 +308,7 @@ class CommandExecutor:
                 report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
-            self._porter.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
+            self._file_threads.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
         else:
             self._end(here, end.finish(self._stage, None))
 
@@ -389,5 +389,5 @@ class CommandExecutor:
         # What the server never accepted leaves no half-published outputs.
         for here in self._here.values():
             if here.made is not None:
-                self._porter.do(partial(self._put_away, here.made, False))
-        self._porter.finish(60.0)
+                self._file_threads.do(partial(self._put_away, here.made, False))
+        self._file_threads.finish(60.0)

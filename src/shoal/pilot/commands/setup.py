@@ -60,19 +60,19 @@ def shell() -> str:
     return next((path for path in _BASH if os.access(path, os.X_OK)), "/bin/sh")
 
 
-def script(gate: StartStage, then: str, declared: Optional[Sequence[str]] = None) -> str:
+def script(start_stage: StartStage, then: str, declared: Optional[Sequence[str]] = None) -> str:
     """A shell script that runs the lines, and then what `then` says, which tells the mark itself.
 
     `declared` is set where it begins as a login shell does: the variables that the task states outlast that.
     """
-    words = {word for line in gate.lines for word in re.split(r"[^A-Za-z0-9_.-]+", line)}
-    text = "" if declared is None or not gate.lines else _log_in(declared)
+    words = {word for line in start_stage.lines for word in re.split(r"[^A-Za-z0-9_.-]+", line)}
+    text = "" if declared is None or not start_stage.lines else _log_in(declared)
     if words & {"module", "ml"}:
         text += _FIND_MODULE
     if "conda" in words or "mamba" in words:
         text += _FIND_CONDA
-    for number, line in enumerate(gate.lines):
-        text += f"{tell(gate.mark, str(number))}\neval {shlex.quote(line)} </dev/null >&2 || exit $?\n"
+    for number, line in enumerate(start_stage.lines):
+        text += f"{tell(start_stage.mark, str(number))}\neval {shlex.quote(line)} </dev/null >&2 || exit $?\n"
     return text + then
 
 
@@ -92,7 +92,7 @@ def run_command(mark: str, argv: Sequence[str]) -> str:
     return f"{tell(mark, COMMAND)}\nexec {shlex.join(argv)}\n"
 
 
-def judge(gate: StartStage, report: Report, where: str, runtime: str, stderr: str) -> Report:
+def judge(start_stage: StartStage, report: Report, where: str, runtime: str, stderr: str) -> Report:
     """A report on what was not the command's doing says so: the host is unfit for the task, not the task wrong."""
     if report.cause not in ("", "task_error", "signal"):
         return report  # we ended it ourselves, or the kernel did: that is the cause
@@ -103,11 +103,11 @@ def judge(gate: StartStage, report: Report, where: str, runtime: str, stderr: st
             return report
         message = f"the container could not be started by {os.path.basename(runtime)} ({how})"
     elif where == IMAGE:
-        message = f"container image {gate.image} cannot be had with {os.path.basename(runtime)} ({how})"
+        message = f"container image {start_stage.image} cannot be had with {os.path.basename(runtime)} ({how})"
     elif where == NO_RUNTIME:
-        message = no_runtime(gate.image)
-    elif where and int(where) < len(gate.lines):
-        line = gate.lines[int(where)].strip()
+        message = no_runtime(start_stage.image)
+    elif where and int(where) < len(start_stage.lines):
+        line = start_stage.lines[int(where)].strip()
         message = f"set-up failed: {line if len(line) <= MAX_ECHO else line[:MAX_ECHO] + '...'} ({how})"
     else:
         message = f"set-up failed: it could not begin ({how})"

@@ -67,7 +67,7 @@ class Prepared:
     surround: str = ""  # the script that comes before the command
     brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
     parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
-    gate: Optional[StartStage] = None  # what comes before the command
+    start_stage: Optional[StartStage] = None  # what comes before the command
     before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
 
     @property
@@ -144,25 +144,25 @@ class Staging:
         """Put a script before the command: set-up lines, then perhaps a container."""
         lease, folder = made.lease, os.path.join(self.facts.work, "scripts")
         which = hashlib.sha256(self.facts.work.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        made.gate = gate = StartStage(
+        made.start_stage = start_stage = StartStage(
             os.path.join(folder, name + ".at"), tuple(lease.setup), lease.container, f"shoal-{name}-{which}"
         )
         if lease.container:
             seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
             pipes = [made.own[tell] for tell in ("SHOAL_TAGS", "SHOAL_EMIT") if os.path.exists(made.own.get(tell, ""))]
-            wish = container.ContainerRequest(
+            container_request = container.ContainerRequest(
                 made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
                 [*pipes, *([made.script] if made.script else [])], lease.env, lease.room.gpus, lease.room.memory,
                 made.stdin is not None,
             )  # fmt: skip
-            then = container.become(gate, wish)
+            then = container.become(start_stage, container_request)
         else:
-            then = setup.run_command(gate.mark, made.argv)
+            then = setup.run_command(start_stage.mark, made.argv)
         made.surround = os.path.join(folder, name + ".run")
         declared = sorted(lease.env) if made.base is self._poor else None
-        _write_script(made.surround, setup.script(gate, then, declared))
+        _write_script(made.surround, setup.script(start_stage, then, declared))
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(gate.mark)
+            os.unlink(start_stage.mark)
         made.argv = [setup.shell() if lease.setup else "/bin/sh", made.surround]
 
     def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
@@ -285,7 +285,7 @@ class Staging:
         made.parts = []
 
     def _remove(self, made: Prepared) -> None:
-        for path in (made.script, made.surround, made.gate.mark if made.gate is not None else ""):
+        for path in (made.script, made.surround, made.start_stage.mark if made.start_stage is not None else ""):
             if path:
                 with contextlib.suppress(OSError):
                     os.unlink(path)

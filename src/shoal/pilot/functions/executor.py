@@ -51,7 +51,7 @@ class FunctionExecutor:
         self._is_near = False  # the server reads our logs where we write them
         self._gpus: dict[str, tuple[int, ...]] = {}
         self._log_dir = os.path.join(stage.facts.work, "logs")
-        self._porter = FileThreads()
+        self._file_threads = FileThreads()
         self.blobs: Optional[Blobs] = None  # set before the first lease
         self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
         self._space = disk_space.Space()
@@ -130,10 +130,10 @@ class FunctionExecutor:
 
     # --- blobs
     def _fetch(self, digest: str, then: Then) -> None:
-        self._porter.do(lambda: self._carry(lambda blobs: blobs.fetch(digest), then, digest))
+        self._file_threads.do(lambda: self._carry(lambda blobs: blobs.fetch(digest), then, digest))
 
     def _store(self, path: str, then: Then) -> None:
-        self._porter.do(lambda: self._carry(lambda blobs: blobs.store(path), then))
+        self._file_threads.do(lambda: self._carry(lambda blobs: blobs.store(path), then))
 
     def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
         """On a thread of the porter: move bytes, and tell the loop."""
@@ -172,7 +172,7 @@ class FunctionExecutor:
         if self.blobs is not None:
             self.blobs.close()
         self.runners.close()
-        self._porter.finish(5.0)
+        self._file_threads.finish(5.0)
 
 
 def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) -> Iterator[Report]:

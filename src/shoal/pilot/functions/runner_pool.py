@@ -36,7 +36,7 @@ class RunnerPool:
     ) -> None:
         self.base, self.grace = os.path.join(work, "runners"), grace
         self.all: dict[str, RunnerProcess] = {}
-        self.door = Listener(self._greet)
+        self.listener = Listener(self._greet)
         self.due = NEVER
         self._send_guard, self._greeted, self._hear = send_guard, greeted, hear
         self._umask, self._cores = umask, cores
@@ -80,14 +80,14 @@ class RunnerPool:
         if not self._is_open:
             os.makedirs(os.path.join(self.base, "results"), mode=0o700, exist_ok=True)
             write_code(os.path.join(self.base, "code"))
-            self.door.open(self.base)
+            self.listener.open(self.base)
             self._is_open = True
 
     def _greet(self, line: RunnerConnection, hello: dict[str, Any]) -> bool:
         one, version = self.all.get(str(hello.get("hello"))), hello.get("version")
         if one is None or one.is_ready or one.is_stopping or one.is_late or not isinstance(version, str):
             return False
-        self.door.keep(line, lambda: self._hear(one))
+        self.listener.keep(line, lambda: self._hear(one))
         one.greet(line, version, float(hello.get("cpu", 0.0)))
         one.since = proctree.now()
         self.plan(one, one.since + IDLE)
@@ -125,7 +125,7 @@ class RunnerPool:
     def hang_up(self, one: RunnerProcess) -> None:
         """End the line to it."""
         if one.line is not None:
-            self.door.drop(one.line)
+            self.listener.drop(one.line)
             one.hang_up()
 
     def forget(self, one: RunnerProcess) -> None:
@@ -140,7 +140,7 @@ class RunnerPool:
         """Hang up on all; the guard ends what does not end by itself."""
         for one in self.all.values():
             one.forget()
-        self.door.close()
+        self.listener.close()
         shutil.rmtree(self.base, ignore_errors=True)
 
     # --- time

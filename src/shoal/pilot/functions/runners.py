@@ -134,11 +134,11 @@ class Runners:
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
-        return self._pool.door.fileno()
+        return self._pool.listener.fileno()
 
     def receive(self) -> None:
         """Take what runners say."""
-        self._pool.door.receive()
+        self._pool.listener.receive()
 
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
@@ -222,14 +222,14 @@ class Runners:
 
     def _watch_line(self, one: RunnerProcess) -> None:
         if one.line is not None:
-            self._pool.door.watch(one.line)
+            self._pool.listener.watch(one.line)
 
     # --- what runners say
     def _hear(self, one: RunnerProcess) -> None:
         line = one.line
         assert line is not None
         line.flush()
-        self._pool.door.watch(line)
+        self._pool.listener.watch(line)
         try:
             for message in line.receive():
                 self._on_message(one, message)

@@ -50,7 +50,7 @@ class Child:
         return str(self.order["container"]) if self.order is not None else ""
 
     @property
-    def gate(self) -> Optional[StartStage]:
+    def start_stage(self) -> Optional[StartStage]:
         """Of a container: where to see which runtime has it."""
         return StartStage(self.order["gate"], name=self.container) if self.order is not None else None
 

@@ -7,7 +7,7 @@ pilot changes nothing here; a dead one ends every task at once.
 Orders in:   start, stop, signal, contact, work (what to remove if the pilot dies, and what marks and limits tasks), quit.
              A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
              to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
-             `container`, and in `gate` the file that says which runtime has it.
+             `container`, and in `start_stage` the file that says which runtime has it.
 News out:    started, ended, failed. All are dicts with `do` or `was`, see `channel`. News wait a few milliseconds
              for each other where no slot is idle for it.
 """
@@ -59,13 +59,13 @@ class Guard:
         self._closing: dict[str, Child] = {}  # main process ended, the rest is swept
         self._by_pid: dict[int, Child] = {}
         self._waiting = QueuedStarts()
-        self._strays = Orphans()
+        self._orphans = Orphans()
         self._contact: Optional[tuple[float, float]] = None
         self._work = self._entry = self._kill_group = self._memory_group = ""
         self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
-        self._killings, self._host_killings = OomKills(), OomKills(host=True)
+        self._oom_kills, self._host_killings = OomKills(), OomKills(host=True)
         self._due = NEVER  # no task is over a limit before
         self._tell_at = NEVER  # the news so far are sent then
         self._orders = {
@@ -110,9 +110,9 @@ class Guard:
         proctree.kill_children(SWEEP_GIVE_UP)
         for task in (*self._tasks.values(), *self._closing.values()):
             # What a service of the host runs for us is no child of ours.
-            if task.gate is not None and task.order is not None:
+            if task.start_stage is not None and task.order is not None:
                 with contextlib.suppress(spawn.SpawnFailed, KeyError):  # an environment that we no longer have
-                    task.gate.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
+                    task.start_stage.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
         if self._work and not self._quit:
             shutil.rmtree(self._work, ignore_errors=True)
             if self._kill_group:
@@ -148,7 +148,7 @@ class Guard:
             self._stream_at = proctree.now() + (STREAM_LOOK_FAST if fast else STREAM_LOOK)
         if now >= self._oom_at:
             self._oom_at = now + OOM_LOOK
-            self._killings.look(now)
+            self._oom_kills.look(now)
             self._host_killings.look(now)
         if self._closing:
             self._sweep(now)
@@ -273,10 +273,10 @@ class Guard:
     def _check_memory(self, task: Child, now: float) -> None:
         if task.container:
             self._find_strays()
-        strays = self._strays.of(task.attempt)
+        orphans = self._orphans.of(task.attempt)
         # The runtime of a container that is beside it, not above it, is no part of what was asked for.
-        pids = [] if task.container and strays else proctree.descend(task.pid)
-        for pid in strays:
+        pids = [] if task.container and orphans else proctree.descend(task.pid)
+        for pid in orphans:
             pids += proctree.descend(pid)
         if now >= task.files_at and not task.group:  # the kernel counts them there
             task.files = proctree.memory_files(pids)
@@ -308,7 +308,7 @@ class Guard:
                 if os.getpgid(pid) != task.pid:
                     os.kill(pid, signal.SIGTERM)
         self._find_strays()
-        for pid in self._strays.of(task.attempt) if not task.container else ():  # there the runtime hands it on
+        for pid in self._orphans.of(task.attempt) if not task.container else ():  # there the runtime hands it on
             proctree.signal_group(pid, signal.SIGTERM)
 
     def _kill(self, task: Child, why: str) -> None:
@@ -332,7 +332,7 @@ class Guard:
             task = self._by_pid.pop(pid, None)
             if task is None:
                 os.waitpid(pid, 0)
-                self._strays.forget(pid)
+                self._orphans.forget(pid)
                 continue
             lingers = task.may_linger(now)
             if not lingers:
@@ -346,14 +346,14 @@ class Guard:
             if task.group and task.status and not task.why and cgroup.has_killed(task.group):
                 task.why, task.peak = "memory", max(task.peak, task.memory)
             if task.is_killed:
-                counter = self._killings if task.order is None else self._host_killings
+                counter = self._oom_kills if task.order is None else self._host_killings
                 counter.look(now)
                 task.is_oom = counter.is_recent(now)
             task.give_up_at = (task.kill_at if lingers else now) + SWEEP_GIVE_UP
             self._closing[task.attempt] = self._tasks.pop(task.attempt)
 
     def _find_strays(self) -> dict[int, Owner]:
-        return self._strays.find(self._by_pid, self._claims())
+        return self._orphans.find(self._by_pid, self._claims())
 
     def _claims(self) -> Iterator[ProcessMarks]:
         for tasks in (self._tasks, self._closing):
@@ -362,16 +362,16 @@ class Guard:
 
     def _sweep(self, now: float) -> None:
         """End what ended tasks left behind; tell of those of which nothing is left."""
-        strays = self._find_strays()
+        orphans = self._find_strays()
         for task in list(self._closing.values()):
             mine = [
                 pid
-                for pid, owner in strays.items()
+                for pid, owner in orphans.items()
                 if owner == task.attempt or (isinstance(owner, frozenset) and owner.isdisjoint(self._tasks))
             ]
             if mine and now < task.give_up_at:
                 if not task.may_linger(now):
-                    self._strays.kill(mine)
+                    self._orphans.kill(mine)
                 continue
             del self._closing[task.attempt]
             if mine:

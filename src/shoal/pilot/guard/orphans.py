@@ -25,13 +25,13 @@ class Orphans:
     """All that is left of ended main processes is among these or below them."""
 
     def __init__(self) -> None:
-        self._brood = proctree.ChildList()
+        self._child_list = proctree.ChildList()
         self._owners: dict[int, Owner] = {}
         self._heirs: dict[int, Owner] = {}  # below a stray that was killed: its owner's as well
 
     def find(self, started: Container[int], claims: Iterable[ProcessMarks]) -> dict[int, Owner]:
         """Our children by owner, without those that were `started` here."""
-        pids = [pid for pid in self._brood.pids() if pid not in started]
+        pids = [pid for pid in self._child_list.pids() if pid not in started]
         if not pids:
             self._owners, self._heirs = {}, {}
             return self._owners

@@ -82,13 +82,13 @@ class ServerAddress:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoServerAddress(f"{path} is not a server file") from None
 
-    def connect(self, spot: Endpoint, timeout: float, certified: bool = False) -> Connected:
+    def connect(self, endpoint: Endpoint, timeout: float, certified: bool = False) -> Connected:
         """A connection to the first address that takes one, the last good one before the others."""
         failure: Optional[Exception] = None
-        for url in sorted(spot.urls, key=lambda url: url != self._last_good):
+        for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None
             try:
-                connected = self._prepare(url, spot.fingerprint, timeout, certified)
+                connected = self._prepare(url, endpoint.fingerprint, timeout, certified)
                 connected.http.connect()
             except WrongServer:
                 raise

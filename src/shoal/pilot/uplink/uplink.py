@@ -147,9 +147,9 @@ class ServerConnection:
             if not hung_up and not newer:
                 return
         self.drop()
-        spot = self._place.read()
-        self._connected = self._place.connect(spot, timeout, certified)
-        self._token, self.url = spot.token, self._connected.url
+        endpoint = self._place.read()
+        self._connected = self._place.connect(endpoint, timeout, certified)
+        self._token, self.url = endpoint.token, self._connected.url
 
     def drop(self) -> None:
         """Close the connection; the next request makes a new one."""

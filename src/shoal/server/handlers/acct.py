@@ -15,12 +15,12 @@ from shoal.server.http.request import Call, answer
 class AcctHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     async def read(self, call: Call) -> web.Response:
         """Lines of the owners whom the caller sees; time of the pilots whom the caller sees."""
-        access, now, until = self.house.access, self.service.clock(), call.number_or_none("until")
+        access, now, until = self.context.access, self.service.clock(), call.number_or_none("until")
         since = float(call.number("since"))
         asked = AccountQuery(
             call.text("by") or "", since, math.inf if until is None else float(until),

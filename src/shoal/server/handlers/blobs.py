@@ -41,8 +41,8 @@ class BlobHeaders:
 class BlobHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service, self.blobs, self.uploads = house, house.service, house.blobs, house.uploads
+    def __init__(self, context: Context) -> None:
+        self.context, self.service, self.blobs, self.uploads = context, context.service, context.blobs, context.uploads
 
     async def put(self, call: Call) -> web.Response:
         """Take a blob, or a piece of one, and have the caller hold it."""
@@ -89,7 +89,7 @@ class BlobHandler:
     async def head(self, call: Call) -> web.StreamResponse:
         """Is a blob here, and how long is it? If not: how much of the caller's upload is."""
         digest = parse_digest(call.word("digest"))
-        if not self.house.sees_blob(call.caller, digest) or not await self.blobs.is_there(digest):
+        if not self.context.sees_blob(call.caller, digest) or not await self.blobs.is_there(digest):
             response = refusal(unknown_blob(digest))
             try:
                 offset = self.uploads.offset(self._for_whom(call), digest)
@@ -127,7 +127,7 @@ class BlobHandler:
             raise BadInput(
                 "a group's pilot says for which run", code="which_run", field="run", hint="add ?run=r12 to the path"
             )
-        owner = self.house.owner_of(parse_run(said))
+        owner = self.context.owner_of(parse_run(said))
         if owner is None or not state.serves(pilot, owner):
             raise NotFound(f"there is no run {said}", code="unknown_run", hint="see `shoal ps`")
         return owner

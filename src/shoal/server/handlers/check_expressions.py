@@ -123,7 +123,7 @@ def _classes(owner: str, specs: Sequence[Spec]) -> Iterator[tuple[int, TaskClass
 def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str] | None:
     """Why a class can never run, and what would help; None: it can, or there is no pilot to ask."""
     for name, each in cls.key.needs.licences:
-        most = state.books.policy.licences.get(name, 0)
+        most = state.accounting.policy.licences.get(name, 0)
         if each > most:
             return f"it needs {each} of the licence {echo(name)}, the policy has {most}", "ask an administrator"
     if not pilots:

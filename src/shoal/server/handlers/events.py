@@ -15,8 +15,8 @@ LARGE = 50  # tasks of a run that are not final
 class EventsHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     async def read(self, call: Call) -> web.Response:
         """The journal from a place on; waits for news if there is none. Go on with `after=last`."""
@@ -24,9 +24,9 @@ class EventsHandler:
         named, kind = call.text("run"), call.text("kind")
         run = parse_run(named) if named is not None else None
         if run is not None:
-            self.house.check_run(call.caller, run)
+            self.context.check_run(call.caller, run)
         kinds = kind.split(",") if kind is not None else None
-        holders = self.house.access.holders(call.caller)
+        holders = self.context.access.holders(call.caller)
         end = self.service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False  # who waits already is not sent away
         while True:

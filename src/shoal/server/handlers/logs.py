@@ -24,15 +24,15 @@ AFTERWARDS = 5.0  # seconds that last words may still come after a task's report
 class LogsHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     async def read(self, call: Call) -> web.Response:
         """A stream of an attempt from a byte on, as text; waits for more if asked to."""
         task, stream = parse_task(call.word("task")), call.text("stream") or "stdout"
         if stream not in SUFFIX:
             raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
-        await check_there(self.house, task)
+        await check_there(self.context, task)
         offset, attempt = call.number("offset"), call.number_or_none("attempt")
         wait = call.number("wait")
         end = self.service.clock() + wait

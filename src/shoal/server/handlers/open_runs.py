@@ -27,8 +27,8 @@ MOMENT = 0.01  # seconds: an answer costs as much with one result as with a hund
 class OpenRunsHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     async def add(self, call: Call) -> web.Response:
         """Put more tasks into an open run; answered after the commit."""
@@ -38,7 +38,7 @@ class OpenRunsHandler:
         self.service.last_request = self.service.clock()
         check_space(self.service, call.request.content_length or 0)
         run = await self._load(parse_run(call.word("run")))
-        self.house.blobs.claim(run.owner, run.number, blobs_of(submission))
+        self.context.blobs.claim(run.owner, run.number, blobs_of(submission))
         done = await self.service.command(
             Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
         )
@@ -46,7 +46,7 @@ class OpenRunsHandler:
 
     def _check_adder(self, call: Call) -> None:
         """What is added runs as the run's owner: a manager, who may see and cancel it, has no say in that."""
-        owner = self.house.owner_of(parse_run(call.word("run")))
+        owner = self.context.owner_of(parse_run(call.word("run")))
         if owner != call.caller.owner and not call.caller.is_admin:
             raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
 

@@ -17,8 +17,8 @@ from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHo
 class PeopleHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.access = house, house.access
+    def __init__(self, context: Context) -> None:
+        self.context, self.access = context, context.access
 
     async def whoami(self, call: Call) -> web.Response:
         """The caller, as their token says."""
@@ -34,7 +34,7 @@ class PeopleHandler:
         """People the caller may see."""
         seen = self.access.seen_by(call.caller)
         rows = [row for row in self.access.users.values() if seen is None or row.name in seen]
-        shares = self.house.service.engine.state.books.policy.shares
+        shares = self.context.service.engine.state.accounting.policy.shares
         return answer(
             {"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]}
         )
@@ -42,7 +42,7 @@ class PeopleHandler:
     async def groups(self, call: Call) -> web.Response:
         """All groups for administrators, their own for others."""
         rows = [g for g in self.access.groups.values() if call.caller.is_admin or g.name == call.caller.group]
-        members, shares = self.access.users.values(), self.house.service.engine.state.books.policy.shares
+        members, shares = self.access.users.values(), self.context.service.engine.state.accounting.policy.shares
         return answer(
             {
                 "groups": [
@@ -60,17 +60,17 @@ class PeopleHandler:
         """Add a person, or change their group and role."""
         asked = await call.body(NewUser)
         call.request["about"] = f"{asked.name} {asked.group} {asked.role}"
-        self.house.service.check_whole()  # before anything is changed
-        row = self.access.add_user(asked, self.house.service.clock())
-        await self.house.service.command(Regroup(row.name, row.grp))
+        self.context.service.check_whole()  # before anything is changed
+        row = self.access.add_user(asked, self.context.service.clock())
+        await self.context.service.command(Regroup(row.name, row.grp))
         return answer(_plain(row._asdict()))
 
     async def add_group(self, call: Call) -> web.Response:
         """Add a group."""
         asked = await call.body(NewGroup)
         call.request["about"] = asked.name
-        row = self.access.add_group(asked, self.house.service.clock())
-        await self.house.service.writer.settled()
+        row = self.access.add_group(asked, self.context.service.clock())
+        await self.context.service.writer.settled()
         return answer(row._asdict())
 
     async def sites(self, call: Call) -> web.Response:
@@ -83,58 +83,58 @@ class PeopleHandler:
         """Say whose the name of a site is."""
         asked = await call.body(SiteHolders)
         call.request["about"] = f"{asked.name} {' '.join(asked.holders)}"
-        row = self.access.share_site(asked, self.house.service.clock())
-        await self.house.service.writer.settled()
+        row = self.access.share_site(asked, self.context.service.clock())
+        await self.context.service.writer.settled()
         return answer(_site(row, None))
 
     async def tokens(self, call: Call) -> web.Response:
         """Tokens without their secrets, with their last use."""
-        self.access.flush(self.house.service.clock())
-        await self.house.service.writer.settled()
+        self.access.flush(self.context.service.clock())
+        await self.context.service.writer.settled()
         owner = None if call.caller.is_admin else call.caller.owner
         group = call.caller.group if call.caller.manages(call.caller.group) else ""
-        dead, limit, now = bool(call.number("all")), call.number("limit"), self.house.service.clock()
-        rows = await self.house.service.look(
+        dead, limit, now = bool(call.number("all")), call.number("limit"), self.context.service.clock()
+        rows = await self.context.service.look(
             lambda r: r.tokens(now=now, owner=owner, group=group, dead=dead, limit=limit)
         )
         counts: dict[str, int] = {}
-        for pilot in self.house.service.engine.state.pilots.values():
+        for pilot in self.context.service.engine.state.pilots.values():
             counts[pilot.token] = counts.get(pilot.token, 0) + 1
         return answer({"tokens": [{**_plain(row), "pilots": counts.get(row["token"], 0)} for row in rows]})
 
     async def new_token(self, call: Call) -> web.Response:
         """A new token; its secret is in this answer and nowhere else."""
         asked = await call.body(NewToken)
-        house = self.house
-        row, secret = self.access.mint(call.caller, asked, house.service.clock(), secrets.token_urlsafe)
+        context = self.context
+        row, secret = self.access.mint(call.caller, asked, context.service.clock(), secrets.token_urlsafe)
         call.request["about"] = f"{row.token} {row.kind} {row.owner or '@' + row.grp} {row.site}"
-        await house.service.writer.settled()
+        await context.service.writer.settled()
         return answer(
             {
                 "id": row.token, "token": secret, "kind": row.kind, "owner": row.owner, "group": row.grp, "site": row.site,
-                "expires": row.expires, "addresses": house.addresses,
-                "fingerprint": house.authority.fingerprint if house.authority is not None else "",
-                "pilot_sha256": await house.pilot_digest() if row.kind == ENROL else "",
+                "expires": row.expires, "addresses": context.addresses,
+                "fingerprint": context.authority.fingerprint if context.authority is not None else "",
+                "pilot_sha256": await context.pilot_digest() if row.kind == ENROL else "",
             }
         )  # fmt: skip
 
     async def revoke(self, call: Call) -> web.Response:
         """End tokens and the pilots they let in: also of those that ended before, whose pilots a defect may have kept."""
         asked = await call.body(Revoke)
-        self.house.service.check_whole()  # before anything is changed
+        self.context.service.check_whole()  # before anything is changed
         ended = self.access.ended(asked)
-        names = self.access.revoke(call.caller, asked, self.house.service.clock())
+        names = self.access.revoke(call.caller, asked, self.context.service.clock())
         call.request["about"] = " ".join(names[:8])
-        done = await self.house.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
+        done = await self.context.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
         return answer({"revoked": len(names), "pilots": done["pilots"]})
 
     async def audit(self, call: Call) -> web.Response:
         """Who did what, newest first."""
-        self.access.flush(self.house.service.clock())
-        await self.house.service.writer.settled()
+        self.access.flush(self.context.service.clock())
+        await self.context.service.writer.settled()
         limit, before = call.number("limit"), call.number_or_none("before")
         token, owner = call.text("token"), call.text("owner")
-        rows = await self.house.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
+        rows = await self.context.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
         return answer({"audit": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 

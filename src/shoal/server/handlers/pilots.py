@@ -39,8 +39,8 @@ SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # colu
 class PilotsHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     # --- what pilots say
     async def enrol(self, call: Call) -> web.Response:
@@ -49,9 +49,9 @@ class PilotsHandler:
             raise unauthorised()
         said = await call.body(Register)
         self.service.check_whole()  # it may have met a defect while the body came: what is read now is half changed
-        is_bound = self.house.authority is not None and call.caller.tls and not said.unfit
+        is_bound = self.context.authority is not None and call.caller.tls and not said.unfit
         command = replace(self._enrolment(call.caller, said), bound=is_bound)
-        self.house.access.check_site(command.site, command.owner or f"@{command.group}")
+        self.context.access.check_site(command.site, command.owner or f"@{command.group}")
         if said.site and said.site != command.site:
             raise Refused(
                 f"this token is for site {echo(command.site)}",
@@ -64,15 +64,15 @@ class PilotsHandler:
             registered = await self.service.command(command)
         except ShoalError:
             if spent:
-                self.house.access.spend(command.token, -1)
+                self.context.access.spend(command.token, -1)
             raise
         call.request["about"] = f"{registered.pilot} {said.host}"
         told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
             "blob_dir": str(self.service.state_dir / BLOBS),
         }  # fmt: skip
-        if self.house.authority is not None and is_bound:
+        if self.context.authority is not None and is_bound:
             told["certificate"], told["key"] = await asyncio.to_thread(
-                self.house.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
+                self.context.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
             )
         return answer(for_protocol("Registered", told, said.protocol))
 
@@ -92,9 +92,9 @@ class PilotsHandler:
             raise unauthorised()
         if gone is not None and gone.heir and (known.token, said.nonce) not in state.enrolled:
             raise unauthorised()  # a session that has ended brings one pilot back, not several
-        if (gone is not None and gone.revoked) or not self.house.access.is_live(known.token):
+        if (gone is not None and gone.revoked) or not self.context.access.is_live(known.token):
             raise Refused("this pilot was sent away: its enrolment token was revoked", code="revoked")
-        row = self.house.access.tokens[known.token]
+        row = self.context.access.tokens[known.token]
         return Enrol(said, row.owner, row.site or "local", row.grp, row.token, row.max_pilots)
 
     def _spend(self, command: Enrol) -> bool:
@@ -104,7 +104,7 @@ class PilotsHandler:
         twin = state.enrolled.get((command.token, nonce)) if nonce else None
         if twin is not None and twin.pilot in state.pilots:
             return False
-        self.house.access.spend(command.token, 1)
+        self.context.access.spend(command.token, 1)
         return True
 
     async def exchange(self, call: Call) -> web.Response:
@@ -126,7 +126,7 @@ class PilotsHandler:
             self._claim_results(said, pilot)
         said = self._hold_checkpoints(said)
         reply = await self.service.exchange(said)
-        self.house.metrics.exchanged()
+        self.context.metrics.exchanged()
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
 
     def _claim_results(self, said: Exchange, pilot: Pilot) -> None:
@@ -147,7 +147,7 @@ class PilotsHandler:
             run = state.runs.get(number)
             with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
                 if run is not None:
-                    self.house.blobs.claim(run.owner, number, digests)
+                    self.context.blobs.claim(run.owner, number, digests)
 
     def _hold_checkpoints(self, said: Exchange) -> Exchange:
         """Checkpoints are held for as long as their tasks need them; one that has lost a blob is none."""
@@ -167,7 +167,7 @@ class PilotsHandler:
         run = state.runs.get(number)
         if run is None or not state.serves(pilot, run.owner):
             return False
-        return self.house.blobs.keep_checkpoint(run.owner, number, files.values())
+        return self.context.blobs.keep_checkpoint(run.owner, number, files.values())
 
     def _is_made_up(self, caller: Caller) -> bool:
         """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""
@@ -188,18 +188,18 @@ class PilotsHandler:
 
     async def zip(self, call: Call) -> web.Response:
         """The pilot itself, for the joining line and for renewal."""
-        if not await self.house.pilot_digest():
+        if not await self.context.pilot_digest():
             raise NotFound("the pilot could not be built", code="not_ready", hint="see the server's status")
-        data = await asyncio.to_thread(self.house.pilot_path.read_bytes)
+        data = await asyncio.to_thread(self.context.pilot_path.read_bytes)
         return web.Response(
-            body=data, content_type="application/zip", headers={"X-Shoal-SHA256": self.house.pilot_sha256}
+            body=data, content_type="application/zip", headers={"X-Shoal-SHA256": self.context.pilot_sha256}
         )
 
     # --- what people ask about them
     async def list_pilots(self, call: Call) -> web.Response:
         """List pilots, newest first, with what those that live hold."""
         limit, state = call.number("limit"), call.text("state")
-        holders = self.house.access.holders(call.caller)
+        holders = self.context.access.holders(call.caller)
         rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state, holders=holders))
         living = self.service.engine.state.pilots
         for row in rows:
@@ -229,7 +229,7 @@ class PilotsHandler:
 
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""
-        holders, limit = self.house.access.holders(call.caller), call.number("limit")
+        holders, limit = self.context.access.holders(call.caller), call.number("limit")
         rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
         living: dict[HostKey, int] = {}
         for pilot in self.service.engine.state.pilots.values():
@@ -247,7 +247,7 @@ class PilotsHandler:
         for name in asked.pilots:
             if not is_pilot(name):
                 raise BadInput(f"{echo(name)!r} is not a pilot", code="bad_id", field="pilots", hint='e.g. ["p3f9c"]')
-            self.house.check_pilot(call.caller, name, to_end=True)
+            self.context.check_pilot(call.caller, name, to_end=True)
             if name not in living:
                 raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
         names = asked.pilots or [name for name in living if self._may_end(call.caller, name)]
@@ -257,7 +257,7 @@ class PilotsHandler:
 
     def _may_end(self, caller: Caller, name: str) -> bool:
         try:
-            self.house.check_pilot(caller, name, to_end=True)
+            self.context.check_pilot(caller, name, to_end=True)
         except NotFound:
             return False
         return True

@@ -27,14 +27,14 @@ from shoal.wire.policy import check_people, dump_policy, parse_policy
 class PolicyHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.access, self.service = house, house.access, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.access, self.service = context, context.access, context.service
 
     # --- reading
     async def read(self, call: Call) -> web.Response:
         """The policy as far as it concerns the caller, and what of its limits is used."""
         state, now, sees = self.service.engine.state, self.service.clock(), self._sees(call.caller)
-        document, hidden = dump_policy(state.books.policy), 0
+        document, hidden = dump_policy(state.accounting.policy), 0
         if not call.caller.is_admin:
             document, hidden = visible(document, sees)
         author, changed = self.service.ruled
@@ -42,7 +42,7 @@ class PolicyHandler:
             {
                 "version": state.policy_version, "author": author if sees(author) else "", "changed": changed,
                 "policy": document, "hidden": hidden,
-                "quotas": [row_of(found, now) for found in state.books.ledger.standings(now) if sees(found.rule.who)],
+                "quotas": [row_of(found, now) for found in state.accounting.ledger.standings(now) if sees(found.rule.who)],
             }
         )  # fmt: skip
 
@@ -69,9 +69,9 @@ class PolicyHandler:
         def sees(who: str) -> bool:
             return concerns(who) or who in below
 
-        tree, shares, groups = state.books.tree, state.books.policy.shares, state.groups
+        tree, shares, groups = state.accounting.tree, state.accounting.policy.shares, state.groups
         cores = {name: running for name, running in tree.cores().items() if running > 0}
-        queued = {name: count for name, count in state.books.ledger.counts().queued.items() if count > 0}
+        queued = {name: count for name, count in state.accounting.ledger.counts().queued.items() if count > 0}
         due = tree.due(sorted({*cores, *queued}), now)
         total, used = sum(cores.values()), tree.usage("", now)
 
@@ -136,7 +136,7 @@ class PolicyHandler:
         users = {row.name: row.grp for row in self.access.users.values()}
         if not caller.is_admin:
             users = {name: group for name, group in users.items() if caller.group in outward(group)}
-        before = self.service.engine.state.books.policy
+        before = self.service.engine.state.accounting.policy
         new = parse_policy({"share": asked.shares}).shares
         for who in new:
             known = who in users if not who.startswith("@") else self._may_divide(caller, who[1:])
@@ -175,11 +175,11 @@ class PolicyHandler:
 
     async def _set(self, call: Call, policy: Policy, dry_run: bool) -> web.Response:
         state, now = self.service.engine.state, self.service.clock()
-        before, version = state.books.policy, state.policy_version
+        before, version = state.accounting.policy, state.policy_version
         changes = differences(before, policy)
         notes: list[str] = []
         if policy.quotas != before.quotas:
-            stands = standings_under(state.books.ledger, policy.quotas, before.quotas, state.groups, now)
+            stands = standings_under(state.accounting.ledger, policy.quotas, before.quotas, state.groups, now)
             notes = over_use(stands, before.quotas)
         call.request["about"] = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
         if changes and not dry_run:

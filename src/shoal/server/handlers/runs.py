@@ -27,15 +27,15 @@ from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 class RunsHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house, self.service = house, house.service
+    def __init__(self, context: Context) -> None:
+        self.context, self.service = context, context.service
 
     async def submit(self, call: Call) -> web.Response:
         """Accept a run."""
         said = await call.object(read_submission)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
-        done = await submit(self.service, call.caller.owner, said, self.house.blobs.claim, size)
+        done = await submit(self.service, call.caller.owner, said, self.context.blobs.claim, size)
         call.request["about"] = done["run"]
         return answer(done)
 
@@ -44,7 +44,7 @@ class RunsHandler:
         limit, before = call.number("limit"), call.text("before")
         first = parse_run(before) if before is not None else None
         state: Any = call.text("state")  # the reader refuses what it does not know
-        seen, owner = self.house.access.seen_by(call.caller), call.text("owner")
+        seen, owner = self.context.access.seen_by(call.caller), call.text("owner")
         owners = seen if owner is None else [owner] if seen is None or owner in seen else []
         if owners == [] or (owners is not None and any("," in name for name in owners)):
             return answer({"runs": [], "next": None})
@@ -79,7 +79,7 @@ class RunsHandler:
         number, limit, after = parse_run(call.word("run")), call.number("limit"), call.number("after")
         state = call.text("state")
         states = state.split(",") if state is not None else None
-        await total_of(self.house, number)
+        await total_of(self.context, number)
         rows = await self.service.look(lambda r: r.tasks(number, after=after, limit=limit, states=states))
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
 
@@ -108,7 +108,7 @@ class RunsHandler:
             return answer({"target": text, "state": "", "reasons": self._why_place(call, *place)})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
-            await check_there(self.house, target)
+            await check_there(self.context, target)
         over = await self.service.look(lambda r: ending_of(r, target))
         if over is not None:
             return answer({"target": text, **over})
@@ -120,7 +120,7 @@ class RunsHandler:
         engine, now = self.service.engine, self.service.clock()
         if kind == "owner":
             return engine.why_owner(name, now)
-        holders = self.house.access.holders(call.caller)
+        holders = self.context.access.holders(call.caller)
         pilots = [
             p for p in engine.state.pilots.values() if p.site == name and (holders is None or p.holder in holders)
         ]
@@ -181,27 +181,27 @@ class RunsHandler:
         self.service.last_request = self.service.clock()
         targets = list(dict.fromkeys(parse_target(text) for text in said))
         for target in targets:
-            self.house.check_target(call.caller, target)
+            self.context.check_target(call.caller, target)
             if not isinstance(target, int):
-                await check_there(self.house, target)
+                await check_there(self.context, target)
         return targets
 
 
 # --- what is there
-async def total_of(house: Context, number: int) -> int:
+async def total_of(context: Context, number: int) -> int:
     """How many tasks a run has; without its arrays, which may be ten thousand."""
-    known = house.service.engine.state.runs.get(number)
+    known = context.service.engine.state.runs.get(number)
     if known is not None:
         return known.total
-    found = await house.service.look(lambda r: r.runs(limit=1, before=number + 1))
+    found = await context.service.look(lambda r: r.runs(limit=1, before=number + 1))
     if not found or found[0]["run"] != number:
         raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
     return int(found[0]["total"])
 
 
-async def check_there(house: Context, target: int | TaskId) -> None:
+async def check_there(context: Context, target: int | TaskId) -> None:
     """Refuse a run or a task that does not exist."""
-    total = await total_of(house, target if isinstance(target, int) else target.run)
+    total = await total_of(context, target if isinstance(target, int) else target.run)
     if not isinstance(target, int) and target.element > total:
         raise _no_task(target, total)
 

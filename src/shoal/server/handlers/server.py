@@ -20,8 +20,8 @@ from shoal.wire.http.requests import Nothing, PruneRequest
 class ServerHandler:
     """One method a call."""
 
-    def __init__(self, house: Context) -> None:
-        self.house = house
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
     async def health(self, call: Call) -> web.Response:
         """Is someone there? No version, no names: anyone may ask."""
@@ -29,28 +29,32 @@ class ServerHandler:
 
     async def ca(self, call: Call) -> web.Response:
         """What joiners compare with their fingerprint before they trust it."""
-        if self.house.authority is None:
+        if self.context.authority is None:
             raise NotFound("this server is not reached over TLS", code="no_tls")
-        return web.Response(text=self.house.authority.ca_pem, content_type="application/x-pem-file")
+        return web.Response(text=self.context.authority.ca_pem, content_type="application/x-pem-file")
 
     async def server(self, call: Call) -> web.Response:
         """What this server is and does; to those who are not administrators, only what concerns them."""
-        house = self.house
-        public: dict[str, object] = {"mode": house.service.mode, "since": house.service.started, "version": __version__}
-        if house.authority is not None:
-            ends = house.authority.ends
-            public |= {"addresses": house.addresses, "fingerprint": house.authority.fingerprint}
+        context = self.context
+        public: dict[str, object] = {
+            "mode": context.service.mode,
+            "since": context.service.started,
+            "version": __version__,
+        }
+        if context.authority is not None:
+            ends = context.authority.ends
+            public |= {"addresses": context.addresses, "fingerprint": context.authority.fingerprint}
             public |= {"certificate_ends": ends.leaf, "ca_ends": ends.ca}
         if not call.caller.is_admin:
             return answer({**public, **self._own(call)})
-        facts = {**await house.service.look(lambda r: r.server_facts()), **house.service.facts(), **public}
-        if house.authority is not None and house.authority.trouble and not facts["trouble"]:
-            facts["trouble"] = house.authority.trouble
+        facts = {**await context.service.look(lambda r: r.server_facts()), **context.service.facts(), **public}
+        if context.authority is not None and context.authority.trouble and not facts["trouble"]:
+            facts["trouble"] = context.authority.trouble
         return answer(facts)
 
     def _own(self, call: Call) -> dict[str, int]:
         """What concerns a person who is no administrator: their runs, and the pilots that serve them."""
-        state, me = self.house.service.engine.state, call.caller.owner
+        state, me = self.context.service.engine.state, call.caller.owner
         pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, me)]
         mine = [run for run in state.runs.values() if run.owner == me]
         return {
@@ -64,7 +68,7 @@ class ServerHandler:
     async def stop(self, call: Call) -> web.Response:
         """End this server; what runs goes on and comes back to the next one."""
         await call.body(Nothing)
-        self.house.stop()
+        self.context.stop()
         return answer({"stopping": True})
 
     async def prune(self, call: Call) -> web.Response:
@@ -72,13 +76,13 @@ class ServerHandler:
         asked = await call.body(PruneRequest)
         age = parse_duration(KEEP_SECONDS if asked.older_than is None else asked.older_than, "older_than")
         keep = parse_size(KEEP_BYTES if asked.keep is None else asked.keep, "keep")
-        return answer(await prune(self.house.service, age, keep, self.house.blobs.release))
+        return answer(await prune(self.context.service, age, keep, self.context.blobs.release))
 
     async def metrics(self, call: Call) -> web.Response:
         """For Prometheus; written on a thread of its own, since many series take a while."""
-        house = self.house
-        facts = collect(house)
-        text = await asyncio.to_thread(house.metrics.render, facts)
+        context = self.context
+        facts = collect(context)
+        text = await asyncio.to_thread(context.metrics.render, facts)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, call: Call) -> web.Response:
@@ -88,11 +92,11 @@ class ServerHandler:
         return answer(describe())
 
 
-def collect(house: Context) -> Gauges:
+def collect(context: Context) -> Gauges:
     """The server's figures of this moment."""
-    state, writer = house.service.engine.state, house.service.writer
+    state, writer = context.service.engine.state, context.service.writer
     pilots: dict[str, int] = {}
-    counts = house.door.counts
+    counts = context.connections.counts
     for pilot in state.pilots.values():
         pilots[pilot.state.value] = pilots.get(pilot.state.value, 0) + 1
     return Gauges(
@@ -104,11 +108,11 @@ def collect(house: Context) -> Gauges:
         slots=sum(p.room.cores for p in state.pilots.values()),
         slots_free=sum(max(0, p.free.cores) for p in state.pilots.values()),
         commits=writer.commits,
-        commit_wait=house.service.commit_wait,
+        commit_wait=context.service.commit_wait,
         events=state.next_seq - 1,
         connections={"open": counts.open, "unknown": counts.unknown},
         cut={"refused": counts.refused, "slow": counts.slow},
-        loop_lag=house.gate.lag,
-        contained=house.service.contained,
-        locked_out=len(house.lockouts),
+        loop_lag=context.rate_limit.lag,
+        contained=context.service.contained,
+        locked_out=len(context.lockouts),
     )

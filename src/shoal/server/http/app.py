@@ -45,21 +45,21 @@ _LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
 _SAFE = ("GET", "HEAD")
 
 
-def make_app(house: Context) -> web.Application:
+def make_app(context: Context) -> web.Application:
     """The application with all routes."""
     parts = {
-        "runs": RunsHandler(house),
-        "logs": LogsHandler(house),
-        "events": EventsHandler(house),
-        "pilots": PilotsHandler(house),
-        "people": PeopleHandler(house),
-        "server": ServerHandler(house),
-        "open": OpenRunsHandler(house),
-        "blobs": BlobHandler(house),
-        "acct": AcctHandler(house),
-        "policy": PolicyHandler(house),
+        "runs": RunsHandler(context),
+        "logs": LogsHandler(context),
+        "events": EventsHandler(context),
+        "pilots": PilotsHandler(context),
+        "people": PeopleHandler(context),
+        "server": ServerHandler(context),
+        "open": OpenRunsHandler(context),
+        "blobs": BlobHandler(context),
+        "acct": AcctHandler(context),
+        "policy": PolicyHandler(context),
     }
-    edge = _Edge(house, {(route.method, route.path): route for route in ROUTES})
+    edge = _Edge(context, {(route.method, route.path): route for route in ROUTES})
 
     @web.middleware
     async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -80,13 +80,13 @@ def _bind(route: Route, method: Callable[[Call], Awaitable[web.StreamResponse]])
 
 
 class _Edge:
-    def __init__(self, house: Context, routes: dict[tuple[str, str], Route]) -> None:
-        self.house, self.routes = house, routes
+    def __init__(self, context: Context, routes: dict[tuple[str, str], Route]) -> None:
+        self.context, self.routes = context, routes
 
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """One request, from its first check to its line in the audit."""
-        house, began = self.house, self.house.service.clock()
-        house.door.entered(request)
+        context, began = self.context, self.context.service.clock()
+        context.connections.entered(request)
         route = self._route(request)
         caller: Caller | None = None
         try:
@@ -94,11 +94,11 @@ class _Edge:
         except ShoalError as error:
             caller = request.get("caller")
             if isinstance(error, InternalError) and caller is not None:
-                seconds = house.lockouts.strike(_senders(caller), house.service.clock())
+                seconds = context.lockouts.strike(_senders(caller), context.service.clock())
                 names = " ".join(sender.name for sender in _senders(caller))
                 log.warning("sender set aside: %s seconds=%.0f", names, seconds)
             response = refusal(error)
-            house.metrics.refused(error.code)
+            context.metrics.refused(error.code)
         except web.HTTPException as error:
             code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
             response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
@@ -114,12 +114,12 @@ class _Edge:
                 {"error": {"code": "internal_error", "message": "a defect in the server", "field": "", "hint": ""}}, 500
             )
         finally:
-            house.door.left(request)
+            context.connections.left(request)
         response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [D1]
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Cache-Control"] = "no-store"
         name = route.path if route is not None else "other"
-        house.metrics.answered(name, response.status, house.service.clock() - began)
+        context.metrics.answered(name, response.status, context.service.clock() - began)
         self._audit(route, caller, request, response.status)
         return response
 
@@ -127,25 +127,25 @@ class _Edge:
         self, request: web.Request, route: Route | None, handler: Handler
     ) -> tuple[Caller | None, web.StreamResponse]:
         self._check_manners(request)
-        self.house.service.check_database()
+        self.context.service.check_database()
         if route is not None and route.rule == "public":
             request["call"] = Call(
-                request, route, Caller(""), lambda: None, lambda: Caller(""), self.house.bodies.charge("", "")
+                request, route, Caller(""), lambda: None, lambda: Caller(""), self.context.bodies.charge("", "")
             )
             return None, await handler(request)
-        self.house.service.check_whole()
+        self.context.service.check_whole()
         caller = self._authenticate(request, route)
         request["caller"] = caller
-        self.house.lockouts.check(_senders(caller), self.house.service.clock())
-        if not caller.is_claim and not self.house.door.known(request, _key(caller), _pool(caller)):
+        self.context.lockouts.check(_senders(caller), self.context.service.clock())
+        if not caller.is_claim and not self.context.connections.known(request, _key(caller), _pool(caller)):
             raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
         if route is None:
             return caller, await handler(request)  # aiohttp's 404 or 405
-        work = _Work(self.house.gate)
+        work = _Work(self.context.rate_limit)
         try:
-            work.begin(caller, self.house.service.clock(), route.pace)
+            work.begin(caller, self.context.service.clock(), route.pace)
             self._authorise(route, caller)
-            charge = self.house.bodies.charge(caller.kind, _pool(caller) or _key(caller))
+            charge = self.context.bodies.charge(caller.kind, _pool(caller) or _key(caller))
             call = Call(request, route, caller, work.rest, lambda: self._again(request, route), charge)
             request["call"] = call
             self._check_object(call)
@@ -186,7 +186,7 @@ class _Edge:
             name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
         except ValueError:
             return False
-        return name in _LOCAL_NAMES or name in self.house.names or _is_address(name)
+        return name in _LOCAL_NAMES or name in self.context.names or _is_address(name)
 
     # --- who calls
     def _again(self, request: web.Request, route: Route) -> Caller:
@@ -199,13 +199,13 @@ class _Edge:
         return caller
 
     def _authenticate(self, request: web.Request, route: Route | None) -> Caller:
-        house, address = self.house, request.remote or "local"
-        now = house.service.clock()
+        context, address = self.context, request.remote or "local"
+        now = context.service.clock()
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         try:
             if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
                 raise unauthorised()
-            caller = house.access.check(secret, now, address, _is_tls(request))
+            caller = context.access.check(secret, now, address, _is_tls(request))
             if caller.kind == SESSION:
                 caller = self._session(caller, request)
             if caller.is_claim and (route is None or route.rule != "pilot"):
@@ -214,7 +214,7 @@ class _Edge:
         except Refused:
             if not request.remote:
                 raise  # on the Unix socket it is our own account, which need not guess: it can read the tokens
-            wait = house.gate.admit("unknown", address, now)
+            wait = context.rate_limit.admit("unknown", address, now)
             if wait > 0.0:
                 raise TooBusy("too many wrong tokens from here", after=wait) from None
             raise
@@ -223,7 +223,7 @@ class _Edge:
         """A pilot's session, bound to the certificate that the pilot was given with it [S3]. One that no living pilot
         has stays a mere claim, with which one can only be told to enrol again."""
         peer = peer_name(request.transport)
-        state = self.house.service.engine.state
+        state = self.context.service.engine.state
         pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
         if pilot is None:
             return replace(caller, peer=peer)
@@ -256,51 +256,51 @@ class _Edge:
 
     def _check_object(self, call: Call) -> None:
         """The thing in the path must be the caller's; another's is not there [I16]."""
-        rule, house = call.route.rule, self.house
+        rule, context = call.route.rule, self.context
         if rule == "run":
-            house.check_run(call.caller, parse_run(call.word("run")))
+            context.check_run(call.caller, parse_run(call.word("run")))
         elif rule == "task":
-            house.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
+            context.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
         elif rule == "blob":
             digest = parse_digest(call.word("digest"))
             if call.route.method == "GET":
-                house.check_blob(call.caller, digest)
+                context.check_blob(call.caller, digest)
         elif rule == "target":
             text = call.word("target")
             place = parse_place(text)
             if place is not None:
-                house.check_place(call.caller, *place)
+                context.check_place(call.caller, *place)
             elif is_pilot(text):
-                house.check_pilot(call.caller, text)
+                context.check_pilot(call.caller, text)
             else:
                 target = parse_target(text)
-                house.check_run(call.caller, target if isinstance(target, int) else target.run, text)
+                context.check_run(call.caller, target if isinstance(target, int) else target.run, text)
 
     # --- afterwards
     def _audit(self, route: Route | None, caller: Caller | None, request: web.Request, status: int) -> None:
         if route is None or route.rule == "public":
             return
-        now, what = self.house.service.clock(), f"{route.method} {route.path}"
+        now, what = self.context.service.clock(), f"{route.method} {route.path}"
         address = request.remote or "local"
         outcome = "ok" if status < 400 else str(status)
         if route.acts and caller is not None and status not in (401, 429):
-            self.house.access.note(caller, what, request.get("about", ""), outcome, now)
+            self.context.access.note(caller, what, request.get("about", ""), outcome, now)
         else:
-            self.house.access.count(caller, what, outcome, now, address)
+            self.context.access.count(caller, what, outcome, now, address)
 
 
 class _Work:
     """One request in work; one that begins to wait for news is none any more."""
 
-    def __init__(self, gate: RateLimit) -> None:
-        self._gate = gate
+    def __init__(self, rate_limit: RateLimit) -> None:
+        self._rate_limit = rate_limit
         self._begun: list[tuple[str, str]] = []  # under which kinds and names it is counted
 
     def begin(self, caller: Caller, now: float, pace: str) -> None:
         """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
         counted = [(POOL, _pool(caller), "")] if _pool(caller) else []
         for kind, key, rate in (*counted, (_kind(caller), _key(caller), pace)):
-            wait = self._gate.admit(kind, key, now, rate)
+            wait = self._rate_limit.admit(kind, key, now, rate)
             if wait > 0.0:
                 raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
             self._begun.append((kind, key))
@@ -309,7 +309,7 @@ class _Work:
         """It is answered, or waits; told twice is told once."""
         begun, self._begun = self._begun, []
         for kind, key in begun:
-            self._gate.done(kind, key)
+            self._rate_limit.done(kind, key)
 
 
 def _senders(caller: Caller) -> list[Sender]:

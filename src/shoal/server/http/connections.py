@@ -242,8 +242,10 @@ class _Mark:
 class _Connection(asyncio.Protocol):
     """One socket: first as it was accepted, then secured, then aiohttp's."""
 
-    def __init__(self, door: Connections, server: Callable[[], RequestHandler], context: ssl.SSLContext | None) -> None:
-        self._door, self._server, self._context = door, server, context
+    def __init__(
+        self, connections: Connections, server: Callable[[], RequestHandler], context: ssl.SSLContext | None
+    ) -> None:
+        self._connections, self._server, self._context = connections, server, context
         self._socket: asyncio.Transport | None = None
         self._secured: asyncio.Transport | None = None
         self._early: list[bytes] = []  # came with the end of the handshake, before `_begin`
@@ -279,18 +281,18 @@ class _Connection(asyncio.Protocol):
         self._socket = transport
         self.address = address_of(transport)
         if is_foreign(transport):
-            self._door._refused += 1
+            self._connections._refused += 1
             transport.abort()
-        elif not self._door._admit(self):
+        elif not self._connections._admit(self):
             transport.abort()
         elif self._context is None:
             self._begin(transport)
         else:
             transport.pause_reading()  # what comes now is for TLS
-            self._door._shake(self._secure(transport, self._context))
+            self._connections._shake(self._secure(transport, self._context))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
-        if self not in self._door._all:
+        if self not in self._connections._all:
             return  # pushed out since: asyncio would keep a handshake with nobody until its time is over
         try:
             self._secured = await asyncio.get_running_loop().start_tls(
@@ -298,21 +300,21 @@ class _Connection(asyncio.Protocol):
                 self,
                 context,
                 server_side=True,
-                ssl_handshake_timeout=self._door.bounds.handshake,
+                ssl_handshake_timeout=self._connections.bounds.handshake,
                 ssl_shutdown_timeout=CLOSING_SECONDS,
             )
         except OSError as error:  # of which TLS errors are a kind
             self._lost = True
-            if isinstance(error, ConnectionAbortedError) and self in self._door._all:
-                self._door._slow += 1
+            if isinstance(error, ConnectionAbortedError) and self in self._connections._all:
+                self._connections._slow += 1
         if self._lost or self._secured is None:
-            self._door._end(self)
+            self._connections._end(self)
         else:
             self._begin(self._secured)
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self.handler = handler = self._server()
-        self._door._begun(self, handler)
+        self._connections._begun(self, handler)
         handler.connection_made(transport)
         for data in self._early:
             handler.data_received(data)
@@ -320,7 +322,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        self._door._gone(self)
+        self._connections._gone(self)
         if self.handler is not None:
             self.handler.connection_lost(exc)
 
@@ -330,7 +332,7 @@ class _Connection(asyncio.Protocol):
             self._early.append(data)
             return
         if not self.busy:
-            self._door._await_head(self)
+            self._connections._await_head(self)
         self.handler.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -340,13 +342,13 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.paused = True
-        self._door._watch(self)
+        self._connections._watch(self)
         if self.handler is not None:
             self.handler.pause_writing()
 
     def resume_writing(self) -> None:
         self.paused = False
-        self._door._watch(self)
+        self._connections._watch(self)
         if self.handler is not None:
             self.handler.resume_writing()
 

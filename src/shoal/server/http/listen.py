@@ -75,13 +75,17 @@ def names_of(addresses: Iterable[str]) -> frozenset[str]:
 
 
 async def bind(
-    door: Connections, server: Server, host: str, port: int, context: ssl.SSLContext
+    connections: Connections, server: Server, host: str, port: int, context: ssl.SSLContext
 ) -> tuple[asyncio.Server, int]:
     """Listen over TLS; returns the port. Port 0: any."""
     loop = asyncio.get_running_loop()
     try:
         listener = await loop.create_server(
-            door.protocol_factory(handlers(server), context), host or None, port, backlog=BACKLOG, reuse_address=True
+            connections.protocol_factory(handlers(server), context),
+            host or None,
+            port,
+            backlog=BACKLOG,
+            reuse_address=True,
         )
     except (OSError, OverflowError) as error:
         words = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
@@ -93,7 +97,7 @@ async def bind(
     return listener, int(listener.sockets[0].getsockname()[1])
 
 
-async def bind_local(door: Connections, server: Server, path: Path) -> asyncio.Server:
+async def bind_local(connections: Connections, server: Server, path: Path) -> asyncio.Server:
     """Listen on a Unix socket, which only this account can reach: in a directory of its own, and the kernel says who
     calls. Who holds the lock of the database may replace a socket that an earlier server left."""
     _check_private(path.parent)
@@ -108,7 +112,7 @@ async def bind_local(door: Connections, server: Server, path: Path) -> asyncio.S
             os.close(folder)
         path.chmod(0o600)
         return await asyncio.get_running_loop().create_unix_server(
-            door.protocol_factory(handlers(server)), sock=opened, backlog=BACKLOG
+            connections.protocol_factory(handlers(server)), sock=opened, backlog=BACKLOG
         )
     except OSError as error:
         opened.close()

@@ -120,13 +120,13 @@ def test_a_line_that_waits_for_a_lost_server_can_be_cut() -> None:
 
 
 def test_errands_are_run_in_order_and_one_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    errands, done = Background("test"), list[int]()
-    errands.put(lambda: done.append(1))
-    errands.put(lambda: 1 // 0)  # type: ignore[arg-type]
-    errands.put(lambda: done.append(2))
-    errands.finish()
+    background, done = Background("test"), list[int]()
+    background.put(lambda: done.append(1))
+    background.put(lambda: 1 // 0)  # type: ignore[arg-type]
+    background.put(lambda: done.append(2))
+    background.finish()
     assert done == [1, 2] and "an errand failed" in caplog.text
-    errands.finish()
+    background.finish()
 
 
 def test_errands_are_run_in_place_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_errands_are_run_in_place_when_no_thread_can_be_started(monkeypatch: pyt
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done: list[int] = []
-    errands = Background("test")
-    errands.put(lambda: done.append(1))
+    background = Background("test")
+    background.put(lambda: done.append(1))
     assert done == [1]
-    errands.finish()
+    background.finish()

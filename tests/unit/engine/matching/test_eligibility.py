@@ -29,11 +29,11 @@ def test_a_menu_made_with_numpy_is_the_one_made_class_by_class(monkeypatch: pyte
     stand.submit(*tasks)
     state, pilot = stand.engine.state, stand.pilot(2, tags={"load": 1.5})
     line, known = state.queue.lines[OWNER], state.pilots[pilot.name]
-    known.menus.clear()
+    known.eligibilities.clear()
     by_numpy = menu_of(state, known, line)
     assert line.sieve is not None
     monkeypatch.setattr(eligibility, "MANY", 10_000)
-    known.menus.clear()
+    known.eligibilities.clear()
     one_by_one = menu_of(state, known, line)
     assert by_numpy.ranked == one_by_one.ranked
     assert by_numpy.fits == one_by_one.fits
@@ -65,7 +65,7 @@ def test_that_nothing_fitted_is_forgotten_when_something_new_comes_or_more_is_fr
     pilot = stand.pilot(4, tags={"load": 0.0})
     first = pilot.pull()
     assert numbers(first) == [MANY - 1], "one core is left"
-    assert stand.engine.state.pilots[pilot.name].menus[OWNER].tight is not None
+    assert stand.engine.state.pilots[pilot.name].eligibilities[OWNER].tight is not None
     assert pilot.pull() == []
     stand.submit(ranked(7))
     assert numbers(pilot.took()) == [7], "it is small enough"

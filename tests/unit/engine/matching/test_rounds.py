@@ -86,7 +86,7 @@ def test_quotas_and_licences_hold_in_rounds() -> None:
     for _ in range(3):
         beat(stand, pilots, 9)
     assert stand.live("ann") == 3
-    assert stand.engine.state.books.licences == {"k": 1}
+    assert stand.engine.state.accounting.licences == {"k": 1}
     assert stand.sound()
 
 

@@ -106,10 +106,10 @@ def test_a_ban_expires_then_one_probe_is_sent_and_its_success_lifts_it() -> None
 def test_a_probe_that_fails_prolongs_the_ban() -> None:
     stand = Stand()
     hole, others, _ = spoil(stand)
-    until = stand.engine.state.books.evidence_of("ann").places.streaks["host", "hole"].until
+    until = stand.engine.state.accounting.evidence_of("ann").places.streaks["host", "hole"].until
     probe = probe_of(stand, hole, others)
     assert hole.talk(bad(probe.attempt, duration=0.001)).leases == []
-    later = stand.engine.state.books.evidence_of("ann").places.streaks["host", "hole"].until
+    later = stand.engine.state.accounting.evidence_of("ann").places.streaks["host", "hole"].until
     assert later > stand.now > until
     assert hole.pull() == []
 
@@ -147,12 +147,12 @@ def probe_of(stand: Stand, hole: FakePilot, others: list[FakePilot]) -> Lease:
 def test_bans_survive_a_restart() -> None:
     stand = Stand()
     hole, others, _ = spoil(stand)
-    ban = stand.engine.state.books.evidence_of("ann").places.verdict(hole.name, "hole", "pit", stand.now)
+    ban = stand.engine.state.accounting.evidence_of("ann").places.verdict(hole.name, "hole", "pit", stand.now)
     assert ban is not None
     stand.restart()
     for pilot in (hole, *others):
         pilot.talk()
-    assert stand.engine.state.books.evidence_of("ann").places.verdict(hole.name, "hole", "pit", stand.now) == ban
+    assert stand.engine.state.accounting.evidence_of("ann").places.verdict(hole.name, "hole", "pit", stand.now) == ban
     assert hole.pull() == []
 
 
@@ -162,7 +162,7 @@ def test_a_lifted_ban_stays_lifted_after_a_restart() -> None:
     probe = probe_of(stand, hole, others)
     hole.talk(good(probe.attempt, duration=1.0))
     stand.restart()
-    assert not stand.engine.state.books.evidence_of("ann").places.streaks
+    assert not stand.engine.state.accounting.evidence_of("ann").places.streaks
 
 
 def test_a_site_is_banned_when_most_of_its_hosts_fail() -> None:
@@ -195,7 +195,7 @@ def test_a_task_that_fails_everywhere_never_bans_a_host_and_is_final_after_its_t
     assert stand.row(run).retries == 2
     assert stand.row(run).cause == "task_error"
     assert bans(stand) == []
-    assert stand.engine.state.books.evidence_of("ann").places.streaks == {}
+    assert stand.engine.state.accounting.evidence_of("ann").places.streaks == {}
     assert stand.sound()
 
 
@@ -321,14 +321,16 @@ def test_over_time_counts_against_a_site_only_where_others_of_its_kind_fit() -> 
     slow = stand.pilot(host="slow", site="a")
     slow.pull()
     slow.talk(*(bad(attempt, cause="over_time", duration=10.0) for attempt in list(slow.held)))
-    assert stand.engine.state.books.evidence_of("ann").places.streaks == {}, "the limit may be too short for everybody"
+    assert stand.engine.state.accounting.evidence_of("ann").places.streaks == {}, (
+        "the limit may be too short for everybody"
+    )
     other.pull()
     for _ in range(20):
         stand.now += 1
         slow.talk(*(good(attempt, duration=1.0) for attempt in list(slow.held)))
     (attempt,) = slow.held
     slow.talk(bad(attempt, cause="over_time", duration=10.0))
-    assert ("host", "slow") in stand.engine.state.books.evidence_of("ann").places.streaks
+    assert ("host", "slow") in stand.engine.state.accounting.evidence_of("ann").places.streaks
 
 
 def test_setup_that_fails_on_three_hosts_is_the_tasks_error_and_bans_nobody() -> None:

@@ -1165,7 +1165,7 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
                 driver.tick()
             due = driver.agent.deadline()
             assert due is None or due > driver.now, f"round {round_}: a loop without rest"
-            assert len(driver.agent._flights) <= MAX_IN_FLIGHT
+            assert len(driver.agent._in_flight) <= MAX_IN_FLIGHT
 
 
 # --- checkpoints

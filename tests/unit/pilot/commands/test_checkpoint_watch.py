@@ -35,7 +35,7 @@ class Bench:
         self.made = Prepared(lease, lease.command, str(self.base), Environment(1, {}))
         self.made.before = checkpoint.look(str(self.base), names)
         self.watch = CheckpointWatch(str(tmp_path / "copies"), self._feed, lambda work: work(), lambda: blobs)
-        self.watch._porter.do = lambda work: work()  # type: ignore[method-assign]  # here and now
+        self.watch._file_threads.do = lambda work: work()  # type: ignore[method-assign]  # here and now
         self.watch.add(self.made, 0.0)
 
     def _feed(self, event: Event) -> None:

@@ -37,7 +37,7 @@ class Bench:
 
     def end(self, report: Report, declared: tuple[str, ...] = ("state",), **more: Any) -> Report:
         lease = Lease(report.attempt, Capacity(1), "safe", ["x"], cwd=str(self.folder), checkpoint=list(declared))
-        made = Prepared(lease, ["x"], str(self.folder), Environment(1, {}), gate=more.pop("gate", None))
+        made = Prepared(lease, ["x"], str(self.folder), Environment(1, {}), start_stage=more.pop("start_stage", None))
         made.before = more.pop("before", dict.fromkeys(declared))
         return End(made, report, str(self.folder / "err"), **more).finish(self.stage, self.shelf)  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_a_stopped_task_that_wrote_nothing_new_is_given_back(bench: Bench) -> No
 
 def test_a_set_up_that_says_85_is_no_checkpoint(bench: Bench) -> None:
     (bench.folder / "mark").write_text("0\n")
-    report = bench.end(PLAIN, gate=StartStage(str(bench.folder / "mark"), ("(exit 85)",)))
+    report = bench.end(PLAIN, start_stage=StartStage(str(bench.folder / "mark"), ("(exit 85)",)))
     assert (report.outcome, report.cause, bench.shelf.kept) == ("failed", "host_unfit", [])
 
 

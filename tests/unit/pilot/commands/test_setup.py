@@ -16,19 +16,19 @@ SHELLS = [path for path in ("/bin/sh", "/bin/bash") if os.access(path, os.X_OK)]
 
 
 def run(folder: Path, shell: str, lines: list[str], *argv: str) -> tuple[StartStage, subprocess.CompletedProcess[str]]:
-    gate = StartStage(str(folder / "it's a mark"), tuple(lines))
+    start_stage = StartStage(str(folder / "it's a mark"), tuple(lines))
     script = folder / "script"
-    script.write_text(setup.script(gate, setup.run_command(gate.mark, argv)))
+    script.write_text(setup.script(start_stage, setup.run_command(start_stage.mark, argv)))
     env = {"PATH": os.environ["PATH"], "GIVEN": "1"}
     done = subprocess.run([shell, str(script)], env=env, input="typed", capture_output=True, text=True, check=False)
-    return gate, done
+    return start_stage, done
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("word", ["", "a b", "it's", '"$GIVEN"', "`id`", "line\nline", "-n", "*", "\\"])
 def test_each_word_reaches_the_command_as_it_is(tmp_path: Path, shell: str, word: str) -> None:
-    gate, done = run(tmp_path, shell, ["set -- other words", "set -C"], "printf", "[%s]", word, "end")
-    assert (done.stdout, done.returncode, gate.reached()) == (f"[{word}][end]", 0, ("command", ""))
+    start_stage, done = run(tmp_path, shell, ["set -- other words", "set -C"], "printf", "[%s]", word, "end")
+    assert (done.stdout, done.returncode, start_stage.reached()) == (f"[{word}][end]", 0, ("command", ""))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -47,8 +47,8 @@ def test_each_word_reaches_the_command_as_it_is(tmp_path: Path, shell: str, word
 def test_the_first_line_that_fails_is_the_last(
     tmp_path: Path, shell: str, lines: list[str], where: str, code: int
 ) -> None:
-    gate, done = run(tmp_path, shell, lines, "cat")
-    assert (gate.reached(), done.returncode) == ((where, ""), code)
+    start_stage, done = run(tmp_path, shell, lines, "cat")
+    assert (start_stage.reached(), done.returncode) == ((where, ""), code)
     assert done.stdout == ("typed" if where == "command" else ""), "what is typed is for the command"
 
 

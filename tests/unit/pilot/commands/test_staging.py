@@ -312,27 +312,27 @@ def test_a_directory_that_its_task_locked_is_removed(site: Site) -> None:
 
 def test_without_set_up_container_and_checkpoint_nothing_is_written(site: Site) -> None:
     made = site.prepare()
-    assert (made.argv, made.gate, made.before, site.left()) == (["prog", "x"], None, {}, [])
+    assert (made.argv, made.start_stage, made.before, site.left()) == (["prog", "x"], None, {}, [])
 
 
 def test_a_script_comes_before_the_command_and_goes_with_it(site: Site) -> None:
     made = site.prepare(setup=["export A=1"])
-    assert made.gate is not None and made.gate.lines == ("export A=1",)
+    assert made.start_stage is not None and made.start_stage.lines == ("export A=1",)
     assert made.argv == [setup.shell(), made.surround] and Path(made.surround).read_text().rstrip().endswith(
         "exec prog x"
     )
-    Path(made.gate.mark).write_text("command\n")
-    assert made.gate.reached() == ("command", "")
+    Path(made.start_stage.mark).write_text("command\n")
+    assert made.start_stage.reached() == ("command", "")
     site.stage.settle(made, True)
     assert site.left() == []
 
 
 def test_the_mark_of_an_earlier_pilot_is_not_believed(site: Site) -> None:
     made = site.prepare(setup=["true"])
-    assert made.gate is not None
-    Path(made.gate.mark).write_text("command\n")
+    assert made.start_stage is not None
+    Path(made.start_stage.mark).write_text("command\n")
     again = site.prepare(setup=["true"])
-    assert again.gate is not None and again.gate.reached() == ("", "")
+    assert again.start_stage is not None and again.start_stage.reached() == ("", "")
 
 
 def test_a_login_shell_is_played_only_where_the_submitters_environment_is_not_seen(site: Site) -> None:

@@ -34,15 +34,15 @@ def test_a_rise_is_seen_and_forgotten(tmp_path: Path, way: str) -> None:
     file = write(tmp_path, name, text.format(4))
     if way != "the host":
         write(tmp_path, "proc/vmstat", "oom_kill 100\n")
-    killings = OomKills(str(tmp_path))
-    killings.look(10.0)
-    assert not killings.is_recent(10.0), "what was before us does not count"
+    oom_kills = OomKills(str(tmp_path))
+    oom_kills.look(10.0)
+    assert not oom_kills.is_recent(10.0), "what was before us does not count"
     file.write_text(text.format(5))
-    assert not killings.is_recent(10.5)
-    killings.look(11.0)
-    assert killings.is_recent(11.0) and killings.is_recent(11.0 + RECENT)
-    killings.look(12.0 + RECENT)
-    assert not killings.is_recent(12.0 + RECENT)
+    assert not oom_kills.is_recent(10.5)
+    oom_kills.look(11.0)
+    assert oom_kills.is_recent(11.0) and oom_kills.is_recent(11.0 + RECENT)
+    oom_kills.look(12.0 + RECENT)
+    assert not oom_kills.is_recent(12.0 + RECENT)
 
 
 def test_for_containers_the_hosts_counter_is_read(tmp_path: Path) -> None:
@@ -50,24 +50,24 @@ def test_for_containers_the_hosts_counter_is_read(tmp_path: Path) -> None:
     write(tmp_path, "proc/self/cgroup", own)
     write(tmp_path, name, text.format(4))
     host = write(tmp_path, "proc/vmstat", "oom_kill 1\n")
-    killings = OomKills(str(tmp_path), host=True)
+    oom_kills = OomKills(str(tmp_path), host=True)
     host.write_text("oom_kill 2\n")
-    killings.look(1.0)
-    assert killings.is_recent(1.0)
+    oom_kills.look(1.0)
+    assert oom_kills.is_recent(1.0)
 
 
 def test_where_nothing_can_be_read_there_is_no_evidence(tmp_path: Path) -> None:
-    killings = OomKills(str(tmp_path))
-    killings.look(1.0)
-    assert not killings.is_recent(1.0)
+    oom_kills = OomKills(str(tmp_path))
+    oom_kills.look(1.0)
+    assert not oom_kills.is_recent(1.0)
 
 
 def test_a_counter_that_begins_anew_is_no_rise(tmp_path: Path) -> None:
     host = write(tmp_path, "proc/vmstat", "oom_kill 7\n")
-    killings = OomKills(str(tmp_path))
+    oom_kills = OomKills(str(tmp_path))
     host.write_text("oom_kill 0\n")
-    killings.look(1.0)
-    assert not killings.is_recent(1.0)
+    oom_kills.look(1.0)
+    assert not oom_kills.is_recent(1.0)
     host.write_text("oom_kill 1\n")
-    killings.look(2.0)
-    assert killings.is_recent(2.0)
+    oom_kills.look(2.0)
+    assert oom_kills.is_recent(2.0)

@@ -73,12 +73,12 @@ print(tree.kill_children(5.0), tree.children(os.getpid()))
 
 
 def test_our_own_children_are_seen_as_they_come_and_go(sleeper: subprocess.Popen[bytes]) -> None:
-    brood = proctree.ChildList()
-    assert sorted(brood.pids()) == sorted(proctree.children(os.getpid()))
+    child_list = proctree.ChildList()
+    assert sorted(child_list.pids()) == sorted(proctree.children(os.getpid()))
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert child.pid in brood.pids()  # a zombie is one too
+    assert child.pid in child_list.pids()  # a zombie is one too
     child.wait()
-    assert child.pid not in brood.pids() and sleeper.pid in brood.pids()
-    brood._fd = -1  # a kernel without such files
-    assert sleeper.pid in brood.pids()
+    assert child.pid not in child_list.pids() and sleeper.pid in child_list.pids()
+    child_list._fd = -1  # a kernel without such files
+    assert sleeper.pid in child_list.pids()

@@ -47,13 +47,13 @@ def test_only_what_outlives_its_runtime_is_removed(tmp_path: Path, text: str, ex
 
 
 def test_a_runtime_that_hangs_or_is_gone_is_said(tmp_path: Path) -> None:
-    gate = StartStage(str(tmp_path / "mark"), name="box")
+    start_stage = StartStage(str(tmp_path / "mark"), name="box")
     slow = tmp_path / "docker"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     (tmp_path / "mark").write_text(f"command {slow}")
-    assert "container box could not be removed" in gate.remove({"PATH": "/bin:/usr/bin"}, patience=0.1)
+    assert "container box could not be removed" in start_stage.remove({"PATH": "/bin:/usr/bin"}, patience=0.1)
     slow.unlink()
-    assert "container box could not be removed" in gate.remove({})
+    assert "container box could not be removed" in start_stage.remove({})
     (tmp_path / "mark").unlink()
-    assert gate.remove({}) == ""
+    assert start_stage.remove({}) == ""

@@ -24,7 +24,7 @@ class Host:
         self.network = Latency(Random(1))
         self.load("1.00")
         self.memory(1000)
-        self.vitals = HostUsage(str(root), 0, self.network, lambda: self.room, lambda: self.now, str(root))
+        self.usage = HostUsage(str(root), 0, self.network, lambda: self.room, lambda: self.now, str(root))
 
     def load(self, text: str) -> None:
         (self.root / "proc/loadavg").write_text(f"{text} 0.5 0.4 1/300 4711\n")
@@ -47,44 +47,44 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def test_a_registration_has_all_of_it(host: Host) -> None:
     host.network.answered(0.004)
-    told = host.vitals.all()
+    told = host.usage.all()
     assert (told["load"], told["memory_available_mb"], told["task_memory_mb"], told["lag_ms"]) == (1.0, 1000, 0, 4.0)
     free = told["disk_available_mb"]
     assert isinstance(free, int) and free > 0
-    assert host.vitals.changed() == {}
+    assert host.usage.changed() == {}
 
 
 def test_only_what_changed_noticeably_is_told_and_not_often(host: Host) -> None:
-    host.vitals.all()
+    host.usage.all()
     host.load("5.00")
     host.now += LOOK_EVERY
-    assert host.vitals.changed() == {}, "it was told something lately"
+    assert host.usage.changed() == {}, "it was told something lately"
     host.now += TELL_EVERY
     host.memory(950)
-    assert host.vitals.changed() == {"load": 5.0}
+    assert host.usage.changed() == {"load": 5.0}
     host.memory(800)
     host.now += TELL_EVERY - 1
-    assert host.vitals.changed() == {}
+    assert host.usage.changed() == {}
     host.now += 1
-    assert host.vitals.changed() == {"memory_available_mb": 800}
+    assert host.usage.changed() == {"memory_available_mb": 800}
     host.load("5.40")
     host.now += 10 * TELL_EVERY
-    assert host.vitals.changed() == {}
+    assert host.usage.changed() == {}
 
 
 def test_a_small_change_that_goes_on_is_told_in_the_end(host: Host) -> None:
-    host.vitals.all()
+    host.usage.all()
     told = []
     for step in range(10):
         host.memory(1000 - 20 * step)
         host.now += TELL_EVERY
-        told += list(host.vitals.changed().values())
+        told += list(host.usage.changed().values())
     assert told == [880]
 
 
 def test_a_limited_cgroup_counts(host: Host) -> None:
     host.room = 100 << 20
-    assert host.vitals.all()["memory_available_mb"] == 100
+    assert host.usage.all()["memory_available_mb"] == 100
 
 
 def test_memory_and_cpu_of_tasks_are_those_below_the_guard(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,18 +94,18 @@ def test_memory_and_cpu_of_tasks_are_those_below_the_guard(host: Host, monkeypat
     host.stat(0, own=1000 * ticks, children=5 * ticks, pages=1000 * mebi)
     host.stat(7, own=2 * ticks, children=0, pages=60 * mebi)
     host.stat(8, own=1 * ticks, children=1 * ticks, pages=20 * mebi)
-    told = host.vitals.all()
+    told = host.usage.all()
     assert (told["task_memory_mb"], told["task_cpu"]) == (80, 0.0)
     # One ended and is counted with the guard, the other went on: 15 seconds more within 30.
     monkeypatch.setattr(proctree, "descend", lambda pid: [0, 8])
     host.stat(0, own=2000 * ticks, children=10 * ticks, pages=1000 * mebi)
     host.stat(8, own=13 * ticks, children=1 * ticks, pages=20 * mebi)
     host.now += 30.0
-    assert host.vitals.changed() == {"task_cpu": 0.5, "task_memory_mb": 20}
+    assert host.usage.changed() == {"task_cpu": 0.5, "task_memory_mb": 20}
 
 
 def test_looks_that_take_long_become_rare(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.vitals.all()
+    host.usage.all()
     looks = []
 
     def descend(pid: int) -> list[int]:
@@ -116,7 +116,7 @@ def test_looks_that_take_long_become_rare(host: Host, monkeypatch: pytest.Monkey
     monkeypatch.setattr(proctree, "descend", descend)
     while host.now < 2000.0:
         host.now += 10.0
-        host.vitals.changed()
+        host.usage.changed()
     assert 4 <= len(looks) <= 6
 
 

@@ -30,13 +30,13 @@ KNOWN = "Authorization: good\r\n"
 class House:
     """A server with a Door, and how to reach it."""
 
-    def __init__(self, door: Connections, port: int, client: ssl.SSLContext | None) -> None:
-        self.door, self.port, self.client = door, port, client
+    def __init__(self, connections: Connections, port: int, client: ssl.SSLContext | None) -> None:
+        self.connections, self.port, self.client = connections, port, client
         self._sockets: list[socket.socket] = []
 
     @property
     def seen(self) -> int:
-        return self.door.counts.open + self.door.counts.refused
+        return self.connections.counts.open + self.connections.counts.refused
 
     def close(self) -> None:
         for one in self._sockets:
@@ -71,23 +71,23 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def house(
+async def context(
     bounds: ConnectionLimits, authority: CertificateAuthority | None = None, reply: Reply | None = None
 ) -> AsyncIterator[House]:
-    door = Connections(bounds)
+    connections = Connections(bounds)
 
     @web.middleware
     async def guard(request: web.Request, handler: Reply) -> web.StreamResponse:
-        door.entered(request)
+        connections.entered(request)
         try:
             said = request.headers.get("Authorization")
-            if said is not None and not door.known(request, said, request.headers.get("Pool", "")):
+            if said is not None and not connections.known(request, said, request.headers.get("Pool", "")):
                 return web.Response(status=429, text="too many")
             return await handler(request)
         except ShoalError as error:
             return web.Response(text=error.code)
         finally:
-            door.left(request)
+            connections.left(request)
 
     async def hello(request: web.Request) -> web.StreamResponse:
         return web.Response(text=f"hello {peer_name(request.transport)}")
@@ -98,19 +98,22 @@ async def house(
     await runner.setup()
     assert runner.server is not None
     server = await asyncio.get_running_loop().create_server(
-        door.protocol_factory(runner.server, authority.context() if authority else None), "127.0.0.1", 0, backlog=128
+        connections.protocol_factory(runner.server, authority.context() if authority else None),
+        "127.0.0.1",
+        0,
+        backlog=128,
     )
     client = ssl.create_default_context(cadata=authority.ca_pem) if authority else None
-    here = House(door, server.sockets[0].getsockname()[1], client)
+    here = House(connections, server.sockets[0].getsockname()[1], client)
     try:
         yield here
     finally:
         here.close()
         server.close()
         await runner.cleanup()
-        door.close()
+        connections.close()
         await until(lambda: len(asyncio.all_tasks()) == 1)  # nothing goes on behind our back
-        assert door.counts.open == door.counts.unknown == 0
+        assert connections.counts.open == connections.counts.unknown == 0
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -139,22 +142,22 @@ def authority(request: pytest.FixtureRequest, tmp_path: Path) -> CertificateAuth
 # --- room
 def test_honest_client_gets_through_300_half_open_sockets(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(), authority) as here:
+        async with context(ConnectionLimits(), authority) as here:
             await here.half_open(300)
-            assert here.door.counts.unknown == 100
-            assert here.door.counts.refused == 200
+            assert here.connections.counts.unknown == 100
+            assert here.connections.counts.refused == 200
             assert await here.ask() == b"hello "
-            assert here.door.counts.open <= 101
+            assert here.connections.counts.open <= 101
 
     asyncio.run(story())
 
 
 def test_connection_that_showed_a_token_is_never_pushed_out(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(unknown=10, total=40), authority) as here:
+        async with context(ConnectionLimits(unknown=10, total=40), authority) as here:
             mine = await here.connect()
             await here.ask(mine, KNOWN)
-            assert here.door.counts.unknown == 0
+            assert here.connections.counts.unknown == 0
             await here.half_open(100)
             assert await here.ask(mine, KNOWN) == b"hello "
             mine[1].close()
@@ -164,10 +167,10 @@ def test_connection_that_showed_a_token_is_never_pushed_out(authority: Certifica
 
 def test_half_open_sockets_of_one_address_do_not_push_out_another(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(unknown=10), authority) as here:
+        async with context(ConnectionLimits(unknown=10), authority) as here:
             mine = await here.connect("127.0.0.3")
             await here.half_open(50, "127.0.0.2")
-            assert here.door.counts.open == 11
+            assert here.connections.counts.open == 11
             assert await here.ask(mine) == b"hello "
             mine[1].close()
 
@@ -176,10 +179,10 @@ def test_half_open_sockets_of_one_address_do_not_push_out_another(authority: Cer
 
 def test_full_house_ends_the_oldest_unknown_of_all_to_let_a_newcomer_in() -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(unknown=10, total=20)) as here:
+        async with context(ConnectionLimits(unknown=10, total=20)) as here:
             for number in range(2, 6):
                 await here.half_open(10, f"127.0.0.{number}")
-            assert here.door.counts.open == 20
+            assert here.connections.counts.open == 20
             assert await here.ask() == b"hello "
 
     asyncio.run(story())
@@ -187,14 +190,14 @@ def test_full_house_ends_the_oldest_unknown_of_all_to_let_a_newcomer_in() -> Non
 
 def test_house_full_of_known_ones_refuses_the_newcomer() -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(total=5)) as here:
+        async with context(ConnectionLimits(total=5)) as here:
             mine = [await here.connect() for _ in range(5)]
             for one in mine:
                 await here.ask(one, KNOWN)
             reader, writer = await here.connect()
             assert await is_cut(reader)
             writer.close()
-            assert (here.door.counts.open, here.door.counts.refused) == (5, 1)
+            assert (here.connections.counts.open, here.connections.counts.refused) == (5, 1)
             assert await here.ask(mine[0], KNOWN) == b"hello "
             for one in mine:
                 one[1].close()
@@ -204,7 +207,7 @@ def test_house_full_of_known_ones_refuses_the_newcomer() -> None:
 
 def test_credential_over_its_share_loses_its_oldest_idle_connection() -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(per_key=2)) as here:
+        async with context(ConnectionLimits(per_key=2)) as here:
             mine = [await here.connect() for _ in range(3)]
             for one in mine:
                 assert await here.ask(one, KNOWN) == b"hello "
@@ -225,9 +228,9 @@ def test_credential_whose_connections_all_work_is_told_so() -> None:
             await gone.wait()
             return web.Response(text="done")
 
-        async with house(ConnectionLimits(per_key=2), reply=wait) as here:
+        async with context(ConnectionLimits(per_key=2), reply=wait) as here:
             asked = [asyncio.ensure_future(here.ask(head=KNOWN)) for _ in range(2)]
-            await until(lambda: here.door.counts.open - here.door.counts.unknown == 2)
+            await until(lambda: here.connections.counts.open - here.connections.counts.unknown == 2)
             assert await here.ask(head=KNOWN) == b"too many"
             gone.set()
             assert await asyncio.gather(*asked) == [b"done", b"done"]
@@ -239,7 +242,7 @@ def test_a_pool_of_pilots_grows_only_in_proportion_to_what_is_left() -> None:
     """One owner's pilots filled the house: whoever came next was cut or refused."""
 
     async def story() -> None:
-        async with house(ConnectionLimits(total=20)) as here:
+        async with context(ConnectionLimits(total=20)) as here:
             mine, cut = [], 0
             for number in range(24):
                 one = await here.connect()
@@ -262,7 +265,7 @@ def test_a_pool_of_pilots_grows_only_in_proportion_to_what_is_left() -> None:
 # --- slow talkers
 def test_headers_that_drip_are_cut(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(head=0.2, sweep=0.02), authority) as here:
+        async with context(ConnectionLimits(head=0.2, sweep=0.02), authority) as here:
             reader, writer = await here.connect()
             cut = asyncio.ensure_future(is_cut(reader))
             for letter in b"GET / HTTP/1.1\r\nHost: " + b"x" * 1000:
@@ -271,7 +274,7 @@ def test_headers_that_drip_are_cut(authority: CertificateAuthority | None) -> No
                 writer.write(bytes([letter]))
                 await asyncio.sleep(0.01)
             assert cut.done()
-            assert here.door.counts.slow == 1
+            assert here.connections.counts.slow == 1
             writer.close()
 
     asyncio.run(story())
@@ -279,20 +282,20 @@ def test_headers_that_drip_are_cut(authority: CertificateAuthority | None) -> No
 
 def test_socket_that_says_nothing_is_cut(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(head=0.2, handshake=0.2, sweep=0.02), authority) as here:
+        async with context(ConnectionLimits(head=0.2, handshake=0.2, sweep=0.02), authority) as here:
             await here.half_open(1)
-            await until(lambda: here.door.counts.open == 0)
-            assert here.door.counts.slow == 1
+            await until(lambda: here.connections.counts.open == 0)
+            assert here.connections.counts.slow == 1
 
     asyncio.run(story())
 
 
 def test_rubbish_in_place_of_a_handshake_ends_the_connection(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
+        async with context(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             (one,) = await here.half_open(1)
             one.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            await until(lambda: here.door.counts.open == 0)
+            await until(lambda: here.connections.counts.open == 0)
             assert await here.ask() == b"hello "
 
     asyncio.run(story())
@@ -300,11 +303,11 @@ def test_rubbish_in_place_of_a_handshake_ends_the_connection(tmp_path: Path) -> 
 
 def test_client_that_leaves_within_the_handshake_is_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
+        async with context(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             for one in await here.half_open(20):
                 one.close()
-            await until(lambda: here.door.counts.open == 0)
-            assert here.door.counts.slow == here.door.counts.refused == 0
+            await until(lambda: here.connections.counts.open == 0)
+            assert here.connections.counts.slow == here.connections.counts.refused == 0
 
     asyncio.run(story())
 
@@ -317,14 +320,14 @@ def test_request_in_work_and_idle_connection_are_left_alone_but_its_next_slow_he
         return web.Response(text="late")
 
     async def story() -> None:
-        async with house(ConnectionLimits(head=0.15, sweep=0.02), authority, wait) as here:
+        async with context(ConnectionLimits(head=0.15, sweep=0.02), authority, wait) as here:
             mine = await here.connect()
             assert await here.ask(mine) == b"late"
             await asyncio.sleep(0.3)
             assert await here.ask(mine) == b"late"
             mine[1].write(b"GET / HTTP/1.1\r\n")
             assert await is_cut(mine[0])
-            assert here.door.counts.slow == 1
+            assert here.connections.counts.slow == 1
             mine[1].close()
 
     asyncio.run(story())
@@ -332,7 +335,7 @@ def test_request_in_work_and_idle_connection_are_left_alone_but_its_next_slow_he
 
 def test_slowness_of_the_server_itself_is_nobodys_fault() -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(head=0.2, sweep=0.02)) as here:
+        async with context(ConnectionLimits(head=0.2, sweep=0.02)) as here:
             mine = await here.connect()
             await asyncio.sleep(0.05)
             mine[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -360,17 +363,17 @@ async def big(request: web.Request) -> web.StreamResponse:
 
 def test_reader_who_takes_nothing_is_cut_and_memory_stays_bounded(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(stall=0.5, sweep=0.02), authority, big) as here:
+        async with context(ConnectionLimits(stall=0.5, sweep=0.02), authority, big) as here:
             before = resident()
             reader, writer = await connect_small(here)
             for _ in range(30):
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             most = 0
             async with asyncio.timeout(SOON):
-                while here.door.counts.open or not most:
+                while here.connections.counts.open or not most:
                     await asyncio.sleep(0.01)
                     most = max(most, resident() - before)
-            assert here.door.counts.slow == 1
+            assert here.connections.counts.slow == 1
             assert most < 8 * len(BIG)  # thirty answers are 240 MiB
             assert await is_cut(reader)
             writer.close()
@@ -382,10 +385,10 @@ def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(
     authority: CertificateAuthority | None,
 ) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(stall=0.2, sweep=0.02), authority, big) as here:
+        async with context(ConnectionLimits(stall=0.2, sweep=0.02), authority, big) as here:
             reader, writer = await connect_small(here)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            await until(lambda: here.door.counts.slow == 1 and here.door.counts.open == 0)
+            await until(lambda: here.connections.counts.slow == 1 and here.connections.counts.open == 0)
             assert await is_cut(reader)
             writer.close()
 
@@ -394,7 +397,7 @@ def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(
 
 def test_slow_but_steady_reader_gets_all(authority: CertificateAuthority | None) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(stall=1.0, sweep=0.02), authority, big) as here:
+        async with context(ConnectionLimits(stall=1.0, sweep=0.02), authority, big) as here:
             reader, writer = await connect_small(here)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             taken, began = 0, time.monotonic()
@@ -403,7 +406,7 @@ def test_slow_but_steady_reader_gets_all(authority: CertificateAuthority | None)
                 await asyncio.sleep(0.01)
             assert time.monotonic() - began > 1.0  # longer than a standstill may be
             assert taken > len(BIG)
-            assert here.door.counts.slow == 0
+            assert here.connections.counts.slow == 0
             writer.close()
 
     asyncio.run(story())
@@ -411,7 +414,7 @@ def test_slow_but_steady_reader_gets_all(authority: CertificateAuthority | None)
 
 def test_client_that_never_says_goodbye_is_cut(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(
+        async with context(
             ConnectionLimits(stall=0.2, sweep=0.02), CertificateAuthority.open(tmp_path, [], time.time())
         ) as here:
             reader, writer = await here.connect()
@@ -419,7 +422,7 @@ def test_client_that_never_says_goodbye_is_cut(tmp_path: Path) -> None:
             assert await asyncio.wait_for(reader.readuntil(b"hello "), SOON)
             assert isinstance(writer.transport, asyncio.Transport)
             writer.transport.pause_reading()
-            await until(lambda: here.door.counts.open == 0)
+            await until(lambda: here.connections.counts.open == 0)
             writer.transport.abort()
 
     asyncio.run(story())
@@ -466,7 +469,7 @@ def test_body_is_read_up_to_its_bound_and_in_time(head: str, parts: list[bytes],
         return web.Response(text=str(len(await read_body(request, 1000, 0.2))))
 
     async def story() -> None:
-        async with house(ConnectionLimits(), reply=measure) as here:
+        async with context(ConnectionLimits(), reply=measure) as here:
             assert (await post(here, head, parts))[0] == said
 
     asyncio.run(story())
@@ -484,7 +487,7 @@ def test_endless_chunks_are_not_read_on() -> None:
         raise AssertionError("read to the end")
 
     async def story() -> None:
-        async with house(ConnectionLimits(), reply=measure) as here:
+        async with context(ConnectionLimits(), reply=measure) as here:
             code, _ = await post(here, "Transfer-Encoding: chunked", [b"10000\r\n" + b"x" * 65536 + b"\r\n"] * 1000)
             assert code == b"too_large"
             assert taken < 2 * 1024 * 1024
@@ -503,11 +506,11 @@ def test_client_that_leaves_within_its_body_is_no_defect() -> None:
         return web.Response()
 
     async def story() -> None:
-        async with house(ConnectionLimits(), reply=measure) as here:
+        async with context(ConnectionLimits(), reply=measure) as here:
             _, writer = await here.connect()
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe")
             await writer.drain()
-            await until(lambda: here.door.counts.open == 1)
+            await until(lambda: here.connections.counts.open == 1)
             await asyncio.sleep(0.05)
             writer.close()
             await until(lambda: codes == ["bad_body"])
@@ -519,7 +522,7 @@ def test_client_that_leaves_within_its_body_is_no_defect() -> None:
 def test_application_sees_the_name_in_a_pilots_certificate(tmp_path: Path) -> None:
     async def story() -> None:
         authority = CertificateAuthority.open(tmp_path, [], time.time())
-        async with house(ConnectionLimits(), authority) as here:
+        async with context(ConnectionLimits(), authority) as here:
             cert, key = authority.pilot_certificate("p3f9c", 3600.0, time.time())
             (tmp_path / "pilot.pem").write_text(key + cert)
             assert here.client is not None
@@ -531,11 +534,11 @@ def test_application_sees_the_name_in_a_pilots_certificate(tmp_path: Path) -> No
 
 def test_many_requests_over_one_secured_connection(tmp_path: Path) -> None:
     async def story() -> None:
-        async with house(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
+        async with context(ConnectionLimits(), CertificateAuthority.open(tmp_path, [], time.time())) as here:
             mine = await here.connect()
             for _ in range(200):
                 assert await here.ask(mine, KNOWN) == b"hello "
-            assert here.door.counts.open == 1
+            assert here.connections.counts.open == 1
             mine[1].close()
 
     asyncio.run(story())

@@ -96,52 +96,52 @@ def test_number_of_buckets_is_bounded_and_the_busy_ones_stay() -> None:
 # --- the gate
 @pytest.mark.parametrize("kind", [SUBMIT, SESSION, ENROL, UNKNOWN])
 def test_each_kind_has_its_burst_and_then_its_rate(kind: str) -> None:
-    gate, passed = RateLimit(), 0
-    while gate.admit(kind, "a", NOW) == 0.0:
+    rate_limit, passed = RateLimit(), 0
+    while rate_limit.admit(kind, "a", NOW) == 0.0:
         passed += 1
         if kind != UNKNOWN:
-            gate.done(kind, "a")
+            rate_limit.done(kind, "a")
     assert passed == RATES[kind].burst
-    assert gate.admit(kind, "a", NOW) == pytest.approx(1.0 / RATES[kind].rate)
-    assert gate.admit(kind, "b", NOW) == 0.0
+    assert rate_limit.admit(kind, "a", NOW) == pytest.approx(1.0 / RATES[kind].rate)
+    assert rate_limit.admit(kind, "b", NOW) == 0.0
 
 
 def test_failed_authentications_are_counted_but_are_not_in_work() -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     for _ in range(10):
-        gate.admit(UNKNOWN, "10.0.0.1", NOW)
-    assert gate.in_work == 0
+        rate_limit.admit(UNKNOWN, "10.0.0.1", NOW)
+    assert rate_limit.in_work == 0
 
 
 def test_one_credential_cannot_have_more_than_its_share_in_work() -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     for _ in range(MAX_WORK_PER_KEY):
-        assert gate.admit(SUBMIT, "a", NOW) == 0.0
-    assert gate.admit(SUBMIT, "a", NOW) > 0.0
-    assert gate.admit(SUBMIT, "b", NOW) == 0.0
-    gate.done(SUBMIT, "a")
-    assert gate.admit(SUBMIT, "a", NOW) == 0.0
+        assert rate_limit.admit(SUBMIT, "a", NOW) == 0.0
+    assert rate_limit.admit(SUBMIT, "a", NOW) > 0.0
+    assert rate_limit.admit(SUBMIT, "b", NOW) == 0.0
+    rate_limit.done(SUBMIT, "a")
+    assert rate_limit.admit(SUBMIT, "a", NOW) == 0.0
 
 
 def test_people_together_leave_room_for_pilots() -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     for number in range(MAX_PEOPLE_WORK):
-        assert gate.admit(SUBMIT, f"t{number}", NOW) == 0.0
-    assert gate.admit(SUBMIT, "newcomer", NOW) > 0.0
-    assert gate.admit(SESSION, "p1", NOW) == 0.0
-    assert gate.admit(ENROL, "e1", NOW) == 0.0
-    gate.done(SUBMIT, "t0")
-    assert gate.admit(SUBMIT, "newcomer", NOW) == 0.0
+        assert rate_limit.admit(SUBMIT, f"t{number}", NOW) == 0.0
+    assert rate_limit.admit(SUBMIT, "newcomer", NOW) > 0.0
+    assert rate_limit.admit(SESSION, "p1", NOW) == 0.0
+    assert rate_limit.admit(ENROL, "e1", NOW) == 0.0
+    rate_limit.done(SUBMIT, "t0")
+    assert rate_limit.admit(SUBMIT, "newcomer", NOW) == 0.0
 
 
 def test_full_house_takes_no_token_of_those_it_turns_away() -> None:
-    gate = RateLimit({SUBMIT: Rate(0.001, MAX_WORK_PER_KEY + 1.0)})
+    rate_limit = RateLimit({SUBMIT: Rate(0.001, MAX_WORK_PER_KEY + 1.0)})
     for _ in range(MAX_WORK_PER_KEY):
-        gate.admit(SUBMIT, "a", NOW)
+        rate_limit.admit(SUBMIT, "a", NOW)
     for _ in range(100):
-        assert gate.admit(SUBMIT, "a", NOW) > 0.0
-    gate.done(SUBMIT, "a")
-    assert gate.admit(SUBMIT, "a", NOW) == 0.0
+        assert rate_limit.admit(SUBMIT, "a", NOW) > 0.0
+    rate_limit.done(SUBMIT, "a")
+    assert rate_limit.admit(SUBMIT, "a", NOW) == 0.0
 
 
 @BOUNDED
@@ -149,57 +149,57 @@ def test_full_house_takes_no_token_of_those_it_turns_away() -> None:
     st.lists(st.tuples(st.sampled_from([SUBMIT, SESSION, ENROL]), st.sampled_from("ab"), st.booleans()), max_size=300)
 )
 def test_what_is_in_work_is_what_was_let_in_and_is_not_done(calls: list[tuple[str, str, bool]]) -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     open_now: list[tuple[str, str]] = []
     for kind, key, ends in calls:
         if ends and open_now:
-            gate.done(*open_now.pop(0))
-        elif gate.admit(kind, key, NOW) == 0.0:
+            rate_limit.done(*open_now.pop(0))
+        elif rate_limit.admit(kind, key, NOW) == 0.0:
             open_now.append((kind, key))
-        assert gate.in_work == len(open_now)
+        assert rate_limit.in_work == len(open_now)
     for one in open_now:
-        gate.done(*one)
-    assert gate.in_work == 0
-    assert not gate._work  # nothing is kept of those who are gone
+        rate_limit.done(*one)
+    assert rate_limit.in_work == 0
+    assert not rate_limit._work  # nothing is kept of those who are gone
 
 
-def late(gate: RateLimit, seconds: float) -> None:
+def late(rate_limit: RateLimit, seconds: float) -> None:
     for _ in range(30):
-        gate.observe_lag(seconds)
+        rate_limit.observe_lag(seconds)
 
 
 def test_late_loop_puts_off_people_first_then_registrations_and_never_exchanges() -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     said = {}
     for lag in (LAG_PEOPLE * 0.9, LAG_PEOPLE * 1.1, LAG_ALL * 1.1, 60.0):
-        late(gate, lag)
-        said[lag] = [gate.admit(kind, "a", NOW) == 0.0 for kind in (SUBMIT, ENROL, SESSION)]
+        late(rate_limit, lag)
+        said[lag] = [rate_limit.admit(kind, "a", NOW) == 0.0 for kind in (SUBMIT, ENROL, SESSION)]
     assert list(said.values()) == [
         [True, True, True],
         [False, True, True],
         [False, False, True],
         [False, False, True],
     ]
-    assert 1.0 <= gate.admit(SUBMIT, "a", NOW) <= LONGEST_RETRY
+    assert 1.0 <= rate_limit.admit(SUBMIT, "a", NOW) <= LONGEST_RETRY
 
 
 def test_one_hiccup_refuses_nobody_and_calm_opens_the_gate_again() -> None:
-    gate = RateLimit()
-    gate.observe_lag(LAG_PEOPLE * 2)
-    assert gate.admit(SUBMIT, "a", NOW) == 0.0
-    late(gate, 3.0)
-    assert gate.admit(SUBMIT, "a", NOW) > 0.0
-    late(gate, 0.0)
-    assert gate.admit(SUBMIT, "a", NOW) == 0.0
-    assert gate.lag < 0.01
+    rate_limit = RateLimit()
+    rate_limit.observe_lag(LAG_PEOPLE * 2)
+    assert rate_limit.admit(SUBMIT, "a", NOW) == 0.0
+    late(rate_limit, 3.0)
+    assert rate_limit.admit(SUBMIT, "a", NOW) > 0.0
+    late(rate_limit, 0.0)
+    assert rate_limit.admit(SUBMIT, "a", NOW) == 0.0
+    assert rate_limit.lag < 0.01
 
 
 def test_all_pilots_of_one_owner_have_a_rate_and_work_of_their_own_together() -> None:
-    gate = RateLimit()
+    rate_limit = RateLimit()
     for _ in range(MAX_WORK_PER_POOL):
-        assert gate.admit(POOL, "anna", NOW) == 0.0
-    assert gate.admit(POOL, "anna", NOW) > 0.0
-    assert gate.admit(POOL, "mike", NOW) == 0.0
+        assert rate_limit.admit(POOL, "anna", NOW) == 0.0
+    assert rate_limit.admit(POOL, "anna", NOW) > 0.0
+    assert rate_limit.admit(POOL, "mike", NOW) == 0.0
 
 
 def test_tokens_of_one_person_are_one_name_to_the_gate_and_to_the_door() -> None:
@@ -215,9 +215,9 @@ def test_tokens_of_one_person_are_one_name_to_the_gate_and_to_the_door() -> None
 
 def test_one_long_sleep_refuses_nobody_and_lasting_overload_does() -> None:
     """A frozen server answered 429 on waking: time in which it did not run counts against nobody."""
-    gate = RateLimit()
-    gate.observe_lag(90.0)
-    assert gate.admit(SUBMIT, "anna", 0.0) == 0.0
+    rate_limit = RateLimit()
+    rate_limit.observe_lag(90.0)
+    assert rate_limit.admit(SUBMIT, "anna", 0.0) == 0.0
     for _ in range(10):
-        gate.observe_lag(90.0)
-    assert gate.admit(SUBMIT, "anna", 0.0) > 0.0 and gate.lag > 2.0
+        rate_limit.observe_lag(90.0)
+    assert rate_limit.admit(SUBMIT, "anna", 0.0) > 0.0 and rate_limit.lag > 2.0

@@ -305,7 +305,7 @@ def test_licences_are_never_exceeded() -> None:
     stand.submit({"array": "1-9", "licences": {"matlab": 2}}, {"array": "1-9", "licences": ["matlab"]})
     pilots = [stand.pilot(4, host=f"n{n}") for n in range(2)]
     assert leases_of(pilots) == 2
-    assert stand.engine.state.books.licences == {"matlab": 3}
+    assert stand.engine.state.accounting.licences == {"matlab": 3}
     assert stand.sound()
 
 
@@ -321,7 +321,7 @@ def test_a_licence_is_free_again_when_its_task_ends_and_survives_a_restart() -> 
     assert other.pull() == []
     pilot.talk(good(first, duration=50.0))
     assert len(pilot.held) + len(other.held) + len(other.took()) == 1
-    assert stand.engine.state.books.licences == {"matlab": 1}
+    assert stand.engine.state.accounting.licences == {"matlab": 1}
     assert stand.sound()
 
 

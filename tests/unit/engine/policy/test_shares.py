@@ -113,13 +113,13 @@ def test_usage_survives_a_restart(usage: dict[str, Any]) -> None:
     stand = Stand()
     pilot = pool(stand, 4, "ann", "bob", usage=usage)
     had(stand, pilot, 3)
-    tree = stand.engine.state.books.tree
+    tree = stand.engine.state.accounting.tree
     used = {owner: tree.usage(owner, stand.now) for owner in ("ann", "bob", "@g", "")}
     assert used["ann"] > 0
     pilot.run()
     stand.restart()
     pilot.talk()
-    again = stand.engine.state.books.tree
+    again = stand.engine.state.accounting.tree
     assert {owner: again.usage(owner, stand.now) for owner in used} == pytest.approx(used, rel=0.05)
     assert stand.sound()
 

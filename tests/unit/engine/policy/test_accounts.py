@@ -127,7 +127,7 @@ def test_what_the_accounts_say_is_what_the_share_and_the_quota_count() -> None:
         stand.now += 60
         attempts = list(pilot.held)
         pilot.talk(*(bad(a, duration=60.0) if at == 2 else good(a, duration=60.0) for a in attempts))
-    (standing,) = stand.engine.state.books.ledger.standings(stand.now)
+    (standing,) = stand.engine.state.accounting.ledger.standings(stand.now)
     total = sum(line.useful + line.failed for line in stand.accounts)
     assert total > 0
     running = sum(a.reserved for p in stand.engine.state.pilots.values() for a in p.live.values())

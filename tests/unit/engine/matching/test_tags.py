@@ -188,16 +188,16 @@ def test_a_tag_that_no_expression_looks_at_costs_no_new_menu() -> None:
     stand.submit({"array": "1-9", "require": "arch == 'x86_64'"})
     pilot = stand.pilot(tags={"arch": "x86_64"})
     pilot.pull()
-    before = _menu(stand, pilot)
+    before = _eligibility(stand, pilot)
     pilot.pull(tags={"load": 3})
-    assert _menu(stand, pilot) is before
+    assert _eligibility(stand, pilot) is before
     pilot.pull(tags={"arch": "arm64"})
     pilot.talk(*(good(attempt) for attempt in list(pilot.held)))
-    assert _menu(stand, pilot) is not before
+    assert _eligibility(stand, pilot) is not before
 
 
-def _menu(stand: Stand, pilot: FakePilot) -> object:
-    return stand.engine.state.pilots[pilot.name].menus["ann"]
+def _eligibility(stand: Stand, pilot: FakePilot) -> object:
+    return stand.engine.state.pilots[pilot.name].eligibilities["ann"]
 
 
 def test_a_requirement_over_free_room_is_looked_at_anew_for_each_task() -> None:

@@ -22,7 +22,7 @@ BLOB = "sha256:" + "0" * 64
 
 def bans(stand: Stand, holder: str) -> set[tuple[str, str]]:
     """Places that are banned for one holder."""
-    streaks = stand.engine.state.books.evidence_of(holder).places.streaks
+    streaks = stand.engine.state.accounting.evidence_of(holder).places.streaks
     return {key for key, streak in streaks.items() if streak.was_banned}
 
 
