@@ -624,6 +624,8 @@ class QueueMachine(RuleBasedStateMachine):
                 self._turn(body, False, True, True, [])
 
     def _turn(self, body: Body, lose: bool, durable: bool, start: bool, ends: list[str]) -> None:
+        if body not in self.bodies:
+            return  # it left in an earlier turn of the same rule
         if start:
             body.running = dict.fromkeys(body.running, "running")
         begun = [a for a, stage in body.running.items() if stage == "running"]
