@@ -1,4 +1,4 @@
-"""How long does it take to give 1,500 pilots a task each, and what does a quick answer cost? (D8)
+"""How long does it take to give 1,500 pilots a task each, and what does a quick answer cost? [LBO D8]
 
 Ranks are random: uniform, and like data locality (megabytes of a task's inputs that a pilot holds: few distinct values,
 mostly none). The gap is 1 - total rank / total rank of the exact assignment, without which no quick way is known to do.

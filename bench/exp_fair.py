@@ -1,4 +1,4 @@
-"""How soon does an urgent task start behind a queue of short ones, which a pilot fetches ahead? [contract 11]
+"""How soon does an urgent task start behind a queue of short ones, which a pilot fetches ahead? [protocol 5.3]
 
 A server and a pilot of two slots; the queue holds more `sleep` commands of 1, 10, 100 or 1,000 ms than can be run. Now and
 then a task of a higher priority is submitted: from there to the moment at which its process began, by the process's own

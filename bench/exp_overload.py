@@ -1,4 +1,5 @@
-"""Ten times too much: does the server stay small, and are 200 pilots over TLS answered while people flood it? [I21]"""
+"""Ten times too much: does the server stay small, and are 200 pilots over TLS answered while people flood it?
+[promise I21]"""
 
 from __future__ import annotations
 

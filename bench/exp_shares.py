@@ -1,4 +1,4 @@
-"""Does everybody get what is due? The real engine, emulated pilots with 20 slots, a virtual clock [I13].
+"""Does everybody get what is due? The real engine, emulated pilots with 20 slots, a virtual clock [promise I13].
 
 Prints the worst difference between used and due over all windows of max(10 min, 20 mean task times), Jain's index for
 equal shares, and how long newcomers wait. Writes bench/out/shares.json, of which scripts/plot_shares.py makes the figure.

@@ -1,4 +1,4 @@
-"""Monte-Carlo pi that adds tasks until the error is small enough: user code that makes tasks while it runs [U1].
+"""Monte-Carlo pi that adds tasks until the error is small enough: user code that makes tasks while it runs [DIANE U1].
 
 python examples/hooks.py
 """

@@ -66,7 +66,7 @@ def fence(kind: str, lines: Iterable[str]) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Text of a comment or docstring without its `[...]` references, which lead to papers on the designers' desks."""
+    """Text of a comment or docstring without its `[...]` references, which are for readers of the code."""
     return re.sub(r"\s*\[[a-z]+ [^\]]*\]", "", text).strip()
 
 

@@ -1,4 +1,4 @@
-"""Advisories of kindred systems [promises D2], each a test by its name: the same mistake cannot come back unseen.
+"""Advisories of kindred systems, each a test by its name: the same mistake cannot come back unseen.
 
 Each docstring says what the advisory was and why Shoal is safe.
 """

@@ -334,7 +334,7 @@ def day(tmp_path: Path, pilot_zip: Path) -> Iterator[Day]:
 
 
 def test_no_secret_is_found_anywhere_but_in_its_place_after_a_whole_day(day: Day) -> None:
-    """ "It must show" 2 [S12]."""
+    """No secret is found anywhere but in its place [security S12]."""
     secrets, cluster = day.secrets, day.cluster
     day.watcher.start()
     cluster.start_server("--listen", f"127.0.0.1:{day.port}", "--no-pilot")

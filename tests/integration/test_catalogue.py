@@ -1,7 +1,7 @@
-"""The bad-input catalogue [promises E], one case a line, its row in the test's name; real processes throughout.
+"""The bad-input catalogue [input E0], one case a line, its row in the test's name; real processes throughout.
 
 Rows 13 to 26, 32 to 40 and 42 to 48 are held by `tests/unit/wire` and `test_wrong_use.py`. Where our form differs from
-the catalogue's words, which `contract.md` and `docs/reference/http.md` overrule, a comment at the row says so.
+the table's words, a comment at the row says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Tasks that go on later, with a real pilot: what is kept when one ends or is stopped, what the next part finds [G10]."""
+"""Tasks that go on later, with a real pilot: what is kept when one ends or is stopped, what the next part finds
+[GWP G10]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Checkpoints that travel while their task runs, with real processes: what a task goes on from after its pilot is lost [G10].
+"""Checkpoints that travel while their task runs, with real processes: what a task goes on from after its pilot is lost
+[GWP G10].
 
 The payload keeps a ledger of its own: where each attempt began, and what it counted.
 """

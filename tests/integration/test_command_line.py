@@ -282,7 +282,7 @@ def test_waiting_for_a_single_task_shows_its_output_and_the_latest_run_needs_no_
 
 
 def test_what_can_never_run_is_said_and_not_waited_for(terminal: Terminal) -> None:
-    """B1."""
+    """Nobody waits without being told why."""
     said = terminal.run("run", "--cores", "60000", "--", "true")
     assert (said.status, said.out) == (3, "")
     line = said.err.splitlines()[-1]

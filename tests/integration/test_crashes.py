@@ -192,7 +192,7 @@ def test_submissions_answered_exist_once_whenever_the_server_is_killed(cluster: 
         assert cluster.wait_run(row["run"], 240) == {"succeeded": 2}
     finals = Counter((event["run"], event["task"]) for event in cluster.events("task_finished"))
     assert finals == Counter((row["run"], element) for row in runs for element in (1, 2))
-    # A copy leased in the uncommitted gap may run twice (A7); no task may be missing.
+    # A copy leased in the uncommitted gap may run twice [protocol 10]; no task may be missing.
     assert set(starts(lines)) == {f"r{run}.{element}" for run, element in finals}
 
 
@@ -281,7 +281,7 @@ def mark(cluster: Cluster, run: int) -> tuple[int, ...]:
 
 
 def test_copy_born_in_the_uncommitted_gap_is_adopted_and_not_run_again(cluster: Cluster) -> None:
-    """A safe lease is sent before it is durable (A7): the held list tells the next server of it."""
+    """A safe lease is sent before it is durable [protocol 10]: the held list tells the next server of it."""
     cluster.timing |= CALM
     gate, locked = cluster.cwd / "gate", threading.Event()
     cluster.start_server()

@@ -79,7 +79,7 @@ def submit_status(cluster: Cluster) -> str:
     return "unreachable"
 
 
-# --- a full disk [I10]
+# --- a full disk [promise I10]
 @pytest.mark.parametrize("seed", range(100 if PROVE else 2))
 def test_a_full_disk_loses_no_result_and_recovers_alone(cluster: Cluster, tmp_path: Path, seed: int) -> None:
     """Running tasks end and are recorded while the disk is full, submissions get 507, and space alone heals it."""

@@ -1,4 +1,4 @@
-"""Priority and share with real processes while short tasks are queued [contract 11]: by the payloads' own ledger.
+"""Priority and share with real processes while short tasks are queued [protocol 5.3]: by the payloads' own ledger.
 
 Each task writes its name into one file as its first deed; the file's order is the order of starts.
 """

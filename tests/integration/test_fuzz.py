@@ -1,4 +1,4 @@
-"""The wire fuzz [promises R8]: whatever is sent, the server answers in its own form, in time, and stays sound.
+"""The wire fuzz: whatever is sent, the server answers in its own form, in time, and stays sound.
 
 Requests come from `wire_fuzz`, which makes them from the server's own description. 2,000 of them, always the same
 ones; SHOAL_PROVE=1 sends 100,000. SHOAL_FUZZ_SEED and SHOAL_FUZZ_REQUESTS replay a part: a failure prints how.

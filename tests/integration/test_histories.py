@@ -1,5 +1,5 @@
 """Databases that are rolled back under living pilots: no result crosses from one history to another, and nothing stays
-leased beside an idle pilot (ADR 0015). Real processes; the database files are changed while the server is dead."""
+leased beside an idle pilot [ADR 0015]. Real processes; the database files are changed while the server is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pilot that is killed is found by its neighbours on the host, long before its lease has run out (ADR 0020)."""
+"""A pilot that is killed is found by its neighbours on the host, long before its lease has run out [ADR 0020]."""
 
 from __future__ import annotations
 

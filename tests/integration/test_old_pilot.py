@@ -1,4 +1,4 @@
-"""Pilots of another version [contract 8]: the released pilot of protocol 4 works with this server, and one whose zip is
+"""Pilots of another version [protocol 8]: the released pilot of protocol 4 works with this server, and one whose zip is
 another than the server's becomes the server's own when it is idle.
 
 The old pilot is kept in tests/fixtures as it was released; no code of today is in it.

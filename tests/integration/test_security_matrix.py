@@ -1,4 +1,4 @@
-"""Who may call what, cell by cell: roles x routes x objects, generated from the route table [promises I16, R9].
+"""Who may call what, cell by cell: roles x routes x objects, generated from the route table [promise I16].
 
 A route without a row, and a row without a route, fail. What belongs to another answers word for word as what does
 not exist, and no answer, refusals and headers included, holds a word of somebody whom the caller may not see.

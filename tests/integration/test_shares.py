@@ -1,4 +1,4 @@
-"""Fair share with real processes [I13]: a server, four pilots with twenty slots, five owners of one group."""
+"""Fair share with real processes [promise I13]: a server, four pilots with twenty slots, five owners of one group."""
 
 from __future__ import annotations
 

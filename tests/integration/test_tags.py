@@ -1,4 +1,4 @@
-"""How real pilots describe themselves, and what real tasks publish on them [G3, G4]."""
+"""How real pilots describe themselves, and what real tasks publish on them [GWP G3, G4]."""
 
 from __future__ import annotations
 

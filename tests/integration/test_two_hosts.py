@@ -239,7 +239,7 @@ def no_pilot_stays(hosts: Hosts) -> Iterator[None]:
 
 # --- the whole way
 def test_a_pasted_line_makes_a_bare_host_run_500_tasks_once_each_and_leaves_nothing_there(hosts: Hosts) -> None:
-    """ "It must show" 1: from the line to the last file, over a network, as a user."""
+    """From the line to the last file, over a network, as a user."""
     assert hosts.far.pids() == [] and hosts.far.sockets() == []
     line = hosts.join("--site", "box", "--cores", "4")
     assert "\n" not in line.strip()
@@ -295,7 +295,8 @@ def _follow_and_signal(hosts: Hosts) -> None:
 
 # --- refusals
 def test_lines_that_must_not_work_are_refused_in_words(hosts: Hosts, pilot_zip: Path) -> None:
-    """A wrong fingerprint [E62], an expired, a used-up token [E61], another site [E63]: each ends with 4 and says why."""
+    """A wrong fingerprint [input E62], an expired, a used-up token [input E61], another site [input E63]: each ends
+    with 4 and says why."""
     short = hosts.join("--expires", "1s")
     born = time.monotonic()
     good = hosts.join("--site", "box")
@@ -336,7 +337,7 @@ def _bare_pilot(hosts: Hosts, zipped: Path, join: str) -> FarPilot:
 def test_a_revoked_enrolment_sends_its_pilots_away_and_their_work_goes_on_elsewhere(
     hosts: Hosts, record_property: Callable[[str, object], None]
 ) -> None:
-    """S17: within a minute; with the usual times it is the next exchange."""
+    """Within a minute [security S17]; with the usual times it is the next exchange."""
     answer = json.loads(hosts.join("--site", "box", "--cores", "1", "--json"))
     victim = hosts.paste(answer["line"]).wait_joined()
     with hosts.popen(
@@ -383,7 +384,7 @@ def test_a_revoked_submit_token_is_refused_with_the_next_command(hosts: Hosts) -
 
 
 def test_a_pilot_too_many_waits_and_comes_in_when_there_is_room(hosts: Hosts) -> None:
-    """E63: 429 `site_full`, said once; then it comes in by itself."""
+    """429 `site_full` [input E63], said once; then it comes in by itself."""
     line = hosts.join("--site", "box", "--max-pilots", "1", "--cores", "1")
     first = hosts.paste(line).wait_joined()
     second = hosts.paste(line)
@@ -569,7 +570,7 @@ def quick(hosts: Hosts) -> Iterator[Quick]:
 
 
 def test_a_replayed_exchange_gets_the_stored_reply_and_an_older_one_none(quick: Quick) -> None:
-    """E60."""
+    """The stored reply, or a refusal [input E60]."""
     pilot = quick.thief(quick.enrol_token())
     replies = [pilot.exchange(seq, f"n{seq}") for seq in range(1, 5)]
     assert [reply.status for reply in replies] == [200] * 4
@@ -580,7 +581,7 @@ def test_a_replayed_exchange_gets_the_stored_reply_and_an_older_one_none(quick: 
 
 
 def test_a_session_counts_only_under_its_own_certificate(quick: Quick) -> None:
-    """S3: neither without a certificate nor under another pilot's, and not for enrolling again either."""
+    """[security S3]: neither without a certificate nor under another pilot's, and not for enrolling again either."""
     owner, other = quick.thief(quick.enrol_token()), quick.thief(quick.enrol_token())
     assert owner.exchange(1, "n1").status == 200
     bare = Thief(quick, owner.name, owner.session)
@@ -592,7 +593,8 @@ def test_a_session_counts_only_under_its_own_certificate(quick: Quick) -> None:
 
 
 def test_a_cloned_session_ends_for_both_and_each_task_is_recorded_once(quick: Quick) -> None:
-    """E59: root copies the session and the certificate out of a running pilot's memory, as a cloned machine would."""
+    """[input E59]: root copies the session and the certificate out of a running pilot's memory, as a cloned machine
+    would."""
     hosts = quick.hosts
     line = quick.line("--cores", "2")
     pilot = hosts.paste(line, hidden=[str(quick.state)]).wait_joined()

@@ -1,6 +1,6 @@
 """Wrong use of every command, and wrong task files: one line that names the mistake and the fix, nothing submitted.
 
-Tables by row of the bad-input catalogue (promises E); row 0 is wrong use that the catalogue does not list.
+Tables by row of the bad-input catalogue [input E0]; row 0 is wrong use that the catalogue does not list.
 Exit status: 2 what was typed or written is wrong, 3 refused, 4 no answer.
 """
 

@@ -1,4 +1,4 @@
-"""Assignments: one for each row and column, every way of computing the same thing agrees, exact is exact (D8)."""
+"""Assignments: one for each row and column, every way of computing the same thing agrees, exact is exact [LBO D8]."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_task_that_fails_everywhere_bans_nobody(
 
 @given(st.integers(1, 4), st.floats(0.0005, 0.01), st.floats(0.1, 30.0), st.booleans())
 def test_a_black_hole_wastes_few_tasks_and_burns_none(kinds_there: int, each: float, later: float, warm: bool) -> None:
-    """One host fails everything at once; another succeeds only after a while, or had succeeded before [I12]."""
+    """One host fails everything at once; another succeeds only after a while, or had succeeded before [promise I12]."""
     places, kinds, now, wasted, turn = Places(3_600.0, 600.0), Kinds(), 0.0, 0, 0
     names = [f"k{n}" for n in range(kinds_there)]
     if warm:

@@ -1,4 +1,4 @@
-"""Chunks are only a faster way (ADR 0009): whatever pilots and people do, an engine that leases neighbours together and
+"""Chunks are only a faster way [ADR 0009]: whatever pilots and people do, an engine that leases neighbours together and
 one that never does hand out the same attempts, give the same verdicts and write the same ends."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parsers of what others write: any text is read or refused with BadInput, and nothing else ever happens [promises R8]."""
+"""Parsers of what others write: any text is read or refused with BadInput, and nothing else ever happens."""
 
 from __future__ import annotations
 

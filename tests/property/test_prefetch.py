@@ -1,4 +1,4 @@
-"""Order on a pilot and in the engine, whatever comes: nothing begins before what goes first (ADR 0019)."""
+"""Order on a pilot and in the engine, whatever comes: nothing begins before what goes first [ADR 0019]."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The queue against a model of dicts: random submissions, pilots, lost replies, silence, cancels, retries and crashes;
 several owners under changing quotas and licences, requirements and ranks over tags that change.
 
-The model keeps, per task, what was promised (I2-I4, I8, I11, I14, I19, I20). Pilots are bodies: what they hold, they run,
-until they end it, die, or their guard kills it. The journal tells what the engine did; the model judges it.
+The model keeps, per task, what was promised [promise I2-I4, I8, I11, I14, I19, I20]. Pilots are bodies: what they hold,
+they run, until they end it, die, or their guard kills it. The journal tells what the engine did; the model judges it.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _limits(self) -> None:
         """Count by hand what runs where, against every limit: nothing starts beyond one, also where it was lowered below
-        what runs [I14, E75]."""
+        what runs [promise I14; input E75]."""
         running: list[tuple[str, str, int, int]] = []  # owner, site, cores, licences
         for run in self.stand.engine.state.runs.values():
             for array in run.arrays:
@@ -283,7 +283,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.used = used
 
     def _alone(self, attempt: AttemptId) -> None:
-        """No body still runs another copy: it ended it, or its guard did for want of contact [I3]."""
+        """No body still runs another copy: it ended it, or its guard did for want of contact [promise I3]."""
         for body in self.bodies:
             for text in body.running:
                 other = parse_attempt(text)

@@ -1,4 +1,4 @@
-"""The ledger of quotas equals a count of everything from the list of what lives, at every step [I14]."""
+"""The ledger of quotas equals a count of everything from the list of what lives, at every step [promise I14]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fair share: the tree equals a naive recomputation, and in simulated pools everybody gets what is due to it [I13]."""
+"""Fair share: the tree equals a naive recomputation, and in simulated pools everybody gets what is due to it
+[promise I13]."""
 
 from __future__ import annotations
 
@@ -268,7 +269,7 @@ def pools(draw: st.DrawFn) -> dict[str, Who]:
 def test_everybody_gets_what_is_due_and_nobody_waits_long_for_the_first_start(
     slots: int, people: dict[str, Who], seed: int
 ) -> None:
-    """I13, with the mean of the owner with the longest tasks."""
+    """Within 5 points [promise I13], with the mean of the owner with the longest tasks."""
     longest = max(who.mean for who in people.values())
     story = simulate(slots, people, 3 * max(600.0, 20 * longest), seed, {"@g": 2.0, "@g.h": 0.5})
     check_due(story, slots, longest)
@@ -280,7 +281,7 @@ def test_everybody_gets_what_is_due_and_nobody_waits_long_for_the_first_start(
 @FEWER
 @given(st.integers(2, 50), st.integers(20, 30), st.integers(0, 1 << 30))
 def test_equal_shares_are_used_equally(count: int, slots: int, seed: int) -> None:
-    """I13: Jain's index of what each used, with tasks of different lengths."""
+    """[promise I13]: Jain's index of what each used, with tasks of different lengths."""
     people = {f"o{at:02}": Who(mean=[5.0, 20.0, 40.0][at % 3], spread=0.8) for at in range(count)}
     story = simulate(slots, people, 3_000.0, seed, {})
     used = list(story.looks[-1].used.values())

@@ -1,4 +1,4 @@
-"""How much a pilot fetches ahead stays within its bounds (A8)."""
+"""How much a pilot fetches ahead stays within its bounds [ADR 0009]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""False worlds about whose word counts, and planted bugs that they must catch [I11, I12, S8, ADR 0020]."""
+"""False worlds about whose word counts, and planted bugs that they must catch
+[promise I11, I12; SPHINX S8; ADR 0020]."""
 
 from __future__ import annotations
 

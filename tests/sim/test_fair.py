@@ -1,4 +1,4 @@
-"""Who goes first starts first, though pilots fetch short tasks ahead [contract 11, I13, ADR 0019]."""
+"""Who goes first starts first, though pilots fetch short tasks ahead [protocol 5.3; promise I13; ADR 0019]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs: each must be caught by the false world, in the named way [promises C rule 4]."""
+"""Planted bugs: each must be caught by the false world, in the named way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Shares and quotas hold on the engine itself [I13, I14]: many owners, many pilots, restarts, limits that change."""
+"""Shares and quotas hold on the engine itself [promise I13, I14]: many owners, many pilots, restarts, limits that
+change."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ TRIES = 10_000 if PROVE else 2_000
 STARTS = 10_000 if PROVE else 800
 
 
-# --- I13
+# --- everybody gets what is due [promise I13]
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("count", "kind"), POOLS)
 def test_everybody_gets_what_is_due(count: int, kind: str) -> None:
@@ -122,7 +123,7 @@ def test_what_is_due_by_the_rule() -> None:
     assert due_parts(frozenset(), {}, groups, {}) == {}
 
 
-# --- I14
+# --- no limit is passed [promise I14]
 GROUPS = ("lab", "lab.a", "lab.b")
 
 

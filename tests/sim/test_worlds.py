@@ -42,7 +42,8 @@ def test_no_promise_is_broken_whatever_fails(first: int) -> None:
 
 
 def test_a_restart_runs_nothing_again_while_pilots_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held lists and quarantine [I7]: crashes at commits and in the gap, no other fault, every payload starts once."""
+    """Held lists and quarantine [promise I7]: crashes at commits and in the gap, no other fault, every payload starts
+    once."""
     monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
     crashes = 0
     for seed in range(30):
@@ -92,7 +93,7 @@ def test_a_poisonous_command_is_undone_and_everyone_else_goes_on(monkeypatch: py
 
 
 def test_a_world_says_how_to_replay_it() -> None:
-    """The message of a broken world names the seed and the command [promises C rule 3]."""
+    """The message of a broken world names the seed and the command."""
     world = World(3)
     world.ledger.accepted[999] = 1
     with pytest.raises(AssertionError, match=r"replay: python -m shoal.sim --seed 3"):

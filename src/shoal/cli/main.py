@@ -143,7 +143,7 @@ def line_of(error: click.ClickException) -> str:
 
 
 def status_of(error: ShoalError) -> int:
-    """The exit status of an error [promises E]."""
+    """The exit status of an error [input E0]."""
     if isinstance(error, BadInput):
         return USAGE
     return UNREACHABLE if isinstance(error, Unreachable) else REFUSED

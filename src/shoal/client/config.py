@@ -1,7 +1,7 @@
-"""Which server to talk to, with which token, and how it is known [contract 1]:
+"""Which server to talk to, with which token, and how it is known [protocol 1]:
 
 `--server URL` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` > the embedded server.
-A wrong configuration is refused with file, line and fix; it is never half-used [promises E77].
+A wrong configuration is refused with file, line and fix; it is never half-used [input E77].
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def read_server_file(state: Path) -> dict[str, Any] | None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file; refused if others can read it [promises S12]."""
+    """The token in a file; refused if others can read it [security S12]."""
     try:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8").strip()

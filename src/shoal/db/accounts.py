@@ -1,4 +1,4 @@
-"""The accounts [G12]: what a starting engine and readers get of them, and how long their lines are kept.
+"""The accounts [GWP G12]: what a starting engine and readers get of them, and how long their lines are kept.
 
 A line belongs to the hour in which its attempts ended: what ran over midnight counts for the day it ended on.
 """

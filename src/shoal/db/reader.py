@@ -354,14 +354,14 @@ def _pilot(row: Row) -> Row:
 
 
 def _whole(value: int, field: str) -> int:
-    """A cursor, if it can be one [E69]."""
+    """A cursor, if it can be one [input E69]."""
     if not 0 <= value <= _MAX_INT:
         raise BadInput(f"{echo(value)!r} is not a place to go on from", code="bad_cursor", field=field)
     return value
 
 
 def _page(limit: int) -> int:
-    """How many rows a page has: what was asked, up to the bound [E69]."""
+    """How many rows a page has: what was asked, up to the bound [input E69]."""
     if limit < 1:
         raise BadInput(f"{echo(limit)!r} is not a limit", code="bad_limit", field="limit", hint=f"1 to {MAX_PAGE}")
     return min(limit, MAX_PAGE)

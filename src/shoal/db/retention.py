@@ -1,4 +1,4 @@
-"""Retention of what only looks back [contract 7]: events in the database, logs beside it. Runs and results stay,
+"""Retention of what only looks back [protocol 7]: events in the database, logs beside it. Runs and results stay,
 and so do the environments of runs: a retry years later still needs them."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one connection that writes: whole batches in, one transaction each; what a starting engine needs, out.
 
 Rules: (1) exactly one Database per file, held by locks; (2) only it writes and checkpoints, everything else
-opens the file read-only (two writers can meet SQLite's WAL-reset bug, see promises.md); (3) one thread at a time.
+opens the file read-only (two writers can meet SQLite's WAL-reset bug); (3) one thread at a time.
 """
 
 from __future__ import annotations

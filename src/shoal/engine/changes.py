@@ -1,4 +1,4 @@
-"""What the engine wants made durable, and what it answers: the order between the two is A7's.
+"""What the engine wants made durable, and what it answers: the order between the two is that of [ADR 0002].
 
 A change is a whole row, so that the last one of a transaction stands for all before it.
 """
@@ -35,7 +35,7 @@ class RunRow(NamedTuple):
     signature: str
     env_file: str = ""  # the submitter's environment in their own directories; empty: kept by the server
     open: int = 0  # 1: more tasks may be added
-    nonce: str = ""  # names the run in whatever pilots and server say to each other (ADR 0015)
+    nonce: str = ""  # names the run in whatever pilots and server say to each other [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
 
 
@@ -105,7 +105,7 @@ class ChunkDrop(NamedTuple):
 
 class Successes(NamedTuple):
     """Neighbouring elements that succeeded together: what they share, and a column for each thing that differs. It
-    stands for a TaskRow and an Event each, which nobody makes one by one unless asked (ADR 0009)."""
+    stands for a TaskRow and an Event each, which nobody makes one by one unless asked [ADR 0009]."""
 
     run: int
     low: int
@@ -208,7 +208,7 @@ class PilotRow(NamedTuple):
 
 
 class HostRow(NamedTuple):
-    """What one host did for one owner or group, over all its pilots [G13]."""
+    """What one host did for one owner or group, over all its pilots [GWP G13]."""
 
     identity: str
     owner: str
@@ -225,7 +225,7 @@ class HostRow(NamedTuple):
 
 
 class AcctAdd(NamedTuple):
-    """What ended within an hour, to be added to that hour's line of the accounts [G12]; times in core seconds."""
+    """What ended within an hour, to be added to that hour's line of the accounts [GWP G12]; times in core seconds."""
 
     hour: int  # since 1970
     owner: str

@@ -71,7 +71,8 @@ def _array(state: State, array: Array) -> list[str]:
         if len(task.live) > 1 and array.spec.rerun is not Rerun.SAFE:
             wrong.append(f"{task.id}: two live attempts of a task with rerun={array.spec.rerun}")
         for attempt in task.live.values():
-            # Owner and deadline of every state that is not final [I8]: a pilot that is watched, or an orphan's hold.
+            # Owner and deadline of every state that is not final [promise I8]: a pilot that is watched, or an orphan's
+            # hold.
             if attempt.pilot not in state.pilots and attempt.id not in state.orphans:
                 wrong.append(f"{attempt.id}: live without pilot or deadline")
     if array.todo and not why_task(state, array, array.todo.first()).text:

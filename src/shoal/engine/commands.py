@@ -95,7 +95,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class Signal:
-    """Send a signal to the running attempts of runs or tasks [G11]."""
+    """Send a signal to the running attempts of runs or tasks [GWP G11]."""
 
     targets: tuple[int | TaskId, ...]
     number: int

@@ -2,7 +2,7 @@
 
 A run is arrays laid end to end; a single task is an array of one. An element is in exactly one of three places:
 `todo` (waiting or ready, according to its array), `tasks` with a live attempt, or `done`. A Task object exists
-only for elements that have a row: live ones, and ready ones with a history. Nothing finished stays (A5).
+only for elements that have a row: live ones, and ready ones with a history. Nothing finished stays [ADR 0001].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ClassKey(NamedTuple):
-    """Everything matching looks at (A6): tasks of one key are the same to every pilot."""
+    """Everything matching looks at [ADR 0011]: tasks of one key are the same to every pilot."""
 
     owner: str
     needs: Needs
@@ -138,7 +138,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Neighbouring elements leased together, none of which has begun as far as is known (ADR 0009)."""
+    """Neighbouring elements leased together, none of which has begun as far as is known [ADR 0009]."""
 
     array: Array
     low: int
@@ -181,7 +181,7 @@ class Array:
     kind: str = ""  # what its class is told by: the program or function
     trait: str = ""  # by what its failures are compared with others'
     apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own: queued there?
-    sequence: ElementOrder | None = None  # the order its person gave to its elements [U10]
+    sequence: ElementOrder | None = None  # the order its person gave to its elements [DIANE U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
 
@@ -268,7 +268,7 @@ class Run:
     open: bool = False  # more tasks may be added
     asked: float = 0.0  # when its submitter was last heard of, while it is open
     accepted: bool = True  # False while its submission is on its way to the disk
-    nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number (ADR 0015)
+    nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
     firsts: list[int] = field(default_factory=list)
 

@@ -321,7 +321,7 @@ class State:
             del self.settled[key]
 
     def learn(self, array: Array, pilot: Pilot, duration: float, count: int = 1) -> None:
-        """How long tasks of its class take, and how fast this pilot is among those that run them [U8]."""
+        """How long tasks of its class take, and how fast this pilot is among those that run them [DIANE U8]."""
         cls = self.queue.class_of(array)
         if cls.mean is not None and cls.mean > 0.0 and duration > 0.0:
             kept = 0.95**count
@@ -353,7 +353,7 @@ class State:
         return evidence.places.verdict(pilot.name, pilot.host, pilot.site, self.now)
 
     def serves(self, pilot: Pilot, owner: str) -> bool:
-        """May this pilot run a person's tasks? It is bound to one owner or one group [S6]."""
+        """May this pilot run a person's tasks? It is bound to one owner or one group [security S6]."""
         if pilot.owner:
             return pilot.owner == owner
         group = self.groups.get(owner, "")

@@ -1,4 +1,4 @@
-"""Blobs: bytes named by their SHA-256 [contract 6]. Their names, and the rows that the database keeps of them."""
+"""Blobs: bytes named by their SHA-256 [protocol 6]. Their names, and the rows that the database keeps of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_digest(text: str) -> bool:
 
 
 def parse_digest(text: str) -> str:
-    """The name of a blob, if it is one: it becomes the name of a file [E49]."""
+    """The name of a blob, if it is one: it becomes the name of a file [input E49]."""
     if not _DIGEST.fullmatch(text):
         raise BadInput(
             f"{echo(text)!r} does not name a blob",

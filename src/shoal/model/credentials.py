@@ -1,4 +1,5 @@
-"""Secrets by their looks: kinds, prefixes, how long each may live, and how every one of them is kept out of words [S1, S12].
+"""Secrets by their looks: kinds, prefixes, how long each may live, and how every one of them is kept out of words
+[security S1, S12].
 
 A secret is `shoal_KIND_` and 256 random bits. The database knows only its SHA-256.
 """

@@ -1,4 +1,4 @@
-"""The journal's words: every kind of event there is [contract 7]. Logs are for people, events for programs."""
+"""The journal's words: every kind of event there is [protocol 7]. Logs are for people, events for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of runs, tasks, attempts and pilots, and their text forms [contract 2]."""
+"""Names of runs, tasks, attempts and pilots, and their text forms [protocol 2]."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class TaskId(NamedTuple):
 
 
 class AttemptId(NamedTuple):
-    """One try at a task, with the incarnation of the server that leased it and the nonce of its run: the fence (A7).
+    """One try at a task, with the incarnation of the server that leased it and the nonce of its run: the fence
+    [protocol 10].
 
     People read `r12.7#2`; the wire carries `r12.7#2@INCARNATION~NONCE`. Numbers alone do not name an attempt: a server
-    whose database was rolled back or deleted hands out the same run numbers again (ADR 0015). Without a nonce, as a
+    whose database was rolled back or deleted hands out the same run numbers again [ADR 0015]. Without a nonce, as a
     pilot of protocol 4 says it, the name is equal to none that has one.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# --- requests and messages [promises S16]
+# --- requests and messages [security S16]
 MAX_BODY = 8 * 1024 * 1024
 MAX_BULK_BODY = 64 * 1024 * 1024
 MAX_VALUES = 2_000_000  # commas and opening brackets of a body: some 200 MB when decoded, in a fifth of a second
@@ -16,7 +16,7 @@ MAX_WAIT = 30  # seconds that an answer is held back for news
 MAX_LOOK = 100_000  # events looked through per question: a search for few among many comes back and goes on
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
 
-# --- who may come in, and how often [promises S16, I21]
+# --- who may come in, and how often [security S16; promise I21]
 MAX_CONNECTIONS = 24_000  # ten thousand pilots of one owner with two lanes each, and room for others
 MAX_UNKNOWN = 100  # connections of one address that showed no good token
 MAX_PER_KEY = 128  # connections of one person with all their tokens, or of one pilot: nobody may fill the house
@@ -33,12 +33,12 @@ MAX_RATE_POOL = 10_000  # of all pilots of one owner or group
 MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
 MAX_RATE_UNKNOWN = 10  # failed authentications of one address
 
-# --- blobs [contract 6]
+# --- blobs [protocol 6]
 MAX_BLOB = 1 << 40  # bytes of one
 MAX_PARTS = 32  # uploads of one owner that are not whole yet, under way or broken off
 MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
 
-# --- the server's disk [promises I10]
+# --- the server's disk [promise I10]
 MAX_RESERVE = 64 * 1024 * 1024  # bytes kept for reports of running work: ten thousands of them
 MAX_RESERVE_EMBEDDED = 16 * 1024 * 1024  # of a server with one machine's tasks
 RESERVE_SHARE = 8  # or this part of a smaller disk
@@ -84,13 +84,13 @@ MAX_SECONDS = 10 * 365 * 86_400.0
 MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: what lies beyond cannot be shown as a date
 MAX_WHOLE = 2**53 - 1  # of numbers that JSON carries: beyond, other languages read another one; databases stop at 2**63
 
-# --- expressions [promises E30]
+# --- expressions [input E30]
 MAX_EXPR_BYTES = 4_096
 MAX_EXPR_TERMS = 500  # vertices of the tree
 MAX_EXPR_DEPTH = 32
 MAX_GLOB = 256  # characters of a pattern: its time on one text is the product of both lengths
 
-# --- conversation between pilot and server [contract 5]
+# --- conversation between pilot and server [protocol 5]
 MAX_LEASES = 100  # tasks per reply
 MAX_HELD = 10_000
 MAX_PROOFS = 1_000  # of leases, per exchange
@@ -116,7 +116,7 @@ HOSTS_KEPT = 20_000  # hosts remembered, the ones seen last
 ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
 ENDED_KEPT = 1_000  # attempts of a pilot whose last words may still come after their report
 
-# --- policy [promises E74, E75]
+# --- policy [input E74, E75]
 MAX_SHARE = 1e6  # of one owner or group: a million times the default
 MAX_SHARES = 20_000  # owners and groups that a policy names
 MAX_QUOTAS = 1_000  # rules; those that cover one owner on one site are looked through at each start
@@ -134,7 +134,7 @@ KINDS_KEPT = 2_000  # kinds of tasks on the pilots of one of them, the ones that
 HOSTS_PER_KIND = 64
 KINDS_PER_HOST = 8
 
-# --- pilots that die under a task [promises I11]
+# --- pilots that die under a task [promise I11]
 POISON_LOSSES = 3
 MOST_LOSSES = 6  # however many others the pilots held
 MAX_RETURNS = 3  # exchanges in a row in which a pilot only gives back what it was leased

@@ -1,4 +1,5 @@
-"""Who is who: users, groups, their tokens, and the record of every use [S1, S13, S17]; rows as the database keeps them."""
+"""Who is who: users, groups, their tokens, and the record of every use [security S1, S13, S17]; rows as the database
+keeps them."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ PeopleRow = Union[UserRow, GroupRow, TokenRow, AuditRow, SiteRow]
 
 
 def check_name(name: str, field: str) -> str:
-    """A name for a user, group or site that harms nobody [E76]."""
+    """A name for a user, group or site that harms nobody [input E76]."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise BadInput(
             f"{echo(name)!r} cannot be a name here",

@@ -1,4 +1,4 @@
-"""A set of whole numbers kept as ranges: what makes an array of a million elements cost nothing (A5)."""
+"""A set of whole numbers kept as ranges: what makes an array of a million elements cost nothing [ADR 0001]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that people may send to their tasks, by the names they know [G11]. Numbers are those of Linux."""
+"""Signals that people may send to their tasks, by the names they know [GWP G11]. Numbers are those of Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person asks for: one task or array of them (`Spec`), and a whole submission [contract 3]."""
+"""What a person asks for: one task or array of them (`Spec`), and a whole submission [protocol 3]."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ class Spec:
     calls: tuple[str, ...] = ()  # a payload text for each element: (args, kwargs)
     initializer: str = ""
     python: str = ""  # the interpreter of functions
-    require: str = ""  # an expression over tags: what a pilot must be [G5]
+    require: str = ""  # an expression over tags: what a pilot must be [GWP G5]
     rank: str = ""  # an expression over tags: which pilot is best
     due_in: Optional[float] = None  # deadline: seconds from the submission on, or
     due_at: Optional[float] = None  # a time
-    order: str = ""  # a parameter: elements go by its value, smallest first; with - before it, largest first [U10]
+    # a parameter: elements go by its value, smallest first; with - before it, largest first [DIANE U10]
+    order: str = ""
     setup: tuple[str, ...] = ()  # lines of shell before the command
     container: str = ""  # image
-    checkpoint: tuple[str, ...] = ()  # files by which it can go on later [G10]
+    checkpoint: tuple[str, ...] = ()  # files by which it can go on later [GWP G10]
     checkpoint_every: float = 60.0  # seconds between those that travel while it runs; 0: only when it ends
 
     @property

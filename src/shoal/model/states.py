@@ -1,4 +1,4 @@
-"""States of tasks and pilots, and the literal tables of what may follow what [contract 4].
+"""States of tasks and pilots, and the literal tables of what may follow what [protocol 4].
 
 Rules: (1) a state changes only through `advance`; (2) the tables below are the whole truth, the reference
 pictures are drawn from them; (3) reasons are not states: "cannot match anywhere" is `ready` plus a reason.
@@ -67,7 +67,7 @@ class Cause(str, Enum):
 
 
 class Rerun(str, Enum):
-    """What may happen to a task whose pilot went silent [promises B0.4]."""
+    """What may happen to a task whose pilot went silent [promise R4]."""
 
     SAFE = "safe"
     EXCLUSIVE = "exclusive"

@@ -1,4 +1,4 @@
-"""Parameters of a sweep or an array: many elements written as a few axes, never spelled out (A5)."""
+"""Parameters of a sweep or an array: many elements written as a few axes, never spelled out [ADR 0001]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times that pilot and server agree on [contract 5, promises B0]; short in tests, as here in real life."""
+"""The times that pilot and server agree on [protocol 5; promise R1-R5]; short in tests, as here in real life."""
 
 from __future__ import annotations
 

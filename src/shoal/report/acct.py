@@ -1,4 +1,4 @@
-"""The accounts read back [G12]: core hours by what became of them, what stood idle, waiting and moving, efficiency.
+"""The accounts read back [GWP G12]: core hours by what became of them, what stood idle, waiting and moving, efficiency.
 
 Useful, failed, lost (with its pilot) and duplicated (a copy whose result was not needed) are of attempts that ended in
 the time asked for. Idle is what pilots offered and nobody used: known by site, host, pilot and day, and null by owner

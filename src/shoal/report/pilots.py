@@ -1,4 +1,4 @@
-"""Pilots read back as expressions see them: a row of the listing as tags, filters and columns over these [G3, G12].
+"""Pilots read back as expressions see them: a row of the listing as tags, filters and columns over these [GWP G3, G12].
 
 Tags are what a pilot said of itself and what tasks published there (`OWNER.NAME`); over them stand the facts of the row,
 so that no tag can call itself one of them.
@@ -70,7 +70,7 @@ def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[tuple[J
 
 
 def unknown_notes(rows: Iterable[Json], where: Expr | None, columns: Sequence[str], now: float) -> list[str]:
-    """A line for each tag that is asked for and that no pilot has, with the nearest that one has [promises E28]."""
+    """A line for each tag that is asked for and that no pilot has, with the nearest that one has [input E28]."""
     rows = list(rows)
     if not rows:
         return []

@@ -1,6 +1,6 @@
 """Where reading commands read: one interface, over HTTP from a server or straight from the database file.
 
-Every reading command works without a server [contract 1]; what only a living engine knows (`why`) says so.
+Every reading command works without a server [protocol 1]; what only a living engine knows (`why`) says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who gets which: one task for each pilot, from a table of ranks (D8). Standard library, so that it travels.
+"""Who gets which: one task for each pilot, from a table of ranks [LBO D8]. Standard library, so that it travels.
 
 Rows are those that choose (pilots), columns what is given out (tasks); [LBO III.C] has them the other way round.
 Ranks come dense (a list of rows) or sparse (triples of row, column and rank; of a cell named twice the best rank counts).

@@ -1,4 +1,4 @@
-"""One round of assignment: tasks of several classes to slots of several pilots (D8).
+"""One round of assignment: tasks of several classes to slots of several pilots [LBO D8].
 
 A class stands for as many equal tasks as it has ready, a pilot for as many slots as it has free. A higher priority comes
 before a better rank: level by level the round maximises the total rank of what it assigns, exactly where the table is

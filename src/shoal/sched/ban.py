@@ -1,4 +1,4 @@
-"""Bad places: pilots, hosts and sites where tasks fail get no work for a while, longer each time (G7, B7).
+"""Bad places: pilots, hosts and sites where tasks fail get no work for a while, longer each time [GWP G7].
 
 A streak begins with a failure that the place is blamed for (`cause.py` says which are) and ends with the first success
 there. A ban lasts T_inf * (1 - exp(-dt/C)), dt from the first to the latest failure of the streak. [GWP table 3] prints
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Optional
 from shoal.model.limits import PLACES_KEPT
 
 MIN_BAN = 60.0  # seconds, after a burst: a place that fails in a millisecond has dt = 0, and so no ban by the formula
-BURST = 4  # failures in a row that a place may have before that: at the fifth its kind waits anyway (`cause`) [promises I12]
+# failures in a row that a place may have before that: at the fifth its kind waits anyway (`cause`) [promise I12]
+BURST = 4
 SHORTEST = 1.0  # seconds below which a ban is none: it would only make noise
 PROBE_LONG = 300.0  # seconds after which a probe that still runs lets another one begin: a black hole fails quickly
 SITE_HOSTS = 3  # hosts in a streak from which on, if they are half of the site's, it is the site's streak too

@@ -1,4 +1,4 @@
-"""Windows of the calendar, in UTC: which one a moment is in, from when until when [SPHINX policy, time]."""
+"""Windows of the calendar, in UTC: which one a moment is in, from when until when [SPHINX policy]."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Why did it fail, and whose fault was that? Decided from evidence: how the process ended, what it used, and how tasks
-of the same kind fare on this host and on others [contract 4, B7].
+of the same kind fare on this host and on others [protocol 4].
 
 The rule that everything here serves: a task's own error never bans a host. The same task, or the same kind of task,
 failing on several hosts is the task; failing on one host what works on others is the host. The hosts of one site may all
@@ -205,7 +205,8 @@ class Kinds:
         return record is None or not record.good or record.in_row > 1
 
     def is_slow(self, kind: str, site: str) -> bool:
-        """Is it the site that a task of this kind was just over its time there [S8]? It is if the kind fits elsewhere, and
+        """Is it the site that a task of this kind was just over its time there [SPHINX S8]? It is if the kind fits
+        elsewhere, and
         never here, more often than chance explains; or if several kinds were over their times here and none in time."""
         known = self._kinds.get(kind)
         in_time, over = known.times.get(site, (0, 0)) if known is not None else (0, 0)
@@ -243,7 +244,7 @@ class Kinds:
 
     def may_try(self, kind: str, host: str, now: float, others: int) -> bool:
         """May a task of this kind be sent there? No, for a minute, if several in a row failed and another host can tell
-        whose fault that is: a black hole eats a queue long before the first success elsewhere [promises I12]. If they
+        whose fault that is: a black hole eats a queue long before the first success elsewhere [promise I12]. If they
         were of several kinds, nothing may."""
         if others <= 0:
             return True

@@ -6,7 +6,7 @@ Rules
   must allow it: the tightest one on the path decides.
 - Counts are whole numbers (time in microseconds), kept for each owner and site, and as a sum for each rule: the sums
   are only a cache, and a change of rules or groups counts them anew. A limit below what runs already kills nothing;
-  nothing starts [E75].
+  nothing starts [input E75].
 - A window counts what ended in it. A rule for a part of the week exists only then; what runs on past its end may.
 - Hours: what is spent, plus what running tasks reserved (their expectation), plus the new task's expectation.
 """

@@ -135,8 +135,8 @@ def next_part(idle: int, progressed: bool) -> tuple[int, Optional[Final]]:
 
 
 def counts_against_site(in_time: int, over: int) -> bool:
-    """Is a task over its time, counted in `over`, the site's fault (S8)? Only if most others of its kind fit in time
-    there: a limit that is too short for everybody is the task's own. Takes `Kinds.times`."""
+    """Is a task over its time, counted in `over`, the site's fault [SPHINX S8]? Only if most others of its kind fit in
+    time there: a limit that is too short for everybody is the task's own. Takes `Kinds.times`."""
     return in_time > 0 and in_time >= FIT_SHARE * (in_time + over)
 
 

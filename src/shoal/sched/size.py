@@ -1,4 +1,5 @@
-"""How many tasks travel at once (A8): enough that talking costs little, few enough that the tail stays short [U8]."""
+"""How many tasks travel at once [ADR 0009]: enough that talking costs little, few enough that the tail stays short
+[DIANE U8]."""
 
 from __future__ import annotations
 

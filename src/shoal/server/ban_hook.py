@@ -1,4 +1,4 @@
-"""The hook of the policy: a command that is told when a place is banned and when that is over [G7, never silent].
+"""The hook of the policy: a command that is told when a place is banned and when that is over [GWP G7].
 
 It runs as the server's own account, which is why only administrators name it, and without a shell: what it is told
 stands in variables. It can harm the server in no way: few run at once, few a minute, none for long.

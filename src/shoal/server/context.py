@@ -1,4 +1,4 @@
-"""The parts of one running server, and the object rule: whose something is, asked anew each time [S13]."""
+"""The parts of one running server, and the object rule: whose something is, asked anew each time [security S13]."""
 
 from __future__ import annotations
 

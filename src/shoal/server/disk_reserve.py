@@ -1,7 +1,7 @@
 """Space on the disk that is kept for the server's own last words: a file that is given up when the disk is full.
 
 With it the reports of running work are still committed, the log is written and people are answered. New work is refused
-until the file could be made again [I10].
+until the file could be made again [promise I10].
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 class Redacted(logging.Formatter):
-    """Whatever is logged, a traceback too, no secret is in it [S12]."""
+    """Whatever is logged, a traceback too, no secret is in it [security S12]."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line without secrets."""

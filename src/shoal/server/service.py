@@ -41,7 +41,8 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Li
 
 
 class ServerClock:
-    """Wall time at the start plus time that never jumps and counts suspend: no step of the wall clock matters [I9]."""
+    """Wall time at the start plus time that never jumps and counts suspend: no step of the wall clock matters
+    [promise R2]."""
 
     def __init__(self) -> None:
         self._wall, self._boot = time.time(), time.clock_gettime(_BOOT)
@@ -148,7 +149,7 @@ class Service:
         try:
             gap = self._own_time.gap(now)
             if gap:
-                # Before anything else: a tick that came first would find every pilot silent [contract 11].
+                # Before anything else: a tick that came first would find every pilot silent [protocol 5.7].
                 log.warning("the server did not run for %.1f s; that counts against nobody", gap)
                 self._perform(self.engine.handle(Resume(gap), now))
             return self.engine.handle(command, now)

@@ -1,4 +1,5 @@
-"""Group commit: one thread owns the database and writes everything that came since its last commit in one go (A2).
+"""Group commit: one thread owns the database and writes everything that came since its last commit in one go
+[ADR 0002].
 
 The event loop puts changes in and never waits; what must not be said before it is durable is put in as a
 callback and runs on the loop after the commit.

@@ -1,6 +1,6 @@
 """False worlds about whose word counts: sites that fail or are slow as a whole, tasks that kill their pilots, pilots that
 lie beside another holder's. The real engine, database and agents, with crashes of the server in between; each world
-says which promise was broken [I11, I12, S8, ADR 0020].
+says which promise was broken [promise I11, I12; SPHINX S8; ADR 0020].
 
 EvidenceWorld(seed, PIT).run()      raises Broken, or returns the trace's hash
 """
@@ -32,7 +32,7 @@ TASKS = 60
 TIME = 30.0  # seconds that are stated where a site is slow
 KILLERS = 2
 PLAN = Plan(0.0, 0.0, 0.02, 0, 0, 0, 0, 2, 0, 0, 0.0)  # a few slow messages and two crashes of the server
-WASTE = 6 + 2  # failures of one host before its kind waits, or it is banned [I12], and probes after that
+WASTE = 6 + 2  # failures of one host before its kind waits, or it is banned [promise I12], and probes after that
 
 
 class EvidenceWorld(World):

@@ -1,4 +1,5 @@
-"""How soon does a task start that goes first, while pilots fetch short ones ahead? [contract 11, I13, ADR 0019]
+"""How soon does a task start that goes first, while pilots fetch short ones ahead?
+[protocol 5.3; promise I13; ADR 0019]
 
     story = play(setting)     the real engine and real agents, a virtual clock, hands that pretend to run
     story.wait                seconds from the urgent task's acceptance to its start

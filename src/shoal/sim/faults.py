@@ -1,5 +1,5 @@
 """What can go wrong in a false world, how often, and a count that it did: a run in which a fault never happened
-proves nothing about it [promises C rule 2]."""
+proves nothing about it."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Ledger:
         self._own_time(event)
 
     def _own_time(self, event: Event) -> None:
-        """Time in which the server did not run counts against nobody [contract 11]."""
+        """Time in which the server did not run counts against nobody [protocol 5.7]."""
         back = _last(self.backs, event.time)  # an event may become durable long after it happened
         ended = event.data.get("reason") if event.kind == "pilot_gone" else None
         if ended is not None and str(ended).startswith("silent"):
@@ -275,7 +275,7 @@ class Ledger:
         self.failures[parse_attempt(attempt).task] += 1
 
     def settled(self, attempt: str, accepted: bool) -> None:
-        """A pilot was told what became of its report; an accepted success may be published [contract 3]."""
+        """A pilot was told what became of its report; an accepted success may be published [protocol 3]."""
         if not accepted or attempt not in self.successes:
             return  # only a success has something to publish
         said: AttemptId = parse_attempt(attempt)
@@ -321,7 +321,7 @@ class Ledger:
                 raise Broken(f"accepted run lost: r{run}")
 
     def check_leases(self, state: State) -> None:
-        """What was durably with a pilot that lives is with it after a restart [I7]."""
+        """What was durably with a pilot that lives is with it after a restart [promise I7]."""
         for held in self.leases.values():
             for attempt, name in held:
                 pilot = state.pilots.get(name)

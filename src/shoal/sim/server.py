@@ -2,10 +2,10 @@
 
 A frozen server does nothing; what comes meanwhile waits for it, as in the buffers of its sockets.
 A crash drops what is not committed. `crash` at a commit falls after the data is safe and before anybody hears of
-it; in the gap it falls while changes wait and answers that need not wait are already out (A7).
+it; in the gap it falls while changes wait and answers that need not wait are already out [protocol 10].
 
 A poisonous command ends half-way by an exception: the server then refuses everything, commits what it has handed out,
-and goes on with a state that it reads back from the database (ADR 0016).
+and goes on with a state that it reads back from the database [ADR 0016].
 """
 
 from __future__ import annotations

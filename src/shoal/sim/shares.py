@@ -1,4 +1,5 @@
-"""Fair share on the engine itself [I13]: many owners, emulated pilots, a virtual clock; what was used against what was due.
+"""Fair share on the engine itself [promise I13]: many owners, emulated pilots, a virtual clock; what was used against
+what was due.
 
     story = play(setting)          every lease, report and submission is a command to the real engine
     worst_difference(story)        over all windows and owners, as a part of all slots

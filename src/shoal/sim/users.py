@@ -28,7 +28,7 @@ class SimUsers:
         self.dropped: set[str] = set()  # keys that were answered, and whose runs a rolled-back database lost
 
     def submit(self, tables: list[dict[str, Any]], key: str, tries: int = 0) -> None:
-        """A client submits with an idempotency key and asks again until it is answered [I4]."""
+        """A client submits with an idempotency key and asks again until it is answered [promise I4]."""
         submission = parse_submission({"tasks": tables, "key": key, "cwd": "/"})
         if tries:
             self.world.tally.note("client_retry")

@@ -1,4 +1,5 @@
-"""Batches taken apart and put together: successes of neighbours as one message of columns, or as single reports (A8)."""
+"""Batches taken apart and put together: successes of neighbours as one message of columns, or as single reports
+[ADR 0009]."""
 
 from __future__ import annotations
 

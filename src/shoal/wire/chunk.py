@@ -1,4 +1,4 @@
-"""A lease of many attempts taken apart: one of them, or some neighbours, as a lease of their own [A8].
+"""A lease of many attempts taken apart: one of them, or some neighbours, as a lease of their own [ADR 0009].
 
 `cwd` and `stdin` are whole already: what has holes in them is leased one by one.
 """
@@ -14,7 +14,7 @@ from shoal.wire.messages import Lease, ParamValue
 
 
 def seed_of(master: int, element: int) -> int:
-    """A task's random seed, from the run's one master seed [U12]: 31 bits, which every generator takes."""
+    """A task's random seed, from the run's one master seed [DIANE U12]: 31 bits, which every generator takes."""
     digest = hashlib.sha256(f"{master}:{element}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 

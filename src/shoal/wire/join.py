@@ -1,4 +1,4 @@
-"""The join string: where the server is, how to know it, and the token that lets in [contract 9].
+"""The join string: where the server is, how to know it, and the token that lets in [protocol 9].
 
 `ADDRESS[,ADDRESS...]#FINGERPRINT#TOKEN`. An address is `host:port` (TLS, the fingerprint is the SHA-256 of the
 server's own CA certificate) or `unix:/path` (this machine and account, no fingerprint; special characters as `%23`).

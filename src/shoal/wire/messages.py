@@ -1,4 +1,4 @@
-"""What pilot and server say to each other [contract 5]: plain frozen dataclasses, encoded by `codec`."""
+"""What pilot and server say to each other [protocol 5]: plain frozen dataclasses, encoded by `codec`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FormerPilot:
 
 @dataclass(frozen=True)
 class Register:
-    """A pilot says that it is there, or that its host is unfit [C1, G1 notify pilot]."""
+    """A pilot says that it is there, or that its host is unfit [CMS C1; GWP G1]."""
 
     protocol: int
     version: str
@@ -117,7 +117,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Published:
-    """Tags that a running task wrote to its pipe [G4]; an empty text takes one away."""
+    """Tags that a running task wrote to its pipe [GWP G4]; an empty text takes one away."""
 
     attempt: str
     tags: dict[str, TagValue]
@@ -125,7 +125,8 @@ class Published:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint files of an attempt that runs on, as they were at one moment; their blobs are on the server [G10]."""
+    """The checkpoint files of an attempt that runs on, as they were at one moment; their blobs are on the server
+    [GWP G10]."""
 
     attempt: str
     files: dict[str, str]  # name -> digest of the blob
@@ -162,7 +163,7 @@ class LogPiece:
 @dataclass(frozen=True)
 class Proof:
     """What a lease said of itself: these attempts were given to this pilot. The server may have crashed before it wrote
-    that down, and believes nobody who cannot show it (ADR 0015)."""
+    that down, and believes nobody who cannot show it [ADR 0015]."""
 
     attempt: str  # the first
     count: int
@@ -171,7 +172,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The pilot's one verb: reports, changes and free room in, leases and orders out (A3)."""
+    """The pilot's one verb: reports, changes and free room in, leases and orders out [protocol 5]."""
 
     protocol: int
     pilot: str
@@ -195,7 +196,7 @@ class Exchange:
 @dataclass(frozen=True)
 class Lease:
     """An attempt to run, with everything the pilot needs for it; or `count` of them, on neighbouring elements of one
-    array under the same number, of which the first is named [A8]. `chunk.single` takes one out."""
+    array under the same number, of which the first is named [ADR 0009]. `chunk.single` takes one out."""
 
     attempt: str
     room: Capacity

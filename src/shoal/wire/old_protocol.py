@@ -1,4 +1,4 @@
-"""Answers for pilots that speak the protocol before this one [contract 8]: what they do not know is left out."""
+"""Answers for pilots that speak the protocol before this one [protocol 8]: what they do not know is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of a task that say where, when and in which surroundings it runs [contract 3, G5, G10, U10].
+"""Fields of a task that say where, when and in which surroundings it runs [protocol 3; GWP G5, G10; DIANE U10].
 
 Expressions are only bounded here; the server reads them, with the names it knows (`sched.expr`).
 """

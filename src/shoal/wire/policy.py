@@ -242,7 +242,7 @@ def parse_policy(data: object) -> Policy:
 
 
 def check_people(policy: Policy, owners: Mapping[str, str], groups: Collection[str]) -> None:
-    """Refuse a policy that names who does not exist, or that leaves nobody at a vertex a share [E74].
+    """Refuse a policy that names who does not exist, or that leaves nobody at a vertex a share [input E74].
 
     `owners` from owner to group ("" for none), `groups` all there are.
     """

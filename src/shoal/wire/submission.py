@@ -96,7 +96,7 @@ def _parse_specs(tasks: list[Any]) -> list[Spec]:
 
 
 def _check_graph(specs: list[Spec]) -> None:
-    """Names are unique, parents exist, and nothing waits for itself [promises E37-E40]."""
+    """Names are unique, parents exist, and nothing waits for itself [input E37-E40]."""
     by_name: dict[str, int] = {}
     for at, spec in enumerate(specs):
         if spec.name and spec.name in by_name:

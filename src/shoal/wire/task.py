@@ -1,4 +1,4 @@
-"""The one table of task fields for TOML, HTTP and Python [contract 3]: plain data in, checked Spec out.
+"""The one table of task fields for TOML, HTTP and Python [protocol 3]: plain data in, checked Spec out.
 
 Client and server both call this, so a wrong task is refused with the same words on either side.
 """

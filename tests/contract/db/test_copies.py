@@ -326,7 +326,7 @@ def test_a_pilot_that_was_expelled_since_the_backup_does_not_come_back(path: str
 
 
 def test_after_a_restore_first_attempts_take_new_numbers(path: str) -> None:
-    """A copy of a database that ended in order would begin with numbers that pilots got since (ADR 0015)."""
+    """A copy of a database that ended in order would begin with numbers that pilots got since [ADR 0015]."""
     with Database.open(path) as database:
         database.raise_incarnation(1.0)
         database.apply([run_row(1)])

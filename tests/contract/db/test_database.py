@@ -200,7 +200,7 @@ def test_incarnation_is_raised_at_each_start(backend: Backend) -> None:
 
 
 def test_a_start_after_a_crash_leaves_out_a_number_of_each_open_run(database: Database) -> None:
-    """The server may have handed out first attempts and died before it wrote them down (ADR 0015)."""
+    """The server may have handed out first attempts and died before it wrote them down [ADR 0015]."""
     database.apply([run_row(1, finished=None), run_row(2, finished=5.0)])
     for crashes in (1, 2):
         database.raise_incarnation(1.0)

@@ -1,4 +1,4 @@
-"""Which server: the order of who decides, and configurations that are refused with file, line and fix [E77]."""
+"""Which server: the order of who decides, and configurations that are refused with file, line and fix [input E77]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""After a restart: nothing running is forgotten, nothing is handed out twice, and nothing before all have spoken (A7, I7)."""
+"""After a restart: nothing running is forgotten, nothing is handed out twice, and nothing before all have spoken
+[protocol 10; promise I7]."""
 
 from __future__ import annotations
 
@@ -238,7 +239,7 @@ def test_an_exclusive_orphan_keeps_its_hold_over_a_restart() -> None:
 
 
 def test_a_safe_task_never_ends_lost_whatever_name_its_pilot_had() -> None:
-    """`lost` is only for rerun=never (contract 4): a task inherited by a new name must survive restart and loss."""
+    """`lost` is only for rerun=never [protocol 4]: a task inherited by a new name must survive restart and loss."""
     stand = Stand()
     run = stand.submit({})
     old = stand.pilot()
@@ -327,7 +328,7 @@ def test_an_exclusive_copy_still_being_stopped_blocks_a_retry_after_a_restart() 
 
 
 def test_after_a_restart_a_retry_of_a_stopped_exclusive_task_waits_for_its_hold() -> None:
-    """The new server did not see the copy die (ADR 0004): only time proves it."""
+    """The new server did not see the copy die [ADR 0004]: only time proves it."""
     stand = Stand()
     run = stand.submit({"rerun": "exclusive"})
     pilot = stand.pilot()

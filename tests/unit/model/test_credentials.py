@@ -1,4 +1,4 @@
-"""Secrets by their looks, and how they are kept out of words [S1, S12]."""
+"""Secrets by their looks, and how they are kept out of words [security S1, S12]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of people, groups and sites [E76], and the rows they are kept in."""
+"""Names of people, groups and sites [input E76], and the rows they are kept in."""
 
 from __future__ import annotations
 

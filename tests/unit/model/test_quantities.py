@@ -1,4 +1,4 @@
-"""Sizes and durations: what people write, and every bad value of the catalogue (E24, E25)."""
+"""Sizes and durations: what people write, and every bad value of the catalogue [input E24, E25]."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from shoal.model.states import (
     advance_pilot,
 )
 
-# Contract 4, spelled out. `leased` has no way to an end but over `running`: the lease is the start.
+# The tables [protocol 4], spelled out. `leased` has no way to an end but over `running`: the lease is the start.
 TASK_MOVES = {
     "waiting": {"ready", "cancelled", "failed"},
     "ready": {"leased", "succeeded", "cancelled"},

@@ -1,4 +1,5 @@
-"""Sweeps and arrays: order of combinations, exact decimals, Slurm's form, placeholders, and what is refused (E36)."""
+"""Sweeps and arrays: order of combinations, exact decimals, Slurm's form, placeholders, and what is refused
+[input E36]."""
 
 from __future__ import annotations
 

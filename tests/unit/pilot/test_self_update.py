@@ -1,4 +1,4 @@
-"""A real pilot becomes another one: the zip changes, the process stays (contract 8)."""
+"""A real pilot becomes another one: the zip changes, the process stays [protocol 8]."""
 
 from __future__ import annotations
 

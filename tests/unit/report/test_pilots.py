@@ -90,7 +90,7 @@ def test_a_value_is_read_by_the_name_that_people_write() -> None:
 
 
 def test_the_servers_facts_of_this_moment_stand_over_the_row() -> None:
-    """What matching reads is what the listing goes by [G6]."""
+    """What matching reads is what the listing goes by [GWP G6]."""
     told = row(facts={"free_memory_mb": 100, "state": "draining", "free_cores": 2})
     assert chosen("free_memory_mb > 50 and free_cores == 2", told) == ["p1"]
     assert chosen('state == "draining"', told) == ["p1"]

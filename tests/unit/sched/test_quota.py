@@ -60,7 +60,7 @@ def test_a_rule_counts_all_it_covers_together_and_the_tightest_decides() -> None
 
 
 def test_a_limit_below_what_runs_kills_nothing_and_nothing_starts() -> None:
-    """E75."""
+    """A limit below what is used [input E75]."""
     quota = ledger()
     quota.start("anna", "eu", 20, 50.0)
     quota.change([Rule("anna", cores=5)], GROUPS)

@@ -1,4 +1,4 @@
-"""The encoding and its bounds (promises E1-E11, S16); that both codecs agree is a property."""
+"""The encoding and its bounds [input E1-E11; security S16]; that both codecs agree is a property."""
 
 from __future__ import annotations
 

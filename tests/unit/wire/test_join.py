@@ -1,4 +1,4 @@
-"""The join string, and the line that makes a pilot of a bare host (contract 9, S6, S12, E62)."""
+"""The join string, and the line that makes a pilot of a bare host [protocol 9; security S6, S12; input E62]."""
 
 from __future__ import annotations
 

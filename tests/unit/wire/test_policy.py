@@ -1,4 +1,4 @@
-"""The policy document: what it may say, and how a wrong one is refused [E74-E76]."""
+"""The policy document: what it may say, and how a wrong one is refused [input E74-E76]."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
-        # E74
+        # [input E74]
         ({"share": {"anna": -1}}, "range", "share.anna: '-1' is out of range (a number from 0 to 1e+06)"),
         ({"share": {"anna": NAN}}, "range", "out of range"),
         ({"share": {"anna": 1e308}}, "range", "out of range"),
@@ -107,7 +107,7 @@ NAN = float("nan")
         ({"share": {"anna": "2"}}, "range", "out of range"),
         ({"share": {"*": 1}}, "bad_name", "who is not named has a share of 1"),
         ({"share": [1]}, "wrong_type", "expected a table"),
-        # E75
+        # [input E75]
         ({"quota": [{"cores": -1}]}, "range", "quota[1].cores: '-1' is out of range"),
         ({"quota": [{"cores": 1}, {"core_hours": 1e308}]}, "range", "quota[2].core_hours: '1e+308' is out of range"),
         ({"quota": [{"core_hours": NAN}]}, "range", "out of range"),
@@ -123,7 +123,7 @@ NAN = float("nan")
         ({"quota": {"cores": 5}}, "wrong_type", "[[quota]]"),
         ({"quota": [5]}, "wrong_type", "quota[1]: expected a table"),
         ({"quota": [{"core": 5}]}, "unknown_field", "quota[1]: unknown key 'core' (did you mean cores)"),
-        # E76
+        # [input E76]
         ({"share": {"": 1}}, "bad_name", "is not a name"),
         ({"share": {"../x": 1}}, "bad_name", "is not a name"),
         ({"share": {"a" * 1024: 1}}, "bad_name", "is not a name"),

@@ -1,4 +1,4 @@
-"""The task table: every row of the bad-input catalogue that a task file can hold (promises E13-E26, E32-E40)."""
+"""The task table: every row of the bad-input catalogue that a task file can hold [input E13-E26, E32-E40]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.wire.checks import did_you_mean
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import FIELDS, parse_spec, texts
 
-CONTRACT_3 = (
+DOCUMENTED_FIELDS = (
     "name command shell function cwd env setup stdin inputs outputs cores memory disk gpus time retries rerun require rank "
     "priority labels params array after deadline python container licences checkpoint"
 )
@@ -102,7 +102,7 @@ def test_every_wrong_task_is_refused_by_code_and_place(row: str, tasks: list[Any
     ("row", "tasks", "code", "place"), ROWS, ids=[f"{row}-{n}" for n, (row, *_) in enumerate(ROWS)]
 )
 def test_every_refusal_names_the_fix(row: str, tasks: list[Any], code: str, place: str) -> None:
-    """Issue 2, It must show 5: one line that names the mistake and the fix."""
+    """One line that names the mistake and the fix."""
     assert refused(*tasks).hint
 
 
@@ -154,9 +154,9 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 
 def test_the_table_is_the_contracts() -> None:
-    # Beyond the contract's list a function has its calls, and what is called before them; a sweep has an order [U10];
-    # a checkpoint an interval [G10].
-    assert set(FIELDS) == {*CONTRACT_3.split(), "calls", "initializer", "order", "checkpoint_every"}
+    # Beyond the documented list a function has its calls, and what is called before them; a sweep has an order
+    # [DIANE U10]; a checkpoint an interval [GWP G10].
+    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), "calls", "initializer", "order", "checkpoint_every"}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:
@@ -247,14 +247,14 @@ def test_a_table_of_parameters_needs_the_same_names_in_each_row() -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_a_parameter_that_json_cannot_carry_is_refused(bad: float) -> None:
-    """A TOML file may say nan or inf; accepted here it would fail later, in the encoder (E5)."""
+    """A TOML file may say nan or inf; accepted here it would fail later, in the encoder [input E5]."""
     for params in ({"x": [1.0, bad]}, [{"x": bad}]):
         with pytest.raises(BadInput):
             parse_spec(task(params=params))
 
 
 def test_text_that_utf8_cannot_carry_is_refused() -> None:
-    """A lone surrogate in a command cannot be sent to a pilot: accepted here it would block that pilot (E11)."""
+    """A lone surrogate in a command cannot be sent to a pilot: accepted here it would block that pilot [input E11]."""
     for fields in ({"command": ["echo", "\ud800"]}, task(env={"A": "\ud800"}), task(params={"x": ["\udfff"]})):
         with pytest.raises(BadInput):
             parse_spec(fields)

@@ -1,4 +1,4 @@
-"""`shoal acct`: core hours by owner, site, host, pilot, run and day [G12]. Works with a server and without one."""
+"""`shoal acct`: core hours by owner, site, host, pilot, run and day [GWP G12]. Works with a server and without one."""
 
 from __future__ import annotations
 

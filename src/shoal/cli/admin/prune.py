@@ -1,4 +1,4 @@
-"""`shoal prune`: old events and logs away, oldest first [contract 7]. Results and runs stay."""
+"""`shoal prune`: old events and logs away, oldest first [protocol 7]. Results and runs stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`shoal quota list|set|drop`: limits for people, groups and sites in windows of time, and what of them is used [S4]."""
+"""`shoal quota list|set|drop`: limits for people, groups and sites in windows of time, and what of them is used
+[SPHINX S4]."""
 
 from __future__ import annotations
 

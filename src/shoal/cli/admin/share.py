@@ -80,7 +80,7 @@ def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
 
 
 def parse_share(text: str) -> float:
-    """A share from what was typed [E74]."""
+    """A share from what was typed [input E74]."""
     try:
         found = float(text)
     except ValueError:

@@ -72,7 +72,7 @@ def new(
 
 
 def check_expires(text: str, kind: str) -> None:
-    """A lifetime that a token of this kind may have [S1]."""
+    """A lifetime that a token of this kind may have [security S1]."""
     if parse_duration(text, "--expires") > LONGEST[kind]:
         raise BadInput(
             f"a token lives at most {LONGEST[kind] / 86_400:.0f} days", code="too_long", field="--expires",

@@ -24,7 +24,7 @@ STATE_COLOURS = {
 
 
 def clean(text: object) -> str:
-    """User text for one cell: control, format and direction characters shown as escapes [promises E20-E22]."""
+    """User text for one cell: control, format and direction characters shown as escapes [input E20-E22]."""
     shown = text if isinstance(text, str) else str(text)
     if shown.isprintable():
         return shown
@@ -32,7 +32,7 @@ def clean(text: object) -> str:
 
 
 def clean_block(data: bytes) -> str:
-    """A log for a terminal: lines and tabs stay, every other control character goes [promises E22]."""
+    """A log for a terminal: lines and tabs stay, every other control character goes [input E22]."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     return "".join(c for c in text if c.isprintable() or c in "\n\t")
 

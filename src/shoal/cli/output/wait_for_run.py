@@ -205,7 +205,7 @@ def wait_for(
 
 
 def tell_hopeless(watch: Watch, as_json: bool) -> int:
-    """Nothing of the run can run here: one line that says why and what helps [B1]."""
+    """Nothing of the run can run here: one line that says why and what helps."""
     run = watch.run
     with HttpSource(watch.client) as source:
         if as_json:

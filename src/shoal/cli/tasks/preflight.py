@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent: do the files exist, is the program there [promises E44, E45]."""
+"""What this machine can tell before anything is sent: do the files exist, is the program there [input E44, E45]."""
 
 from __future__ import annotations
 

@@ -210,13 +210,13 @@ def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> 
 
 
 def _tell_warnings(answer: dict[str, Any]) -> None:
-    """What the server accepted and thinks wrong [E28]."""
+    """What the server accepted and thinks wrong [input E28]."""
     for warning in answer.get("warnings") or ():
         say(f"note: {warning}")
 
 
 def _tell_reused(answer: dict[str, Any]) -> None:
-    """What --resume skipped, and why the rest runs again [B10]."""
+    """What --resume skipped, and why the rest runs again."""
     if answer.get("again"):
         say(f"{answer['run']} has this key already: nothing new was submitted")
     reused = answer.get("reused") or 0

@@ -1,4 +1,4 @@
-"""The embedded server: one per user, its own process, started when first needed [contract 1]. Never imported here."""
+"""The embedded server: one per user, its own process, started when first needed [protocol 1]. Never imported here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that may go away and come back: which one, connections to it, and the patience to wait for it [B4, B5].
+"""A server that may go away and come back: which one, connections to it, and the patience to wait for it.
 
 The embedded server has another address after each start, so a lost connection is made anew from the beginning.
 """

@@ -1,4 +1,5 @@
-"""How a server is known over TLS [contract 9, promises S2]: by its own CA under one fixed name, or by the system's trust.
+"""How a server is known over TLS [protocol 9; security S2]: by its own CA under one fixed name, or by the system's
+trust.
 
 There is no way to skip the check.
 """

@@ -1,4 +1,4 @@
-"""`shoal.attach`: the futures of calls that an earlier process submitted [J2]."""
+"""`shoal.attach`: the futures of calls that an earlier process submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`shoal.Run`: user code that makes tasks while it runs, merges results as they come, and decides when it is over [U1].
+"""`shoal.Run`: user code that makes tasks while it runs, merges results as they come, and decides when it is over
+[DIANE U1].
 
 The paper's ApplicationManager [DIANE 4.5.5]: `initialize`, `tasks_done`, `has_more_work`, `finalize` are here `start`,
 `done`, `is_over`, `result`; its task-failure policy is `failed`. Departures: one class instead of three, and tasks are

@@ -1,4 +1,4 @@
-"""An open run as it was found or made, and the calls of an earlier life of the same script that are known in it [J2]."""
+"""An open run as it was found or made, and the calls of an earlier life of the same script that are known in it."""
 
 from __future__ import annotations
 

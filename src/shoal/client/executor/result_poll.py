@@ -18,7 +18,7 @@ WAIT = 10.0  # seconds that a question is held back for news
 LINGER = 5.0  # seconds of listening after the last result: the next call finds the question already asked
 FEW, MANY = 64, 256  # a page of few rows while many are missing: let news gather, a question each would be rude
 GATHER = 0.01
-WHY_AFTER = 10.0  # seconds without any result until the person is told why, if nothing runs [B1]
+WHY_AFTER = 10.0  # seconds without any result until the person is told why, if nothing runs
 
 
 class ResultPoll:

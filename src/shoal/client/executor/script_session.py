@@ -1,4 +1,4 @@
-"""Which run belongs to which script: so that the same script, started again after a crash, finds its calls [B4, J2]."""
+"""Which run belongs to which script: so that the same script, started again after a crash, finds its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Python calls on their way out: functions, arguments and objects as payload texts [contract 6]. No server is known here.
+"""Python calls on their way out: functions, arguments and objects as payload texts [protocol 6]. No server is known
+here.
 
 Plain pickle first, for it is ten times faster; cloudpickle where that fails, and for everything of `__main__`, which no
 runner can import: lambdas, closures, functions and classes of a script or notebook travel by value.

@@ -1,4 +1,4 @@
--- The first schema: what one task needs on its walk [architecture 3].
+-- The first schema: what one task needs on its walk.
 --
 -- Only SQL that SQLite 3.26 knows: some hosts link Python 3.11 to one as old. So no STRICT tables, no RETURNING,
 -- no generated columns, no JSON functions. Column types are then only leanings: a REAL column makes 5 into 5.0,
@@ -37,7 +37,7 @@ CREATE TABLE runs (
 
 -- Runs are never deleted and mostly finished: a start must not read them all.
 CREATE INDEX runs_open ON runs (run) WHERE finished IS NULL;
--- Unique, so that even a defect above cannot make two runs of one idempotency key [promises I4].
+-- Unique, so that even a defect above cannot make two runs of one idempotency key [promise I4].
 CREATE UNIQUE INDEX runs_by_key ON runs (owner, key) WHERE key <> '';
 CREATE INDEX runs_by_signature ON runs (owner, signature, run) WHERE signature <> '';
 
@@ -97,7 +97,7 @@ CREATE TABLE spans (
 ) WITHOUT ROWID;
 
 -- An element is in one span at most: searches rest on it (the nearest span below is the only one to look at),
--- and a second final state over a first would be a defect above [promises I2].
+-- and a second final state over a first would be a defect above [promise I2].
 CREATE TRIGGER spans_apart BEFORE INSERT ON spans
 WHEN (SELECT high FROM spans WHERE run = NEW.run AND low < NEW.high ORDER BY low DESC LIMIT 1) > NEW.low
 BEGIN

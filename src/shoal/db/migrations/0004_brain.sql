@@ -3,7 +3,7 @@
 ALTER TABLE tasks ADD COLUMN special TEXT NOT NULL DEFAULT '';
 ALTER TABLE pilots ADD COLUMN ends REAL;
 
--- What ended within an hour [G12]. Every commit adds to a few lines of the current hour; in this order of the key a
+-- What ended within an hour [GWP G12]. Every commit adds to a few lines of the current hour; in this order of the key a
 -- person's own lines stand together, and everybody's of a week are found owner by owner, so no second index is paid for.
 CREATE TABLE acct (
     hour       INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-"""When pilots stand idle and nothing is ready: take back what others have not begun, and copy what is slow (A8).
+"""When pilots stand idle and nothing is ready: take back what others have not begun, and copy what is slow [ADR 0009].
 
 Looked at with each tick, not with each command: it is about tenths of seconds.
 """
@@ -74,8 +74,8 @@ def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
 
 
 def may_copy(spec: Spec) -> bool:
-    """May two copies of it run at once? In the submitter's directory they would write over each other [contract 3]. What
-    can write a checkpoint is moved instead: a copy would do again what is done [G10]."""
+    """May two copies of it run at once? In the submitter's directory they would write over each other [protocol 3].
+    What can write a checkpoint is moved instead: a copy would do again what is done [GWP G10]."""
     return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN) and not spec.checkpoint
 
 
@@ -100,7 +100,8 @@ def _back_up(state: State, pilot: Pilot) -> None:
 
 
 def _move(state: State, idle: Pilot) -> None:
-    """Have the slowest task that can write a checkpoint go on where there is room [G10]: one at a time for each pilot."""
+    """Have the slowest task that can write a checkpoint go on where there is room [GWP G10]: one at a time for each
+    pilot."""
     slow = []
     for pilot in state.pilots.values():
         if pilot.host == idle.host or pilot.protocol < ORDERS[MOVE] or state.now < pilot.asked_move + MOVE_AGAIN:

@@ -1,4 +1,4 @@
-"""Chunks: neighbouring elements leased, and mostly finished, as one (A8, ADR 0009).
+"""Chunks: neighbouring elements leased, and mostly finished, as one [ADR 0009].
 
 A chunk is a range, no objects. Whatever concerns one of its elements alone first carves it out into the task it
 would have been without chunks: there is one set of rules, and this is only a faster way through the common case.

@@ -1,4 +1,4 @@
-"""Ready work grouped into classes by everything matching looks at (A6): a pilot's request looks at the best class
+"""Ready work grouped into classes by everything matching looks at [ADR 0011]: a pilot's request looks at the best class
 first, never along the queue.
 
 A class belongs to one owner, and each owner has a line of classes in order. What stands in a class is lots: an array

@@ -1,5 +1,6 @@
-"""The order that a person gave to an array's elements by one of its parameters [U10: what is near the sensitive region
-first]. Positions are laid out once; an element that becomes ready again goes back to its place."""
+"""The order that a person gave to an array's elements by one of its parameters: for example what is near
+the sensitive region first [DIANE U10]. Positions are laid out once; an element that becomes ready again goes back to
+its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which classes a pilot can ever run, as it is now: asked once for each class and pilot, not with each request (A6).
+"""Which classes a pilot can ever run, as it is now: asked once for each class and pilot, not with each request
+[ADR 0011].
 
 A menu is made for one pilot and one owner. It is made anew when the pilot's tags changed in a way that some expression
 looks at, and grows by the classes that came since. What depends on the moment (free room, time left) is looked at when

@@ -25,7 +25,7 @@ def holds_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
 
 
 def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Would the pilot end before the task does: by the limit it asked for, else by what its like took [B2]?"""
+    """Would the pilot end before the task does: by the limit it asked for, else by what its like took?"""
     lasts = cls.key.time if cls.key.time is not None else cls.base.p95
     return lasts is not None and lasts > time_left(state, pilot)
 

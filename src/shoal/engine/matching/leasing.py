@@ -1,4 +1,4 @@
-"""Rules of leasing: which ready tasks a pilot gets, each under a new attempt number (A6, A7, A8).
+"""Rules of leasing: which ready tasks a pilot gets, each under a new attempt number [ADR 0011, 0009; protocol 10].
 
 Between owners the share decides, then an owner's own order (`eligibilities.candidates`); what cannot start now is passed over.
 """
@@ -181,7 +181,8 @@ class LeaseRound:
     # --- room for what is wide
     def _keep(self, cursor: _Cursor) -> bool:
         """Keep what becomes free here for the owner that is first in turn, if its task wants more room than is free now:
-        narrow tasks of others would take each core as it comes, and it would never start [I13]. One pilot at a time."""
+        narrow tasks of others would take each core as it comes, and it would never start [promise I13]. One pilot at a
+        time."""
         state, pilot, owner = self.state, self.pilot, cursor.line.owner
         name, since = state.kept.get(owner, ("", 0.0))
         if name != pilot.name and name in state.pilots and state.now - since < KEPT_LONG:
@@ -316,8 +317,8 @@ class LeaseRound:
 
     def _trust(self) -> int:
         """How many more a pilot may hold on a host where nothing has succeeded yet: few at first, twice as many after each
-        two seconds that they live. One that fails everything at once must not have the whole queue [I12]; where there is
-        no other host, there is nothing to be saved."""
+        two seconds that they live. One that fails everything at once must not have the whole queue [promise I12]; where
+        there is no other host, there is nothing to be saved."""
         if self._is_new is None:
             self._is_new = any(
                 p.host != self.pilot.host and p.holder == self.pilot.holder for p in self.state.pilots.values()
@@ -333,7 +334,7 @@ class LeaseRound:
 
     def _ahead(self, cls: TaskClass) -> int:
         if self._is_cleared or self._is_spent or not self._may_ahead(cls):
-            return 0  # a pilot on which nothing succeeded yet may be a black hole [I12]
+            return 0  # a pilot on which nothing succeeded yet may be a black hole [promise I12]
         if cls.serial not in self._spare:
             wanted, pilot = self._wanted(cls), self.pilot
             if pilot.sole == cls.base.serial:

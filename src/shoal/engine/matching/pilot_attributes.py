@@ -1,5 +1,5 @@
 """What expressions see of a pilot: the tags it sent, what its tasks published, and the server's own facts over them,
-so that no pilot can call itself larger than it registered [G3, G4, GWP table 2]."""
+so that no pilot can call itself larger than it registered [GWP G3, G4, table 2]."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _changed(state: State, pilot: Pilot, names: set[str]) -> None:
 
 
 def publish(state: State, pilot: Pilot, said: Published, owner: str) -> None:
-    """A task wrote tags: they stand under its owner's name from now on, also when it is over [G4]."""
+    """A task wrote tags: they stand under its owner's name from now on, also when it is over [GWP G4]."""
     changed: dict[str, TagValue] = {}
     refused = 0
     for name, value in said.tags.items():

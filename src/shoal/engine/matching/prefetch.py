@@ -1,4 +1,4 @@
-"""What pilots have fetched ahead gives way to what goes before it (contract 11, ADR 0019).
+"""What pilots have fetched ahead gives way to what goes before it [protocol 5.3; ADR 0019].
 
 Short tasks that a pilot holds and has not begun take no room from a task that goes before them: the pilot begins that
 one at the next turnover of a slot. What waits there for too long is taken back, and keeps its place in the queue.

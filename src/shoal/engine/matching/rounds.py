@@ -1,7 +1,8 @@
 """Matching in rounds: several pilots and several tasks at once.
 
-Normally a task is matched when it or a slot appears (A6); where ranks are asked for and several pilots wait, the best
-of them is chosen [G5]. With `match.mode = interval` nothing is matched in between: each interval at most a chunk of
+Normally a task is matched when it or a slot appears [ADR 0011]; where ranks are asked for and several pilots wait, the
+best
+of them is chosen [GWP G5]. With `match.mode = interval` nothing is matched in between: each interval at most a chunk of
 tasks is handed out, over all pilots, as the paper's scheduler does [GWP 4.3].
 """
 
@@ -22,7 +23,7 @@ from shoal.sched.match import how_many
 from shoal.sched.size import turn as turn_of
 
 CROWD = 16  # waiting pilots from which on full ones are passed over
-HEADS = 64  # classes of one owner that a round looks at (A6)
+HEADS = 64  # classes of one owner that a round looks at [ADR 0011]
 
 
 def next_turn(state: State) -> float | None:
@@ -91,7 +92,7 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
 
 def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
     """One sweep: tasks for free slots, or as many short ones as pass in a moment, by the greatest total rank of the owner
-    whose turn it is [D8]."""
+    whose turn it is [LBO D8]."""
     owners: dict[str, None] = {}
     for filling in fillings.values():
         for line in served_lines(state, filling.pilot):

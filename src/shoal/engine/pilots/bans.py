@@ -1,5 +1,5 @@
 """What successes and failures say about places: pilots, hosts and sites that fail are left alone for a while, said
-aloud, and lifted by a task that succeeds there [G7, B7, S8].
+aloud, and lifted by a task that succeeds there [GWP G7; SPHINX S8].
 
 All of it belongs to the pilot's holder (`accounting.Evidence`). What a group's pilots did with an owner's tasks also counts
 where that owner's own pilots are judged, under names that cannot be theirs; never the other way round, for a group must

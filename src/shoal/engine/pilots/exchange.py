@@ -1,4 +1,5 @@
-"""Rules of pilots: taking them in, their exchanges, their silence and their end [contract 5, promises B0, U4, G1, G14]."""
+"""Rules of pilots: taking them in, their exchanges, their silence and their end
+[protocol 5; promise R1-R5; DIANE U4; GWP G1, G14]."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be under w
 
 
 def enrol(state: State, command: Enrol) -> Registered:
-    """Take a pilot in, or note why its host is unfit [C1]. Told twice, because an answer was lost, it is one pilot."""
+    """Take a pilot in, or note why its host is unfit [CMS C1]. Told twice, because an answer was lost, it is one
+    pilot."""
     said = command.register
     twin = state.enrolled.get((command.token, said.nonce)) if said.nonce else None
     if twin is not None and (twin.pilot in state.pilots or said.unfit):
@@ -199,7 +201,7 @@ def _check_tags(tags: Mapping[str, object]) -> None:
 
 # --- the one exchange
 def talk(state: State, exchange: Exchange) -> Conflict | None:
-    """Take an exchange in and answer it, now or when there is news; every operation is checked first [G14].
+    """Take an exchange in and answer it, now or when there is news; every operation is checked first [GWP G14].
 
     A refusal that changes something (a session used twice) is returned, all others are raised.
     """
@@ -212,7 +214,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     _check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
-        # the other, so both lose it; what they run is adopted from whoever enrols first [E59].
+        # the other, so both lose it; what they run is adopted from whoever enrols first [input E59].
         lose(state, pilot, "its session was used by two pilots", counts=False)
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
@@ -286,7 +288,7 @@ def _publish(state: State, pilot: Pilot, said: Published) -> bool:
 
 
 def _offer_renewal(state: State, pilot: Pilot) -> None:
-    """A pilot of another version becomes one of this server's when it is idle [contract 8]."""
+    """A pilot of another version becomes one of this server's when it is idle [protocol 8]."""
     zipped = pilot.tags.get(ZIP_TAG, "")
     if state.pilot_zip and zipped and zipped != state.pilot_zip != pilot.renewing:
         pilot.renewing = state.pilot_zip
@@ -299,7 +301,7 @@ def disowned() -> Conflict:
 
 
 def _stranger(state: State, exchange: Exchange) -> ShoalError:
-    """Why someone who is not (or no longer) one of the pilots is not heard [E57]."""
+    """Why someone who is not (or no longer) one of the pilots is not heard [input E57]."""
     gone = state.gone.get(exchange.pilot)
     if gone is not None and gone.revoked and gone.session == digest(exchange.session):
         return Refused(f"this pilot was sent away: {gone.reason}", code="revoked")

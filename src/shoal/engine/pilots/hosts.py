@@ -1,4 +1,4 @@
-"""A host that comes back is recognised, and what it did counts on [G13]."""
+"""A host that comes back is recognised, and what it did counts on [GWP G13]."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Proofs of leases: how a pilot shows that it got attempts which the server forgot in a crash (ADR 0015).
+"""Proofs of leases: how a pilot shows that it got attempts which the server forgot in a crash [ADR 0015].
 
-The first lease of a task may leave before its commit (A7). After a crash in that gap the server knows nothing of it, and
+The first lease of a task may leave before its commit [protocol 10]. After a crash in that gap the server knows nothing
+of it, and
 a pilot's word alone would let any pilot claim any task. So such a lease carries a message authentication code over the
 pilot, the first attempt and their count, made with a key that only the database has; the pilot says it back.
 """

@@ -1,4 +1,4 @@
-"""How pilots end: drained, silent, lost, buried; and what becomes of what they held [promises B0, U4]."""
+"""How pilots end: drained, silent, lost, buried; and what becomes of what they held [promise R1-R5; DIANE U4]."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bury(state: State, command: Bury) -> None:
 
 
 def expel(state: State, command: Expel) -> dict[str, int]:
-    """Their token was revoked: they are given up at once, and their next word is refused [S17]."""
+    """Their token was revoked: they are given up at once, and their next word is refused [security S17]."""
     tokens = set(command.tokens)
     found = [pilot for pilot in state.pilots.values() if pilot.token in tokens]
     for pilot in found:
@@ -87,10 +87,11 @@ def outlived(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]
 
 
 def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
-    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends [B0.4].
+    """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends
+    [promise R4].
 
     `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, for a task that
-    kills its pilot at once does so before anybody hears of it: each one that it held is suspected [I11].
+    kills its pilot at once does so before anybody hears of it: each one that it held is suspected [promise I11].
     """
     carve_pilot(state, pilot)
     is_alone = len(pilot.live) == 1
@@ -197,7 +198,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
 
 
 def _poison(state: State, task: Task) -> None:
-    """Three pilots died under it: it stops here, before it takes more [I11]."""
+    """Three pilots died under it: it stops here, before it takes more [promise I11]."""
     names = ", ".join(task.lost_on) or "see its events"
     if task.state is TaskState.LEASED:
         advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it

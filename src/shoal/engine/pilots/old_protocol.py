@@ -1,4 +1,4 @@
-"""What a pilot of protocol 4 says, in the names of today (ADR 0015).
+"""What a pilot of protocol 4 says, in the names of today [ADR 0015].
 
 It knows neither nonces nor the random part of an incarnation. Its words are completed only where this server itself knows
 the attempt to be, or to have been, with that very pilot; anything else stays without a nonce, and so names nothing here.

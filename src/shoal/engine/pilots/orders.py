@@ -1,4 +1,5 @@
-"""What people want of running tasks: a signal, their words while they come. Both go to the pilot as orders [G11]."""
+"""What people want of running tasks: a signal, their words while they come. Both go to the pilot as orders
+[GWP G11]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a pilot holds against what it should: adopt, stop, and send again what it never got [contract 5, promises B0]."""
+"""What a pilot holds against what it should: adopt, stop, and send again what it never got
+[protocol 5; promise R1-R5]."""
 
 from __future__ import annotations
 
@@ -195,12 +196,14 @@ def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
 
 
 def _may_hold(state: State, pilot: Pilot, array: Array, holder: str | None) -> bool:
-    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here [I16]."""
+    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here
+    [promise I16]."""
     return holder == pilot.name or state.serves(pilot, array.run.owner)
 
 
 def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, item: Held) -> bool:
-    """Is it a living copy that the server had given up, or leased in the uncommitted gap of its last life (A7)?"""
+    """Is it a living copy that the server had given up, or leased in the uncommitted gap of its last life
+    [protocol 10]?"""
     if array.spec.rerun is not Rerun.SAFE or array.waiting or not was_given(state, pilot, array, attempt, pilot.proofs):
         return False
     task = array.tasks.get(attempt.element)
@@ -213,7 +216,7 @@ def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, i
     if is_live and item.stage != "running":
         return False  # a copy that has not begun is worth nothing beside one that is under way
     needs = task.needs if task is not None else array.spec.needs
-    # A limit holds for copies, too [I14].
+    # A limit holds for copies, too [promise I14].
     return state.accounting.may_start(array.run.owner, pilot.site, needs, 1, 0.0, state.now) >= 1
 
 

@@ -1,4 +1,4 @@
-"""Time in which the server itself did not run (frozen, asleep, stalled) counts against nobody [contract 11].
+"""Time in which the server itself did not run (frozen, asleep, stalled) counts against nobody [protocol 5.7].
 
 Everything here only puts deadlines off. That is always safe: a pilot ends an `exclusive` task by its own clock, so
 the server may hand it out later than it must, never sooner.

@@ -1,7 +1,9 @@
-"""What policy keeps count of: who runs how much where (quota), who is next (share), licences, and the accounts [S4, G12].
+"""What policy keeps count of: who runs how much where (quota), who is next (share), licences, and the accounts
+[SPHINX S4; GWP G12].
 
 Every live attempt is entered when it is leased and struck out when it ends, so that a limit holds for leases that were
-granted, copies included [I14]. What it took goes into the accounts of its hour with the same commit as its report.
+granted, copies included [promise I14]. What it took goes into the accounts of its hour with the same commit as its
+report.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class Evidence:
     """What is held against pilots, hosts and sites of one holder: the owner or group that they were enrolled for.
 
     Hosts and sites are named by pilots themselves. So what one holder's pilots report is kept apart from what others'
-    do: whoever invents failures, or names, harms nobody but the group that let them in (ADR 0020).
+    do: whoever invents failures, or names, harms nobody but the group that let them in [ADR 0020].
     """
 
     def __init__(self, policy: Policy) -> None:

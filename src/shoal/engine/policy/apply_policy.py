@@ -1,4 +1,4 @@
-"""Rules of the policy itself: another one from now on, other groups, and how much may be queued [S4]."""
+"""Rules of the policy itself: another one from now on, other groups, and how much may be queued [SPHINX S4]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.model.errors import Conflict
 
 
 def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
-    """Take another policy: nothing that runs is stopped, what it does not allow does not start [E75]."""
+    """Take another policy: nothing that runs is stopped, what it does not allow does not start [input E75]."""
     state.policy_version += 1
     _apply(state, command)
     state.queue.set_rule(command.policy.order, state.now)

@@ -1,4 +1,4 @@
-"""Count again what policy keeps count of, from the live attempts, and compare [I14, I24]."""
+"""Count again what policy keeps count of, from the live attempts, and compare [promise I14, I24]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of tasks: those that arrive while a task runs, and those that it ends with [G10].
+"""Checkpoints of tasks: those that arrive while a task runs, and those that it ends with [GWP G10].
 
 The fence is the same as for reports: a checkpoint counts only from the pilot that holds the attempt, and only of the
 current attempt, which is the newest of those that live. So a task that is lost goes on from the last checkpoint that was

@@ -1,4 +1,4 @@
-"""What follows a failed attempt: whose fault it was by the evidence, and what is done with the task [contract 4, B7].
+"""What follows a failed attempt: whose fault it was by the evidence, and what is done with the task [protocol 4].
 
 `sched.cause` and `sched.retry` decide; here the decision is carried out.
 """

@@ -1,4 +1,4 @@
-"""Rules of reports: the attempt number is the fence (A7, I2). Each report gets one verdict.
+"""Rules of reports: the attempt number is the fence [protocol 10; promise I2]. Each report gets one verdict.
 
 recorded  it decided the task (told again: the same word again)
 adopted   an attempt given up as lost succeeded after all, and the task (safe) was not final
@@ -7,7 +7,7 @@ final     the task was final already
 unknown   there is no such attempt here, or it is no business of this pilot's: nothing is told about it
 
 A report counts only from the pilot that held the attempt, or that is known to have been that pilot under another name
-(ADR 0015).
+[ADR 0015].
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CAUSES = {c.value for c in Cause}
 
 
 def check(report: Report) -> AttemptId:
-    """The attempt a report speaks of, if the report can be one at all [E54, E55]."""
+    """The attempt a report speaks of, if the report can be one at all [input E54, E55]."""
     if report.outcome not in OUTCOMES:
         raise BadInput(
             f"{echo(report.outcome)!r} is not an outcome",
@@ -231,9 +231,9 @@ def _account(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repo
 
 
 def _late(state: State, pilot: Pilot, array: Array, attempt: AttemptId, report: Report) -> str:
-    """A report of an attempt that is not live: only a success can still count, only for a safe task [B0.4]."""
+    """A report of an attempt that is not live: only a success can still count, only for a safe task [promise R4]."""
     if not state.serves(pilot, array.run.owner):
-        return "unknown"  # another's: as if it were not there [I16]
+        return "unknown"  # another's: as if it were not there [promise I16]
     if not was_given(state, pilot, array, attempt, pilot.proofs):
         return _refuse(state, pilot, attempt, report, "this pilot has no such attempt, or it is over")
     if array.waiting:
@@ -282,7 +282,8 @@ def _close(
         "max_rss": report.max_rss, "started": report.started, "leased": leased,
     }  # fmt: skip
     if report.started is not None and abs(report.started + report.duration - state.now) > CLOCK_SKEW:
-        data["clock_skew"] = round(report.started + report.duration - state.now)  # the host's clock is wrong [E56]
+        # the host's clock is wrong [input E56]
+        data["clock_skew"] = round(report.started + report.duration - state.now)
     if to is not TaskState.SUCCEEDED:
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
@@ -328,7 +329,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
 
 
 def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
-    """It wrote a checkpoint: its next attempt goes on from there, wherever that is [G10]."""
+    """It wrote a checkpoint: its next attempt goes on from there, wherever that is [GWP G10]."""
     if not is_declared(task, report.files) or live is not current(task):
         # No such thing was declared, or a newer attempt is under way: as if it had been given back.
         _return(state, pilot, task, live, report)
@@ -354,7 +355,7 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
 
 def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
     """A pilot that lives does not have an attempt that is leased to it, and does not say so: nobody would ever report on
-    it [I8]. It counts as given back; whether it had begun is not known, so it counts as begun."""
+    it [promise I8]. It counts as given back; whether it had begun is not known, so it counts as begun."""
     report = Report(str(live.id), "returned", message=why, started=0.0)
     _return(state, pilot, state.task_of(live.id), live, report)
 

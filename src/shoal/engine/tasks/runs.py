@@ -150,7 +150,7 @@ def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
 
 
 def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
-    """The answer to a key that was used: the same run for the same body, a refusal for another [I4]."""
+    """The answer to a key that was used: the same run for the same body, a refusal for another [promise I4]."""
     if before != digest:
         raise BadInput(
             f"this key belongs to {run_text(number)}, which asked for something else", code="key_reused", field="key",
@@ -188,7 +188,7 @@ def array_at(run: Run, first: int) -> Array:
 
 
 def _take_over(state: State, run: Run, command: Submit) -> None:
-    """Enter results of earlier runs as this run's own: what `--resume` skips [B10]."""
+    """Enter results of earlier runs as this run's own: what `--resume` skips."""
     for element, row in command.reused:
         array = array_at(run, element)
         array.todo.remove(element)
@@ -230,7 +230,7 @@ def _release_children(state: State, parent: Array) -> None:
 
 
 def _fail_children(state: State, parent: Array) -> None:
-    """Nothing below a failed task can ever run; said once, without recursion (chains may be long) [I19]."""
+    """Nothing below a failed task can ever run; said once, without recursion (chains may be long) [promise I19]."""
     line = [(parent, child) for child in parent.children]
     while line:
         parent, child = line.pop()
@@ -241,7 +241,7 @@ def _fail_children(state: State, parent: Array) -> None:
 
 
 def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
-    """Make every element that is not live final at once; those without a row get one span, not rows (A5)."""
+    """Make every element that is not live final at once; those without a row get one span, not rows [ADR 0001]."""
     histories = [task for task in array.tasks.values() if task.element in array.todo]
     for task in histories:
         settle_by_word(state, task, to, cause, why)
@@ -270,11 +270,12 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
         pilot = state.pilots.get(attempt.pilot)
         if pilot is not None:
             state.order(pilot, Order("cancel", str(attempt.id), why))
-            if attempt.running:  # it helped nobody, but it was used: who cancels pays for it, too [G12, I14]
+            # it helped nobody, but it was used: who cancels pays for it, too [GWP G12; promise I14]
+            if attempt.running:
                 attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
                 state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
-        # The row keeps these copies until they are known to be dead: a retry must not overlap them [I3].
+        # The row keeps these copies until they are known to be dead: a retry must not overlap them [promise I3].
         state.dying.update({attempt.id: (task, attempt) for attempt in stopping})
     else:
         stopping = []
@@ -297,7 +298,7 @@ def close_if_done(state: State, run: Run) -> None:
 
 # --- a person's word
 def cancel(state: State, command: Cancel) -> dict[str, int]:
-    """Cancel runs and tasks; what is final stays as it is [I20]."""
+    """Cancel runs and tasks; what is final stays as it is [promise I20]."""
     cancelled = already = 0
     for target in command.targets:
         run = state.runs.get(target if isinstance(target, int) else target.run)

@@ -3,8 +3,8 @@
 `handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
 Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
 (3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
-and a report rides on one of them at a time [contract 5, U4, G1]; (5) a lease that was seen before, and of which
-nothing is here any more, is given back. What is to be said lies in `outbox`.
+and a report rides on one of them at a time [protocol 5; DIANE U4; GWP G1]; (5) a lease that was seen before, and of
+which nothing is here any more, is given back. What is to be said lies in `outbox`.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class Agent:
         if self.leaving:
             refused = self.leaving
         elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
-            # The lease is the start, and it came too late: another may run it by now [B0.4].
+            # The lease is the start, and it came too late: another may run it by now [promise R4].
             refused = f"its lease was {age:.0f} s on the way"
         elif not self._slots.can_ever_hold(lease.room):
             refused = "it is larger than this pilot"

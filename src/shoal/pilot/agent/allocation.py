@@ -1,4 +1,4 @@
-"""The end of the allocation that a pilot runs in: some time before it, tasks are asked to end [B2]. Pure, like `agent`.
+"""The end of the allocation that a pilot runs in: some time before it, tasks are asked to end. Pure, like `agent`.
 
 What cannot keep a checkpoint by then is given back: that the time was over is never the task's fault.
 """

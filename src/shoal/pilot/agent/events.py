@@ -50,7 +50,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Disowned:
-    """The server does not know this session any more: enrol again [E57]."""
+    """The server does not know this session any more: enrol again [input E57]."""
 
     seq: int
 
@@ -134,7 +134,7 @@ class Noticed:
 
 @dataclass(frozen=True)
 class Announced:
-    """A running attempt, or a call of this piece, published tags [G4]."""
+    """A running attempt, or a call of this piece, published tags [GWP G4]."""
 
     attempt: str
     tags: dict[str, TagValue]

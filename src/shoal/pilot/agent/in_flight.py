@@ -1,4 +1,5 @@
-"""Exchanges that were sent and not yet answered: at most two, of which one carries reports [contract 5]. Pure, like `agent`.
+"""Exchanges that were sent and not yet answered: at most two, of which one carries reports [protocol 5]. Pure, like
+`agent`.
 
 One waits at the server for work; it carries nothing that must be durable before it is answered, so leases come at
 once. The other brings reports, and is answered after their commit; what ends meanwhile goes with the next one.

@@ -1,4 +1,4 @@
-"""Proofs of leases that the server may yet forget in a crash: said with each exchange until it cannot (ADR 0015). Pure,
+"""Proofs of leases that the server may yet forget in a crash: said with each exchange until it cannot [ADR 0015]. Pure,
 like `agent`."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the server itself refuses it twice, it rides without its texts, then as a plain 
 hold nothing of the attempt any more, and give it back when the server asks for it. What refuses without being the
 server costs a report nothing, and one bad report does not stop the others; (4) of what tasks published the
 last word counts, so it too rides on one exchange at a time, and so do the checkpoints of one attempt. Plain successes
-of neighbours travel as one batch (A8).
+of neighbours travel as one batch [ADR 0009].
 """
 
 from __future__ import annotations

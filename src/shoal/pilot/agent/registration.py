@@ -22,7 +22,7 @@ def nonce(rng: Random) -> str:
 
 
 def patience(registered: Optional[Registered], unheard: int) -> float:
-    """How long to go on without contact [contract 5]; longer with reports that were not heard."""
+    """How long to go on without contact [protocol 5]; longer with reports that were not heard."""
     if unheard:
         return registered.spool_end if registered is not None else 86_400.0
     return registered.idle_end if registered is not None else 600.0

@@ -1,4 +1,4 @@
-"""Whether and when this pilot becomes the one that the server has now [contract 8]. Pure, like `agent`.
+"""Whether and when this pilot becomes the one that the server has now [protocol 8]. Pure, like `agent`.
 
 The new pilot is fetched and compared before the old one leaves: one that cannot be had changes nothing.
 """

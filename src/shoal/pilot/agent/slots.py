@@ -228,7 +228,7 @@ class Slots:
     # --- before their time
     def stop_all(self, why: str, ending: dict[str, str], keep: bool) -> list[Stop]:
         """The pilot leaves at once: what runs ends, and may go on elsewhere from what it wrote if there is somebody to
-        `keep` it [B2, G10]. `ending` has the calls that are being stopped, and why."""
+        `keep` it [GWP G10]. `ending` has the calls that are being stopped, and why."""
         stops: list[Stop] = []
         for attempt, run in self.running.items():
             if run.lease.function:

@@ -1,4 +1,4 @@
-"""Files by which a task goes on later: brought back before a part begins, kept when it ends [G10].
+"""Files by which a task goes on later: brought back before a part begins, kept when it ends [GWP G10].
 
 They travel as blobs, also where the next part sees the same directory: there may be nothing left of it by then. Paths
 are walked as outputs are (`carry`): no symbolic link, nothing out of the task's directory. Everything here blocks.

@@ -1,5 +1,5 @@
-"""Checkpoint files that travel while their task runs [G10]: looked at now and then, copied when they have changed and are
-at rest, put on the server as blobs, and told to the agent.
+"""Checkpoint files that travel while their task runs [GWP G10]: looked at now and then, copied when they have changed
+and are at rest, put on the server as blobs, and told to the agent.
 
 Looking, copying and uploading block, so they happen on a thread of their own; everything else is on the loop's thread.
 What is sent is a private copy that was verified: nothing of it changed while it was read. So a task may go on writing

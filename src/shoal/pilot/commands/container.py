@@ -2,7 +2,7 @@
 
 It is decided in the script that runs before the command (`setup`), since set-up lines such as `module load apptainer`
 may bring the runtime. Values of variables are never written into an argument, where every user of the host could read
-them: a runtime is told their names and takes the values from its own environment [S7].
+them: a runtime is told their names and takes the values from its own environment [security S7].
 """
 
 from __future__ import annotations

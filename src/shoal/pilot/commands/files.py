@@ -1,7 +1,7 @@
 """Files between the submitter's directory and an attempt's own: in by link or copy, out by move or copy.
 
 A path below an own directory is walked part by part without following symbolic links: a task may have put
-anything there [S11].
+anything there [security S11].
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _link(source: str, target: str) -> bool:
 
 
 def check_names(names: Sequence[str], what: str, cause: str) -> None:
-    """Such files stay below their directory. The server looked at them before parameters were filled in [S11, E46]."""
+    """Such files stay below their directory. The server looked at them before parameters were filled in
+    [security S11; input E46]."""
     for name in names:
         if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
             raise StageError(cause, f"{what}_refused: {name} is no path below the task's directory")

@@ -1,4 +1,4 @@
-"""Where an attempt runs and with which environment; inputs in, outputs out [contract 3].
+"""Where an attempt runs and with which environment; inputs in, outputs out [protocol 3].
 
 Outputs of an own directory lie under the attempt's name beside their place until the server has accepted the
 report; only then they are renamed, so of two copies of a task one writes.
@@ -130,7 +130,7 @@ class Staging:
         return made
 
     def _restore(self, made: Prepared, blobs: Optional[Blobs]) -> None:
-        """Bring back what the last part of a task left, so that this one goes on from there [G10]."""
+        """Bring back what the last part of a task left, so that this one goes on from there [GWP G10]."""
         lease = made.lease
         checkpoint.check([*lease.checkpoint, *lease.restored])
         if lease.restored:

@@ -1,6 +1,6 @@
 """What a task writes: where its two streams go, how they stay bounded, and what of them travels in a report.
 
-The files are open for appending only, so they may be cut under a process that writes [E51].
+The files are open for appending only, so they may be cut under a process that writes [input E51].
 """
 
 from __future__ import annotations

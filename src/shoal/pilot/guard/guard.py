@@ -1,4 +1,4 @@
-"""The guard: one small process per pilot that starts, watches and ends every task process [B0.5].
+"""The guard: one small process per pilot that starts, watches and ends every task process [promise R6].
 
 It is the parent of all tasks and a subreaper, so whatever a task starts comes back to it. It thinks for itself
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped

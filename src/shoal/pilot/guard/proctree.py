@@ -24,7 +24,7 @@ _IN_MEMORY = ("/memfd:", "/dev/shm/")
 
 
 def now() -> float:
-    """Seconds that go on while the machine sleeps [B0.2]."""
+    """Seconds that go on while the machine sleeps [promise R2]."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -45,7 +45,7 @@ def become_subreaper() -> None:
 
 
 def become_private() -> None:
-    """No other process of this user may trace us or read our memory and environment [S7]."""
+    """No other process of this user may trace us or read our memory and environment [security S7]."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 

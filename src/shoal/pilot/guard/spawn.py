@@ -155,7 +155,7 @@ def keep_files() -> None:
 
 
 def set_limits(pid: int, order: dict[str, Any]) -> None:
-    """Bounds that the kernel itself holds, on each process of the task [S7]."""
+    """Bounds that the kernel itself holds, on each process of the task [security S7]."""
     if order["cpu"] is not None:
         _limit(pid, resource.RLIMIT_CPU, math.ceil(order["cpu"]), _CPU_GRACE)
     if order["file_size"] is not None:

@@ -1,4 +1,5 @@
-"""What the pilot tells people: log lines, and single lines for whoever started it. No secret gets into either [S12]."""
+"""What the pilot tells people: log lines, and single lines for whoever started it. No secret gets into either
+[security S12]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files that are only in memory: what must reach a library or a program by a path, and never a disk [S7, S12]."""
+"""Files that are only in memory: what must reach a library or a program by a path, and never a disk
+[security S7, S12]."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What this host is: fit or not, how much room it has, which facts describe it.
 
-`check` comes first in a pilot's life: a host that fails it takes no task [C1, E81].
+`check` comes first in a pilot's life: a host that fails it takes no task [CMS C1; input E81].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pipes by which running tasks publish tags [G4, GWP 4.1]: $SHOAL_TAGS names one for each attempt.
+"""The pipes by which running tasks publish tags [GWP G4, 4.1]: $SHOAL_TAGS names one for each attempt.
 
 We hold each pipe open for reading and writing, so nobody who opens it waits, no writer gets SIGPIPE, and a reader
 never sees its end. A pipe is used again by later attempts of the same run only: a line that comes late is never

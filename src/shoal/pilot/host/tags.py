@@ -1,4 +1,4 @@
-"""Tags as people write them: NAME=VALUE on a command line, `name = value` in the pipe of a task [G3, G4, GWP table 2].
+"""Tags as people write them: NAME=VALUE on a command line, `name = value` in the pipe of a task [GWP G3, G4, table 2].
 
 A tag has no declared type [GWP 4.1]: what looks like a number, true or false becomes such, the rest is text, and so
 is whatever stands in quotes.

@@ -339,7 +339,7 @@ def _has_children() -> bool:
 
 
 def _reseed(seed: int) -> None:
-    """The generators that programs use without asking, set as if the call were the only one [U12]."""
+    """The generators that programs use without asking, set as if the call were the only one [DIANE U12]."""
     import random
 
     random.seed(seed)

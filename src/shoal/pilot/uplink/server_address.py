@@ -143,7 +143,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def check_url(url: str) -> str:
-    """The address itself if a pilot may speak to it: one where the server proves itself first [contract 9]."""
+    """The address itself if a pilot may speak to it: one where the server proves itself first [protocol 9]."""
     if url.startswith("unix:/"):
         return url
     try:

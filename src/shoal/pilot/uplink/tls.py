@@ -1,4 +1,4 @@
-"""Whom we believe and who we are: the server's pinned CA, and the certificate that the server made for us [contract 9].
+"""Whom we believe and who we are: the server's pinned CA, and the certificate that the server made for us [protocol 9].
 
 Nothing but the CA certificate itself is ever fetched without verification, and that is compared with the
 fingerprint before it is used. There is no way to leave the verification out.

@@ -41,7 +41,7 @@ def key_of(name: str, owner: str) -> str:
 
 
 def unknown_tags(expr: Expr, known: Iterable[str], owner: str = "") -> list[tuple[str, Optional[str]]]:
-    """Tags that no pilot has, each with the nearest known one [promises E28]; `my.` ones only if the owner is given."""
+    """Tags that no pilot has, each with the nearest known one [input E28]; `my.` ones only if the owner is given."""
     have = sorted({*known, *CONTEXT})
     found: list[tuple[str, Optional[str]]] = []
     for name in sorted(expr.tags):

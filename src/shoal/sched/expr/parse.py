@@ -111,7 +111,7 @@ class _Reader:
         kind, start = found.lastgroup, found.start(found.lastgroup)
         token = Token(kind, found.group(kind), start + 1)
         if token.text == "**":
-            # [promises E30] has it beside the million bytes: numbers without end are what a power is for
+            # [input E30] has it beside the million bytes: numbers without end are what a power is for
             raise BadInput(
                 f"there is no power `**`, at column {token.column}",
                 code="expression_too_complex",
@@ -160,7 +160,7 @@ class _Reader:
         self.fail(f"expected {expected}, found {found}", token.column, hint)
 
     def unknown(self, what: str, token: Token, known: tuple[str, ...], word: str) -> NoReturn:
-        """A name of a closed list that is not in it [promises E28]."""
+        """A name of a closed list that is not in it [input E28]."""
         raise BadInput(
             f"unknown {what} {echo(token.text)!r} at column {token.column}",
             code="unknown_attribute",

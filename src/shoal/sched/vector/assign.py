@@ -1,4 +1,5 @@
-"""Who gets which, for large tables (D8): the greedy of `sched/assign.py`, pair for pair, by numpy; the exact by scipy.
+"""Who gets which, for large tables [LBO D8]: the greedy of `sched/assign.py`, pair for pair, by numpy; the exact by
+scipy.
 
 Exact means: as many pairs as the allowed cells let there be, and among those assignments one with the largest total
 rank. The number comes first because the zero of a rank is arbitrary: adding 1,000 to every rank must change nothing,

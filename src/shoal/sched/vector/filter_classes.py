@@ -1,5 +1,5 @@
 """One pilot against many classes: which fit and in which order it ranks them, with the classes' columns kept between
-pilots, so that one with new tags costs no more than the evaluation (A6)."""
+pilots, so that one with new tags costs no more than the evaluation [ADR 0011]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is calling, and what they may: the one place that knows tokens and people [S1, S13, S17].
+"""Who is calling, and what they may: the one place that knows tokens and people [security S1, S13, S17].
 
 Everything is in memory and checked at each request, so a revoked token is dead with the next one. Rows for the
 database and the audit go out through `keep`. A secret is seen once, when it is made; afterwards only its digest.
@@ -87,7 +87,7 @@ class Caller:
 
 
 def unauthorised() -> Refused:
-    """One text for every token that is not good, so that nobody learns which it was [E61]."""
+    """One text for every token that is not good, so that nobody learns which it was [input E61]."""
     return Refused(
         "the token is missing, wrong or expired", code="unauthorised", hint="send Authorization: Bearer TOKEN"
     )

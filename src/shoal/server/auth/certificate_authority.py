@@ -1,4 +1,5 @@
-"""The server's own certificate authority: its key, the server's certificate, and those of pilots [S2, S3, contract 9].
+"""The server's own certificate authority: its key, the server's certificate, and those of pilots
+[security S2, S3; protocol 9].
 
 Everything rests in `STATE/tls/` (0700). A key and its certificate share one file (0600), written whole under another
 name and then renamed, so that a crash leaves both or neither. Time is an argument; nothing here asks a clock.

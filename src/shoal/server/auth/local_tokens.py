@@ -50,7 +50,7 @@ def _read(path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file only its owner reads, whole or not at all, and never for a moment readable by others [S12]."""
+    """A file only its owner reads, whole or not at all, and never for a moment readable by others [security S12]."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:

@@ -1,4 +1,5 @@
-"""Which blobs there are, who holds them and for which runs, and when one goes [contract 6]. In memory, on the loop's thread.
+"""Which blobs there are, who holds them and for which runs, and when one goes [protocol 6]. In memory, on the loop's
+thread.
 
 Rules: (1) whoever sees a blob does so by a reference of an owner, never by knowing its digest; (2) a reference is made by
 sending all of the bytes, or from another of the same owner; (3) the file is whole before its row is written, and its row
@@ -93,7 +94,7 @@ class Blobs:
 
     # --- what the policy says of it
     def rule(self, tell: Tell, refuse: Refuse) -> None:
-        """Have somebody count what owners keep, from what there is now on, and say when it is too much [S4]."""
+        """Have somebody count what owners keep, from what there is now on, and say when it is too much [SPHINX S4]."""
         self._tell, self._refuse = tell, refuse
         for owner in {**self._used, **self._reserved}:
             tell(owner, self._used.get(owner, 0) + self._reserved.get(owner, 0))

@@ -1,4 +1,4 @@
-"""The call about accounts [G12]: sums of what the caller may see."""
+"""The call about accounts [GWP G12]: sums of what the caller may see."""
 
 from __future__ import annotations
 

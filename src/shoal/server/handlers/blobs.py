@@ -1,4 +1,4 @@
-"""Calls about blobs: put one, whole or from where an upload broke off; is it here; get one [contract 6]."""
+"""Calls about blobs: put one, whole or from where an upload broke off; is it here; get one [protocol 6]."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BlobHandler:
     async def _take(self, call: Call, owner: str, digest: str, head: BlobHeaders) -> web.Response:
         async with self.uploads.turn(owner, digest, head.total, head.start) as upload:
             await self.uploads.take(upload, call.request.content, head.length)
-            call.again()  # a token that ended while the bytes came holds nothing [S17]
+            call.again()  # a token that ended while the bytes came holds nothing [security S17]
             if self._for_whom(call) != owner:
                 raise unauthorised()
             size = upload.part.size

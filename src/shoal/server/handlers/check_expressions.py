@@ -1,5 +1,5 @@
 """What a submission says of pilots, looked at when it comes: expressions that cannot be read, tags that nobody has, and
-(if asked for) tasks that no pilot could ever run [promises E27-E30]."""
+(if asked for) tasks that no pilot could ever run [input E27-E30]."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _place(specs: Sequence[Spec], at: int) -> str:
 
 
 def tag_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
-    """Tags that no pilot of the owner's has, each once, with the nearest one that is known [E28]."""
+    """Tags that no pilot of the owner's has, each once, with the nearest one that is known [input E28]."""
     texts = {
         (text, field) for spec in specs for field, text in (("require", spec.require), ("rank", spec.rank)) if text
     }
@@ -91,7 +91,7 @@ def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
 
 
 def check_fits(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
-    """Refuse a task that no pilot which is connected could ever run [E27 --strict]; without pilots nothing can be said,
+    """Refuse a task that no pilot which is connected could ever run [input E27]; without pilots nothing can be said,
     which is returned as a warning."""
     pilots = _pilots(state, owner)
     for at, cls in _classes(owner, specs):

@@ -1,4 +1,4 @@
-"""Calls about runs to which tasks are added while they run: add, close, and their results as they come (ADR 0009)."""
+"""Calls about runs to which tasks are added while they run: add, close, and their results as they come [ADR 0009]."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Calls about the policy: read it, change it whole, change shares inside a group, and how shares stand [S4, E74-E76].
+"""Calls about the policy: read it, change it whole, change shares inside a group, and how shares stand
+[SPHINX S4; input E74-E76].
 
-Administrators change everything, the manager of a group the shares of its members and nothing else [D1]. A reader sees
-the lines that concern them. Every change is audited, journaled by the engine, and kept with its author.
+Administrators change everything, the manager of a group the shares of its members and nothing else [security S0]. A
+reader sees the lines that concern them. Every change is audited, journaled by the engine, and kept with its author.
 """
 
 from __future__ import annotations

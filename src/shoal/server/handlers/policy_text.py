@@ -83,7 +83,7 @@ def standings_under(
 
 
 def over_use(standings: Iterable[Standing], before: Iterable[Rule]) -> list[str]:
-    """A line for each limit of a rule that was not there before and is below what is used now [E75]."""
+    """A line for each limit of a rule that was not there before and is below what is used now [input E75]."""
     known = set(before)
     return [
         f"quota of {found.rule.describe()}: {_over(found)}"

@@ -115,7 +115,7 @@ class _Edge:
             )
         finally:
             context.connections.left(request)
-        response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [D1]
+        response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [security S0]
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Cache-Control"] = "no-store"
         name = route.path if route is not None else "other"
@@ -159,7 +159,7 @@ class _Edge:
 
     # --- manners
     def _check_manners(self, request: web.Request) -> None:
-        """Paths that mean one thing, hosts that are us, no other site's pages [E71-E73]."""
+        """Paths that mean one thing, hosts that are us, no other site's pages [input E71-E73]."""
         if request.version < HttpVersion10:
             raise web.HTTPBadRequest(reason="not HTTP: no version")
         raw = request.raw_path
@@ -181,7 +181,7 @@ class _Edge:
             raise Refused("a request from another site", code="bad_origin")
 
     def _is_ours(self, host: str) -> bool:
-        """Names must be ours, against rebinding; an address cannot be rebound [S15]."""
+        """Names must be ours, against rebinding; an address cannot be rebound [security S15]."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
         except ValueError:
@@ -220,8 +220,8 @@ class _Edge:
             raise
 
     def _session(self, caller: Caller, request: web.Request) -> Caller:
-        """A pilot's session, bound to the certificate that the pilot was given with it [S3]. One that no living pilot
-        has stays a mere claim, with which one can only be told to enrol again."""
+        """A pilot's session, bound to the certificate that the pilot was given with it [security S3]. One that no
+        living pilot has stays a mere claim, with which one can only be told to enrol again."""
         peer = peer_name(request.transport)
         state = self.context.service.engine.state
         pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
@@ -255,7 +255,7 @@ class _Edge:
             raise Refused("only an administrator may", code="forbidden")
 
     def _check_object(self, call: Call) -> None:
-        """The thing in the path must be the caller's; another's is not there [I16]."""
+        """The thing in the path must be the caller's; another's is not there [promise I16]."""
         rule, context = call.route.rule, self.context
         if rule == "run":
             context.check_run(call.caller, parse_run(call.word("run")))

@@ -1,4 +1,5 @@
-"""Bodies of requests: how much of them may be in memory at once, and where large ones are decoded [S16, ADR 0016].
+"""Bodies of requests: how much of them may be in memory at once, and where large ones are decoded
+[security S16; ADR 0016].
 
 Bytes are charged as they arrive, so a slow sender holds what it has sent and no more. Values are counted while they
 arrive, too: three bytes of JSON (`[],`) become a hundred of memory. What is large is decoded on a thread of its own,

@@ -1,4 +1,5 @@
-"""Who may hold a socket, and for how long: every connection passes here before and while aiohttp has it [S16, I21].
+"""Who may hold a socket, and for how long: every connection passes here before and while aiohttp has it
+[security S16; promise I21].
 
 The Door is the protocol that the socket sees, and hands everything on to aiohttp's. It makes the TLS handshake itself:
 a connection that asyncio secures is unknown to its protocol until the handshake is over, and so could not be counted.

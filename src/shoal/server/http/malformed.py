@@ -1,5 +1,5 @@
 """What never reaches the edge, because aiohttp finds that it is no HTTP: refused in our form, not in aiohttp's words,
-which would repeat all of it [promises E]. No answer says which software wrote it [D1]."""
+which would repeat all of it [input E0]. No answer says which software wrote it [security S0]."""
 
 from __future__ import annotations
 

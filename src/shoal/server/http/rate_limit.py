@@ -1,5 +1,5 @@
 """Who may come in now: token buckets per person, pilot and pool, bounds of what is in work, and what is put off under load
-[S16, I21]. Nothing is counted per token: one person may have a thousand.
+[security S16; promise I21]. Nothing is counted per token: one person may have a thousand.
 
 Pure: time is an argument. The order of mercy: pilots' exchanges always, registrations unless all is stuck, people last;
 a refused person comes back after `Retry-After`, a pilot that cannot report loses work.

@@ -51,7 +51,7 @@ def answer(data: Any, status: int = 200) -> web.Response:
 
 
 def refusal(error: ShoalError) -> web.Response:
-    """An error as a JSON response [promises E]; a secret that stood in a wrong place is not repeated [S12]."""
+    """An error as a JSON response [input E0]; a secret that stood in a wrong place is not repeated [security S12]."""
     said = {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}
     response = answer({"error": {name: redact(text) for name, text in said.items()}}, status_of(error))
     if response.status == 429:
@@ -120,7 +120,7 @@ class Call:
     async def _body(self, read: Callable[[bytes], T]) -> T:
         try:
             data = await self.raw()
-            self.again()  # a token that ended while its body came acts no more [S17]
+            self.again()  # a token that ended while its body came acts no more [security S17]
             return await self._charge.work(lambda: read(data))
         finally:
             self._charge.release()
@@ -149,7 +149,7 @@ def _decode(kind: type[T], data: bytes) -> T:
 async def read_body(
     request: web.BaseRequest, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
 ) -> bytes:
-    """The body, at most `most` bytes, all of it here in `within` seconds [E9]; `take` may refuse any part."""
+    """The body, at most `most` bytes, all of it here in `within` seconds [input E9]; `take` may refuse any part."""
     too_large = TooLarge("the body is too large", hint=f"at most {most} bytes")
     if request.content_length is not None and request.content_length > most:
         raise too_large

@@ -1,4 +1,4 @@
-"""Every call of the server in one table: who may make it, what it may touch, what it takes [S13].
+"""Every call of the server in one table: who may make it, what it may touch, what it takes [security S13].
 
 `kinds` are the tokens that open it, `scope` what a submit token must have, `rule` whose things it may touch:
 

@@ -1,4 +1,4 @@
-"""How a blob travels between a server and who has or wants it: what to ask next, and what an answer means [contract 6].
+"""How a blob travels between a server and who has or wants it: what to ask next, and what an answer means [protocol 6].
 
 Pure: client and pilot bring connection, bytes and time. After a lost connection the server is asked how much of an
 upload it has; a download goes on behind what came. A digest is believed of nobody.

@@ -1,4 +1,4 @@
-"""Servers on this machine: the Unix socket that they are reached by, and who may be at its other end [contract 9].
+"""Servers on this machine: the Unix socket that they are reached by, and who may be at its other end [protocol 9].
 
 A port of 127.0.0.1 proves nothing: once its server is gone, any account of the machine may listen there. The kernel
 tells for each Unix socket under which account the process at the other end runs, and both sides ask it before a byte

@@ -1,4 +1,4 @@
-"""Text for terminals: nothing a user wrote can move the cursor, colour the screen or hide [E20-E22]."""
+"""Text for terminals: nothing a user wrote can move the cursor, colour the screen or hide [input E20-E22]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent [E44, E45], and the newest file."""
+"""What this machine can tell before anything is sent [input E44, E45], and the newest file."""
 
 from __future__ import annotations
 

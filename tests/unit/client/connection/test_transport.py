@@ -1,4 +1,5 @@
-"""Connections: which addresses, what is verified over TLS, what is repeated and when [contract 9, promises S2, E62]."""
+"""Connections: which addresses, what is verified over TLS, what is repeated and when
+[protocol 9; security S2; input E62]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that make their own tasks [U1]."""
+"""Runs that make their own tasks [DIANE U1]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbours leased as one, finished as one, and carved out when one of them differs (A8, ADR 0009)."""
+"""Neighbours leased as one, finished as one, and carved out when one of them differs [ADR 0009]."""
 
 from __future__ import annotations
 

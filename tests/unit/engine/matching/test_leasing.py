@@ -23,7 +23,7 @@ def elements(leases: list[Lease]) -> list[str]:
     return [lease.attempt.split("#")[0] for lease in leases]
 
 
-# --- A7: what waits for the commit
+# --- what waits for the commit [ADR 0002]
 @pytest.mark.parametrize("rerun", ["exclusive", "never"])
 def test_a_lease_that_is_the_start_waits_for_the_commit(rerun: str) -> None:
     stand = Stand()

@@ -1,4 +1,4 @@
-"""What a pilot has fetched ahead gives way to what goes before it (contract 11, ADR 0019)."""
+"""What a pilot has fetched ahead gives way to what goes before it [protocol 5.3; ADR 0019]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which pilot gets a task and which task a pilot gets: priority, rank, deadline, age, and the weighted order [G5, G6]."""
+"""Which pilot gets a task and which task a pilot gets: priority, rank, deadline, age, and the weighted order
+[GWP G5, G6]."""
 
 from __future__ import annotations
 
@@ -250,7 +251,7 @@ def test_time_left_can_be_required_and_ranked() -> None:
     assert len(stand.pilot(host="endless").pull()) == 1
 
 
-# --- waiting time as the only weight [G6]
+# --- waiting time as the only weight [GWP G6]
 def _waiting_only(stand: Stand) -> None:
     stand.policy(order={"policy": "weighted", "priority": 0.0, "waiting": 1.0, "deadline": 0.0, "share": 0.0})
 

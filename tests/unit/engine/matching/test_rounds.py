@@ -119,7 +119,7 @@ def test_a_round_comes_before_exchanges_that_wait_are_answered_empty() -> None:
     assert len(pilot.took()) == 4
 
 
-# --- assignment (D8)
+# --- assignment [LBO D8]
 def _crossed(stand: Stand) -> tuple[FakePilot, FakePilot]:
     """Two pilots and two tasks of which the best pair leaves the worst: 10 + 0, against 9 + 9 the other way round."""
     one, two = (

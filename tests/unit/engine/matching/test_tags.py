@@ -1,4 +1,4 @@
-"""What a pilot is, by its tags and by what tasks published on it, decides what it gets [G3, G4]."""
+"""What a pilot is, by its tags and by what tasks published on it, decides what it gets [GWP G3, G4]."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Whose word counts against whom: losses, pilots that give everything back, holders, and sites that fail alike
-[I11, I12, S8; ADR 0020]."""
+[promise I11, I12; SPHINX S8; ADR 0020]."""
 
 from __future__ import annotations
 

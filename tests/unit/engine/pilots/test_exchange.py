@@ -1,4 +1,4 @@
-"""Exchanges, silence and the end of pilots (contract 5, promises B0)."""
+"""Exchanges, silence and the end of pilots [protocol 5; promise R1-R5]."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_another_protocol_is_refused() -> None:
 
 @pytest.mark.parametrize("room", [Capacity(1, 2**63), Capacity(1, 0, 2**70), Capacity(1, 0, 0, 2**64)])
 def test_a_host_larger_than_the_database_can_write_is_refused_not_fatal(room: Capacity) -> None:
-    """A row that cannot be written ends the server (writer._die), and the pilot would come again: E58."""
+    """A row that cannot be written ends the server (writer._die), and the pilot would come again [input E58]."""
     stand = Stand()
     try:
         stand.pilot(room=room)
@@ -393,7 +393,7 @@ def test_a_task_that_takes_three_pilots_with_it_is_poison() -> None:
 
 
 def test_an_exclusive_task_that_takes_three_pilots_with_it_is_poison_too() -> None:
-    """I11: a task that kills its pilot stops after 3 pilots, whatever its re-run class."""
+    """A task that kills its pilot stops after 3 pilots, whatever its re-run class [promise I11]."""
     stand = Stand()
     run = stand.submit({"rerun": "exclusive"})
     for _ in range(3):
@@ -406,7 +406,7 @@ def test_an_exclusive_task_that_takes_three_pilots_with_it_is_poison_too() -> No
 
 
 def test_a_pilot_that_comes_back_was_not_lost_under_its_task() -> None:
-    """B0.4: a 10 h run is not thrown away for a 2 min cut, nor for the third of them: nothing died here [I11]."""
+    """A 10 h run is not thrown away for a 2 min cut, nor for the third of them: nothing died here [promise I11]."""
     stand = Stand()
     run = stand.submit({})
     pilot = stand.pilot()

@@ -1,4 +1,4 @@
-"""Who is who (ADR 0015): runs of other histories, pilots that speak of what they never had, numbers after a crash."""
+"""Who is who [ADR 0015]: runs of other histories, pilots that speak of what they never had, numbers after a crash."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_only_the_first_attempt_leaves_before_its_commit() -> None:
 
 # --- what a pilot does not have
 def test_what_a_pilot_neither_holds_nor_returns_is_taken_back() -> None:
-    """Pilots of protocol 4 let a lease fall silently that they have seen before [I8]."""
+    """Pilots of protocol 4 let a lease fall silently that they have seen before [promise I8]."""
     stand = Stand()
     run = stand.submit({})
     pilot = stand.pilot()

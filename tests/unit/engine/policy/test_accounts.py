@@ -1,4 +1,4 @@
-"""The accounts add up with the reports: useful, failed, lost and duplicated core time [G12]."""
+"""The accounts add up with the reports: useful, failed, lost and duplicated core time [GWP G12]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Limits hold for every lease that is granted: chunks, tasks fetched ahead, backups and re-adopted copies too [I14, E75]."""
+"""Limits hold for every lease that is granted: chunks, tasks fetched ahead, backups and re-adopted copies too
+[promise I14; input E75]."""
 
 from __future__ import annotations
 

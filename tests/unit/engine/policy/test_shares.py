@@ -1,4 +1,4 @@
-"""Several owners on one pool: turns by share, newcomers, share 0, and what survives a restart [I13]."""
+"""Several owners on one pool: turns by share, newcomers, share 0, and what survives a restart [promise I13]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that goes on later: its files travel with its next lease; slow ones are asked to move [G10]."""
+"""A task that goes on later: its files travel with its next lease; slow ones are asked to move [GWP G10]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whose fault a failure is, what follows for the task and for the place, and what is remembered [I12, B7, G7, S8]."""
+"""Whose fault a failure is, what follows for the task and for the place, and what is remembered
+[promise I12; GWP G7; SPHINX S8]."""
 
 from __future__ import annotations
 

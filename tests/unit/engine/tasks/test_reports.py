@@ -1,4 +1,4 @@
-"""Reports and their verdicts: the attempt number is the fence (A7, I2)."""
+"""Reports and their verdicts: the attempt number is the fence [protocol 10; promise I2]."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ def test_nobody_reports_for_another() -> None:
 
 
 def test_a_success_reported_for_a_task_that_waits_for_its_parents_does_not_count() -> None:
-    """I19, and the table has no way from waiting to succeeded: a confused pilot must not break the engine."""
+    """A child waits for its parents [promise I19], and the table has no way from waiting to succeeded: a confused pilot
+    must not break the engine."""
     stand = Stand()
     run = stand.submit({"name": "a"}, {"name": "b", "after": ["a"]})
     stand.restart()

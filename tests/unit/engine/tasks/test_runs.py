@@ -1,4 +1,4 @@
-"""Submitting, dependencies, cancelling and retrying (I4, I5, I19, I20)."""
+"""Submitting, dependencies, cancelling and retrying [promise I4, I5, I19, I20]."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_a_safe_task_may_be_retried_at_once() -> None:
 
 
 def test_retry_of_a_child_alone_does_not_wait_for_ever_for_a_parent_that_failed() -> None:
-    """I8: nothing may wait for what can never happen. Refused or failed at once, but not waiting."""
+    """Nothing may wait for what can never happen [promise I8]. Refused or failed at once, but not waiting."""
     stand = Stand()
     run = stand.submit({"name": "a"}, {"name": "b", "after": ["a"]})
     pilot = stand.pilot()

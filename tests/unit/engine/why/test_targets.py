@@ -50,7 +50,7 @@ def test_too_large_for_every_pilot() -> None:
 
 
 def test_too_large_names_the_pilot_that_lacks_least() -> None:
-    """The nearest place, not the one with the most cores [E27]."""
+    """The nearest place, not the one with the most cores [input E27]."""
     stand = Stand()
     run = stand.submit({"memory": "64G"})
     stand.pilot(64, host="wide", site="a")

@@ -1,4 +1,4 @@
-"""`why` on situations: it names the true cause, and the fix that it offers, applied, makes the task start [issue 5]."""
+"""`why` on situations: it names the true cause, and the fix that it offers, applied, makes the task start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pilot's thought: its four rules, leaving, being disowned, and patience (contract 5, U4, G1)."""
+"""The pilot's thought: its four rules, leaving, being disowned, and patience [protocol 5; DIANE U4; GWP G1]."""
 
 from __future__ import annotations
 
@@ -639,7 +639,7 @@ def test_a_report_that_the_server_refuses_again_and_again_ends_as_a_failure_with
 
 
 def test_an_attempt_of_which_no_report_is_taken_is_given_back_when_it_comes_again() -> None:
-    """I8: the server asks for it, because nobody holds it; it is not begun again, and not forgotten."""
+    """The server asks for it [promise I8], because nobody holds it; it is not begun again, and not forgotten."""
     driver = Driver()
     driver.begin(lease(1))
     (exchange,) = sent(driver.see(Ended(done(1))))

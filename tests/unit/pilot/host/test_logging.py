@@ -1,4 +1,4 @@
-"""No secret gets into a log line or a line for people (S12)."""
+"""No secret gets into a log line or a line for people [security S12]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams for a server that cannot read our files: as they are written, and whole at the end (E51)."""
+"""Streams for a server that cannot read our files: as they are written, and whole at the end [input E51]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the server is, and that nobody else is taken for it (contract 9, S2, S12, E62)."""
+"""Where the server is, and that nobody else is taken for it [protocol 9; security S2, S12; input E62]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers of the server mean, and with which secret each question is asked (S1, E57, E59-E63)."""
+"""What answers of the server mean, and with which secret each question is asked [security S1; input E57, E59-E63]."""
 
 from __future__ import annotations
 

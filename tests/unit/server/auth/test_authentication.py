@@ -1,4 +1,5 @@
-"""Who is calling and what they may give away: people, tokens, revocation and the audit, without a server [S1, S13, S17]."""
+"""Who is calling and what they may give away: people, tokens, revocation and the audit, without a server
+[security S1, S13, S17]."""
 
 from __future__ import annotations
 

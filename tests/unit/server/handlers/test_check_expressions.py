@@ -1,4 +1,4 @@
-"""What a submission says of pilots is looked at when it comes [promises E27-E30]."""
+"""What a submission says of pilots is looked at when it comes [input E27-E30]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route table, from which router, security matrix and OpenAPI are made [S13]."""
+"""The route table, from which router, security matrix and OpenAPI are made [security S13]."""
 
 from __future__ import annotations
 
