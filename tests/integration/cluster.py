@@ -385,8 +385,8 @@ class Cluster:
                 pilot.process.kill()  # its guard ends its tasks
         for process in [p for p in [self._server, *(pilot.process for pilot in self.pilots)] if p is not None]:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10.0)
-        end = time.monotonic() + 15.0
+                process.wait(PATIENCE)
+        end = time.monotonic() + PATIENCE
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(LOOK)
         for pid in left:
