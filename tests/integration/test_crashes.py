@@ -157,7 +157,7 @@ def test_running_tasks_of_every_kind_outlive_a_killed_server(cluster: Cluster) -
 
 @pytest.mark.slow
 def test_submissions_answered_exist_once_whenever_the_server_is_killed(cluster: Cluster) -> None:
-    rounds, clients, rng = (60 if PROVE else 12), 3, random.Random(5)
+    rounds, clients, rng = (60 if PROVE else 5), 3, random.Random(5)
     cluster.timing |= CALM
     lines = cluster.cwd / "lines"
     cluster.start_server()
@@ -359,7 +359,7 @@ def check_one_of_each(cluster: Cluster, run: int, killed_at: float, other: str, 
     assert (never["state"], never["attempt"], never["cause"]) == ("lost", 1, "pilot_lost")
     after = {life.task: life.start - killed_at for life in cluster.lives() if life.attempt == 2}
     assert after[f"r{run}.1"] < t["lease"] + PATIENCE
-    assert t["hold"] + t["margin"] - 3 * t["beat"] < after[f"r{run}.2"] < t["hold"] + PATIENCE
+    assert t["hold"] + t["margin"] - 6 * t["beat"] < after[f"r{run}.2"] < t["hold"] + PATIENCE
     assert set(after) == {f"r{run}.1", f"r{run}.2"}
     assert Counter(event["task"] for event in cluster.events("task_finished", run=run)) == Counter([1, 2, 3])
     # The journal tells the story.
@@ -474,10 +474,10 @@ def test_exclusive_task_of_a_frozen_pilot_is_ended_by_the_guard_before_another_s
     cluster.until(lambda: state_of(frozen.pid) == "T", "the pilot is frozen")
     cluster.until(lambda: is_dead(life.pid), "its guard ends the exclusive task")
     dead_at = time.monotonic()
-    # It counts from the sending of the last exchange that was answered: up to two beats before.
-    assert 0.8 * t["hold"] - 3 * t["beat"] < dead_at - stopped_at
+    # It counts from the sending of the last exchange that was answered: two beats before, some more on a busy machine.
+    assert 0.8 * t["hold"] - 6 * t["beat"] < dead_at - stopped_at
     second = cluster.wait_start(f"r{run}.1", copies=2)
-    assert second.alone and second.start - stopped_at > t["hold"] + t["margin"] - 3 * t["beat"]
+    assert second.alone and second.start - stopped_at > t["hold"] + t["margin"] - 6 * t["beat"]
     assert cluster.wait_run(run) == {"succeeded": 1}
     assert state_of(frozen.pid) == "T"
     frozen.cont()
@@ -601,7 +601,7 @@ def test_lost_replies_lose_no_lease_and_run_nothing_twice(cluster: Cluster) -> N
 
 @pytest.mark.slow
 def test_requests_cut_and_delivered_twice_change_nothing(cluster: Cluster) -> None:
-    total, lines = (6_000 if PROVE else 1_500), cluster.cwd / "lines"
+    total, lines = (6_000 if PROVE else 700), cluster.cwd / "lines"
     cluster.timing |= CALM
     cluster.start_server()
     rng, lock = random.Random(4), threading.Lock()

@@ -340,7 +340,14 @@ def test_a_revoked_enrolment_sends_its_pilots_away_and_their_work_goes_on_elsewh
     answer = json.loads(hosts.join("--site", "box", "--cores", "1", "--json"))
     victim = hosts.paste(answer["line"]).wait_joined()
     with hosts.popen(
-        "far", "run", "--json", "-q", "--", "sh", "-c", "echo $SHOAL_ATTEMPT; sleep 4; echo done"
+        "far",
+        "run",
+        "--json",
+        "-q",
+        "--",
+        "sh",
+        "-c",
+        "echo $SHOAL_ATTEMPT; case $SHOAL_ATTEMPT in *#1) sleep 600;; esac; echo done",
     ) as running:
         task = until(
             lambda: next((row["run"] for row in hosts.as_anna(lambda c: c.runs(state="open"))["runs"]), 0),
