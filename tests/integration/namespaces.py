@@ -48,7 +48,7 @@ for name in sys.argv[1:]:
 def missing() -> str:
     """Why there can be no namespaces here; empty if there can."""
     if shutil.which("ip") is None:
-        return "the program `ip` (iproute2) is not installed"
+        return "no ip (package iproute2)"
     if os.geteuid() != 0:
         return "network namespaces are made by root only"
     name = f"shoal-try-{secrets.token_hex(3)}"

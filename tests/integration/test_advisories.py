@@ -415,7 +415,7 @@ def test_cve_2023_49933_replayed_exchange(guests: Guests) -> None:
 
 
 # --- files and secrets
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace: how secret files are made was NOT watched")
 def test_cve_2024_29905_secret_files_never_readable(tmp_path: Path) -> None:
     """DIRAC wrote a proxy and closed it to others afterwards; each of our secrets is made 0600 at once, whatever the umask."""
     trace = tmp_path / "trace"

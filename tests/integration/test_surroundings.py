@@ -324,8 +324,12 @@ class Podman:
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     """A podman that works here."""
     busybox = shutil.which("busybox")
-    if not shutil.which("podman") or busybox is None:
-        pytest.skip("no podman or no busybox here (packages podman, runc, busybox-static): containers were only played")
+    for name, package in (("podman", "podman"), ("busybox", "busybox-static")):
+        if not shutil.which(name):
+            pytest.skip(f"no {name} (package {package}): containers were only played")
+    assert busybox is not None
+    if not shutil.which("runc") and not shutil.which("crun"):
+        pytest.skip("no runc and no crun: containers were only played")
     root = tmp_path_factory.mktemp("podman")
     tree = root / "image"
     (tree / "bin").mkdir(parents=True)
