@@ -1,9 +1,12 @@
-"""A pilot under `nohup`, or in the background of a script: what it was started to ignore, it ignores."""
+"""Signals to a pilot: what it was started to ignore (by `nohup`, in the background of a script) it ignores, and however
+often it is told to end, it ends in order."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,16 @@ def test_a_hangup_that_is_not_ignored_ends_a_pilot(cluster: Cluster) -> None:
     assert not ignored(pilot.pid) & {signal.SIGHUP, signal.SIGINT}
     os.kill(pilot.pid, signal.SIGHUP)
     assert pilot.process.wait(PATIENCE) == 0
+
+
+def test_a_pilot_that_is_told_to_end_again_and_again_ends_in_order(cluster: Cluster) -> None:
+    """Was: -15, if a SIGTERM came while Python ended."""
+    cluster.start_server()
+    pilot = cluster.start_pilot(1)
+    code = None
+    while code is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pilot.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = pilot.process.wait(0.0005)
+    assert code == 0

@@ -100,6 +100,12 @@ def main() -> int:
     if end.successor is not None:
         os.umask(umask)  # the next pilot takes it for the person's
         return _become(end, chosen)
+    import signal
+
+    for number in _ending_signals():
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # Python drops handlers while it ends; a late SIGTERM must not change the code
     return end.code
 
 
