@@ -270,7 +270,7 @@ def test_hostile_names_are_refused_or_kept_as_text(stage: Stage) -> None:
     odd = [(run, word) for run, what, word in accepted if what != "key" and not word.isprintable()]
     for run, _ in odd[:4]:
         stage.check_terminal("show", run)
-    assert len(odd) > 50
+    assert len(odd) > EACH / 20
     print(f"\nnames: {EACH}, {dict(stage.statuses)}, {len(accepted)} runs")
 
 
@@ -466,7 +466,7 @@ def test_hostile_values_reach_the_command_as_they_are_and_no_shell(stage: Stage)
     for run in odd[:4]:
         stage.check_terminal("logs", f"{run}.1")
         stage.check_terminal("results", run)
-    assert len(odd) > 100
+    assert len(odd) > EACH / 10
     print(f"\nvalues: {EACH}, {dict(stage.statuses)}, {len(accepted)} tasks printed theirs byte for byte")
 
 
