@@ -1,9 +1,10 @@
 # Every target makes .venv by itself; a bare clone needs only python3 and make. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-peers prove lock clean FORCE
+.PHONY: help demo test test-oldest check format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
-PYTEST := .venv/bin/pytest -q -n 3 --dist worksteal
+PYTEST := .venv/bin/pytest -q -n 4 --dist worksteal
+OLDEST := .venv-oldest
 TYPED := $(wildcard src tests bench scripts)
 ARGS :=
 PEERS := bench/out/peers
@@ -17,6 +18,14 @@ demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this mach
 
 test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
 	$(PYTEST) tests $(ARGS)
+
+# The pilot zip, the layers and the reference are the same whatever is installed, so they are not tried again here;
+# pandas is no dependency, and would raise the version of numpy.
+test-oldest: ## Run unit, property and contract tests with the oldest dependencies that are allowed
+	@scripts/setup_venv.sh $(OLDEST) requirements-oldest.lock
+	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/property tests/contract tests/paper tests/scenario \
+		tests/integration/test_executor_points.py $(addprefix --ignore=tests/unit/test_,layers.py repository.py \
+		reference.py pilot_zip.py) -k "not pandas" $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and the rules of the repository
 	.venv/bin/ruff format --check .
@@ -42,17 +51,23 @@ prove: $(STAMP) ## Run all tests at full length (SHOAL_PROVE=1): many seeds, lon
 	SHOAL_PROVE=1 $(PYTEST) --timeout=3600 tests $(ARGS)
 
 # uv keeps versions that still fit; UPGRADE=1 takes the newest. No header and no index lines: nothing of this
-# machine goes into the file. One lock serves every platform and every Python from 3.11 on.
-lock: ## Write requirements.lock anew from pyproject.toml (UPGRADE=1 takes newer versions)
+# machine goes into the file. One lock serves every platform and every Python from 3.11 on. The second has the lowest
+# version that pyproject.toml allows of each direct dependency, and the test tools of the first.
+UV_COMPILE = "$$tmp/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+TEST_TOOLS := pytest|pytest-timeout|pytest-xdist|hypothesis|hatchling|editables
+
+lock: ## Write both locks anew from pyproject.toml (UPGRADE=1 takes newer versions)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(or $(PYTHON),python3) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip -qq --disable-pip-version-check install uv && \
-	"$$tmp/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --extra dev \
-		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		$(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	$(UV_COMPILE) --extra dev $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml && \
+	sed -nE 's/^(($(TEST_TOOLS))==[^ ]+) .*/\1/p' requirements.lock >"$$tmp/tools.in" && \
+	$(UV_COMPILE) --resolution lowest-direct --upgrade --output-file requirements-oldest.lock \
+		pyproject.toml "$$tmp/tools.in"
 
 clean: ## Remove .venv, caches and everything built
-	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build bench/out
+	rm -rf .venv .venv.lock $(OLDEST) $(OLDEST).lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build bench/out
 	find . -name .git -prune -o -name '*.pyz' -type f -exec rm -f {} +
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Make or refresh .venv from requirements.lock and install shoal in it, editable.
+# setup_venv.sh [VENV [LOCK]]: make or refresh VENV (.venv) from LOCK (requirements.lock) and install shoal in it, editable.
 # Quiet unless something fails. Exit 3: no usable Python, and one line says what to install.
 # Set PYTHON to choose the interpreter. Two runs at once are safe: the second waits, then finds the work done.
 set -eu
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
-venv=.venv
+venv=${1:-.venv}
+lock=${2:-requirements.lock}
 stamp=$venv/.stamp # holds the path of the repository: a copied or moved .venv is not trusted
 unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER
 
@@ -38,7 +39,7 @@ find_python() {
 
 is_fresh() {
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$root" ] && "$venv/bin/python" -c '' 2>/dev/null &&
-        [ -z "$(find requirements.lock pyproject.toml scripts/setup_venv.sh -newer "$stamp")" ]
+        [ -z "$(find "$lock" pyproject.toml scripts/setup_venv.sh -newer "$stamp")" ]
 }
 
 # Runs a command with its output kept back; shows it only on failure.
@@ -54,7 +55,7 @@ find_python
 
 # The kernel frees this lock when the shell ends, however it ends. Python takes it on the shell's open file,
 # because not every system has flock(1).
-exec 9>>.venv.lock
+exec 9>>"$venv.lock"
 "$python" -c 'import fcntl; fcntl.flock(0, fcntl.LOCK_EX)' <&9
 
 if is_fresh; then
@@ -69,13 +70,13 @@ trap 'exit 143' TERM
 same_place=no
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$root" ]; then same_place=yes; fi
 rm -f "$stamp"
-if [ $same_place = no ] || ! cmp -s requirements.lock "$venv/requirements.lock" ||
+if [ $same_place = no ] || ! cmp -s "$lock" "$venv/requirements.lock" ||
     ! "$venv/bin/python" -c '' 2>/dev/null; then
     rm -rf "$venv"
     quietly "$python" -m venv "$venv"
     quietly "$venv/bin/python" -m pip --disable-pip-version-check --no-input install \
-        --require-hashes -r requirements.lock
-    cp requirements.lock "$venv/requirements.lock"
+        --require-hashes -r "$lock"
+    cp "$lock" "$venv/requirements.lock"
 fi
 quietly "$venv/bin/python" -m pip --disable-pip-version-check --no-input install \
     --no-deps --no-build-isolation -e .

@@ -229,15 +229,17 @@ class Cluster:
         return Client(told["url"], told["token"], timeout=timeout)
 
     # --- pilots
-    def start_pilot(self, cores: int = 2, *more: str, server_file: Path | None = None) -> PilotProcess:
-        """Start a pilot and wait until it has joined."""
+    def start_pilot(
+        self, cores: int = 2, *more: str, server_file: Path | None = None, under: tuple[str, ...] = ()
+    ) -> PilotProcess:
+        """Start a pilot (under another program that becomes it, if one is given) and wait until it has joined."""
         number = len(self.pilots) + 1
         log, work = self.folder / f"pilot{number}.log", self.work / str(number)
         work.mkdir()
         words = ["--server-file", str(server_file or self.state / SERVER_FILE), "--cores", str(cores)]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(self.zip), *words, "--work-dir", str(work), *more],
+                [*under, sys.executable, "-I", str(self.zip), *words, "--work-dir", str(work), *more],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=clean_env(), start_new_session=True,
             )  # fmt: skip
         pilot = PilotProcess(process, log, work)
@@ -383,8 +385,8 @@ class Cluster:
                 pilot.process.kill()  # its guard ends its tasks
         for process in [p for p in [self._server, *(pilot.process for pilot in self.pilots)] if p is not None]:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10.0)
-        end = time.monotonic() + 15.0
+                process.wait(PATIENCE)
+        end = time.monotonic() + PATIENCE
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(LOOK)
         for pid in left:

@@ -135,7 +135,7 @@ class FaultProxy:
                 near.sendall(reply.raw)
 
     def _connect(self, stack: contextlib.ExitStack) -> socket.socket:
-        far = connect(self.target, 5.0)
+        far = connect(self.target, 30.0)
         far.settimeout(None)
         self._keep(stack, far)
         return far

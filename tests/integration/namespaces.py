@@ -48,11 +48,11 @@ for name in sys.argv[1:]:
 def missing() -> str:
     """Why there can be no namespaces here; empty if there can."""
     if shutil.which("ip") is None:
-        return "the program `ip` (iproute2) is not installed"
+        return "no ip (package iproute2)"
     if os.geteuid() != 0:
         return "network namespaces are made by root only"
     name = f"shoal-try-{secrets.token_hex(3)}"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=20, check=False)
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=60, check=False)
     if tried.returncode:
         return f"`ip netns add` does not work here: {tried.stderr.strip()}"
     _ip("netns", "del", name)
@@ -81,7 +81,7 @@ class Namespace:
     def pids(self) -> list[int]:
         """Every process of this network."""
         found = subprocess.run(
-            ["ip", "netns", "pids", self.name], capture_output=True, text=True, timeout=20, check=True
+            ["ip", "netns", "pids", self.name], capture_output=True, text=True, timeout=60, check=True
         ).stdout.split()
         return [int(word) for word in found if int(word) != os.getpid()]
 
@@ -89,7 +89,7 @@ class Namespace:
         """What is open in this network: TCP (but what only waits for late packets), UDP and named Unix sockets."""
         text = subprocess.run(
             self.argv("cat", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/unix"),
-            capture_output=True, text=True, timeout=20, check=True,
+            capture_output=True, text=True, timeout=60, check=True,
         ).stdout  # fmt: skip
         lines = [line.split() for line in text.splitlines()]
         return [
@@ -138,7 +138,7 @@ def _janitor(*names: str) -> Iterator[None]:
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
 
 

@@ -146,7 +146,7 @@ class Watcher(threading.Thread):
     def close(self) -> None:
         """Enough."""
         self._over.set()
-        self.join(10.0)
+        self.join(PATIENCE)
 
 
 class Day:
@@ -173,7 +173,7 @@ class Day:
             for pid in [*_below(shell.pid), shell.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            shell.wait(10.0)
+            shell.wait(PATIENCE)
         self.watcher.close()
         self.cluster.close()
         shutil.rmtree(self.open, ignore_errors=True)
@@ -498,7 +498,7 @@ def _pry(day: Day, token: str, stranger: subprocess.Popen[bytes]) -> None:
             assert (told.count("open"), told.count("denied")) == (open_, denied), (pids, told)
     finally:
         ordinary.kill()
-        ordinary.wait(10.0)
+        ordinary.wait(PATIENCE)
 
 
 def _be_refused(day: Day, people: dict[str, str], emulated: Json) -> None:
@@ -590,7 +590,7 @@ def _check_search_sees(day: Day) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             careless.kill()
-            careless.wait(10.0)
+            careless.wait(PATIENCE)
     day.said.append(("planted", json.dumps({"error": token}).encode()))
     assert len(day.search_words()) == 1
     place = day.folder / ALLOWED[0]

@@ -28,6 +28,7 @@ WORK, BIG, HUGE, BAD, LONG = "work", "big", "huge", "bad", "long"  # what a task
 SECONDS = {WORK: 0.7, BIG: 0.6, HUGE: 0.6, BAD: 0.6, LONG: 600.0}
 PEOPLE = {"anna": "phys", "ben": "phys", "evan": "phys", "cleo": "chem", "dora": "chem"}
 SLOTS = 3
+BAN = 2  # seconds, at most
 
 
 @dataclass
@@ -151,7 +152,7 @@ class Day:
         self.runs: dict[str, tuple[str, int]] = {}  # run -> owner, tasks
         self.document: Json = {
             "share": {"anna": 2, "@chem": 1},
-            "ban": {"longest": "2s", "scale": "1s"},
+            "ban": {"longest": f"{BAN}s", "scale": "1s"},
             "quota": [{"who": "evan", "cores": 3}, {"who": "@chem", "queued": 60}],
         }
         for group in ("phys", "chem"):
@@ -214,6 +215,17 @@ class Day:
 
         self.guests.until(met, what)
 
+    def work_until(self, owner: str, condition: Any, what: str) -> None:
+        """Wait, while this owner always has work waiting: a host without work is neither banned nor lifted."""
+        latest = [self.submit(owner, WORK, 24, retries=3)]
+
+        def met() -> bool:
+            if self.run(latest[-1])["counts"].get("succeeded", 0) >= 6:
+                latest.append(self.submit(owner, WORK, 24, retries=3))
+            return bool(condition())
+
+        self.until(met, what)
+
     def close(self) -> None:
         """All hosts go home."""
         for host in self.hosts:
@@ -231,26 +243,30 @@ def test_a_day_with_everything_that_goes_wrong_and_every_account_adds_up(tmp_pat
         s1 = day.open("s1", "phys", "south")
         day.open("e1", "chem", "east")
         first = day.submit("anna", WORK, 60, retries=3)
-        day.submit("ben", WORK, 40, retries=3)
+        second = day.submit("ben", WORK, 40, retries=3)
         day.submit("cleo", WORK, 40, retries=3)
-        day.until(lambda: day.run(first)["counts"].get("succeeded", 0) >= 2, "work goes on")
-
+        # A failure of work that succeeds elsewhere is the host's at once. Where nobody knows the work yet the host is not
+        # banned but rests for a minute, so the black hole opens when the work is known, and there is more of it.
+        for run in (first, second):
+            day.until(lambda run=run: day.run(run)["counts"].get("succeeded", 0) >= 2, "work goes on")
         hole = day.open("hole", "phys", "north", is_hole=True)
+        day.work_until("anna", lambda: day.events("place_banned"), "the black hole is banned")
         refused = guests.ask(  # late arrivals: dora wants more than her group may have waiting
             "POST", "/v1/runs", {"cwd": "/", "tasks": [{"command": [WORK, "dora"], "array": "1-61"}]},
             token=guests.people["dora"].token,
         )  # fmt: skip
         assert refused.code == "over_quota"
         day.submit("dora", WORK, 12, retries=3)
-        day.submit("evan", WORK, 14, retries=3)
+        evans = day.submit("evan", WORK, 14, retries=3)
         big = day.submit("anna", BIG, 1, memory="1GiB")
         huge = day.submit("ben", HUGE, 1, memory="1GiB")
         bad = day.submit("dora", BAD, 2, retries=1)
         long = day.submit("ben", LONG, 2)
-        day.until(lambda: day.events("place_banned"), "the black hole is banned")
+        day.until(lambda: day.run(evans)["counts"].get("succeeded", 0) >= 1, "evan has had his turn")
         assert ours.most["evan"] <= 3
         s1.leaves = True
-        s1.join(30.0)
+        s1.join(60.0)
+        assert not s1.is_alive()
         day.rule(quota=[{"who": "evan", "cores": 1}, {"who": "@chem", "queued": 60}])
         # By the server's count and by ours: a lease that was granted before may still be on its way.
         day.until(lambda: day.leased("evan") <= 1 and ours.held["evan"] <= 1, "what is beyond the limit ends by itself")
@@ -261,18 +277,18 @@ def test_a_day_with_everything_that_goes_wrong_and_every_account_adds_up(tmp_pat
         time.sleep(0.5)
         guests.do("POST", "/v1/cancel", {"targets": [long]}, token=guests.people["ben"].token)
         hole.is_hole = False
-        more = day.submit("anna", WORK, 30, retries=3)
-        day.until(lambda: day.events("place_lifted"), "a probe lifts the ban")
+        repaired = time.time()
+        day.work_until("anna", lambda: day.events("place_lifted"), "a probe lifts the ban")
         day.until(lambda: all(day.run(run)["finished"] for run in day.runs), "the day is over")
         day.close()
         assert not ours.wrong, ours.wrong[0]
-        check_tasks(day, {big, more}, {huge, bad}, long)
+        check_tasks(day, {huge, bad}, long)
         check_accounts(day)
-        check_failures(day, bad, huge, big)
+        check_failures(day, bad, huge, big, repaired)
         check_events(day)
 
 
-def check_tasks(day: Day, good: set[str], failing: set[str], cancelled: str) -> None:
+def check_tasks(day: Day, failing: set[str], cancelled: str) -> None:
     """What was accepted came to one end each, and failed only where it had to."""
     ends: Counter[str] = Counter()
     for run, (_, tasks) in day.runs.items():
@@ -281,7 +297,7 @@ def check_tasks(day: Day, good: set[str], failing: set[str], cancelled: str) -> 
         ends.update(counts)
         state = "failed" if run in failing else "cancelled" if run == cancelled else "succeeded"
         assert counts == {state: tasks}, (run, counts)
-    assert good and sum(ends.values()) == sum(tasks for _, tasks in day.runs.values())
+    assert sum(ends.values()) == sum(tasks for _, tasks in day.runs.values())
     assert day.ours.most["evan"] <= 1, "never more than the lower limit since it was lowered"
 
 
@@ -317,12 +333,15 @@ def check_accounts(day: Day) -> None:
         )
 
 
-def check_failures(day: Day, bad: str, huge: str, big: str) -> None:
+def check_failures(day: Day, bad: str, huge: str, big: str, repaired: float) -> None:
     """Every failed attempt has its reason among what was injected, and the server says the same."""
     why = {report["attempt"]: report["message"] for report in day.ours.reports if report["outcome"] == "failed"}
     kinds = Counter(why.values())
     assert kinds["oom"] == 2 + 3, "1 and 2 GiB are too little for one, 4 as well for the other"
-    assert kinds["bad"] >= 2 and 1 <= kinds["hole"] <= 16
+    assert kinds["bad"] >= 2
+    banned = min(event["time"] for event in day.events("place_banned"))
+    probes = (repaired - banned) / BAN + 1  # one at the end of each ban
+    assert 1 <= kinds["hole"] <= 16 + probes, "what a black hole may eat before its ban, and then one at a time"
     by_attempt = {parse_attempt(name)[:3]: reason for name, reason in why.items()}
     causes = {"hole": "task_error", "oom": "out_of_memory", "bad": "task_error"}
     told = 0
@@ -336,7 +355,8 @@ def check_failures(day: Day, bad: str, huge: str, big: str) -> None:
     assert told == len(why), "each failed attempt is one line of the journal"
     for run, cause in ((huge, "out_of_memory"), (bad, "task_error")):
         assert day.guests.do("GET", f"/v1/tasks/{run}.1")["task"]["cause"] == cause
-    assert day.guests.do("GET", f"/v1/tasks/{big}.1")["task"]["attempt"] == 3
+    lost_in_hole = sum(reason == "hole" for name, reason in why.items() if name.startswith(f"{big}."))
+    assert day.guests.do("GET", f"/v1/tasks/{big}.1")["task"]["attempt"] == 3 + lost_in_hole
 
 
 def check_events(day: Day) -> None:

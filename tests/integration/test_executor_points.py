@@ -71,11 +71,13 @@ def ex(pool: Cluster) -> Iterator[shoal.Executor]:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Path]:
-    """A file that calls wait for; it is there at the end, so that nothing waits for ever."""
-    path = tmp_path / "gate"
-    yield path
-    path.touch()
+def gate(pool: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file that calls wait for; it is there from the end of the test on, so that nothing waits for ever. Not in
+    `tmp_path`, which is removed before the executor is shut down: calls that had not yet seen the file missed it."""
+    folder = pool.cwd / request.node.name
+    folder.mkdir()
+    yield folder / "gate"
+    (folder / "gate").touch()
 
 
 def busy(ex: shoal.Executor, gate: Path, count: int = SLOTS) -> list[Future[Any]]:

@@ -1,4 +1,4 @@
-"""Three thousand hostile words through a real server and, where they are let in, a real pilot.
+"""Hundreds of hostile words (`make prove`: three thousand) through a real server and, where they are let in, a real pilot.
 
 Names, paths and values are made by a seeded generator from traversal, control characters, terminal sequences, shell and
 format metacharacters, encodings, look-alikes and sheer length. Nothing may be made or read outside its place, no shell
@@ -31,7 +31,7 @@ from tests.unix_http import UnixHTTPConnection, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 Json = dict[str, Any]
-EACH = 1_000  # of each kind
+EACH = 1_000 if os.environ.get("SHOAL_PROVE") == "1" else 250  # of each kind
 SEED = 20261116
 TOKENS = 8  # of one person, who may ask 200 times a second with all of them
 CANARY = "zq-canary-text-that-nobody-prints"
@@ -232,7 +232,7 @@ def stage(tmp_path: Path, cluster: Cluster) -> Iterator[Stage]:
     made.check_guarded()
 
 
-def test_a_thousand_hostile_names_are_refused_or_kept_as_text(stage: Stage) -> None:
+def test_hostile_names_are_refused_or_kept_as_text(stage: Stage) -> None:
     """Runs, tasks, labels, keys, people, groups and sites."""
     quick = [{"command": ["true"]}]
     accepted: list[tuple[str, str, str]] = []  # run, what, word
@@ -253,7 +253,7 @@ def test_a_thousand_hostile_names_are_refused_or_kept_as_text(stage: Stage) -> N
             _name_someone(stage, what, word)
         if run:
             accepted.append((run, what, word))
-    assert len(accepted) > 200 and stage.statuses["4xx"] > 200, stage.statuses
+    assert len(accepted) > EACH / 5 and stage.statuses["4xx"] > EACH / 5, stage.statuses
     stage.wait()
     rows = {f"r{row['run']}": row for row in _all_runs(stage)}
     assert all(rows[run]["counts"]["succeeded"] == 1 for run, _, _ in accepted)
@@ -270,7 +270,7 @@ def test_a_thousand_hostile_names_are_refused_or_kept_as_text(stage: Stage) -> N
     odd = [(run, word) for run, what, word in accepted if what != "key" and not word.isprintable()]
     for run, _ in odd[:4]:
         stage.check_terminal("show", run)
-    assert len(odd) > 50
+    assert len(odd) > EACH / 20
     print(f"\nnames: {EACH}, {dict(stage.statuses)}, {len(accepted)} runs")
 
 
@@ -295,7 +295,7 @@ def _all_runs(stage: Stage) -> list[Json]:
         before = f"&before={page['next']}"
 
 
-def test_a_thousand_hostile_paths_lead_nowhere(stage: Stage) -> None:
+def test_hostile_paths_lead_nowhere(stage: Stage) -> None:
     """Directories, inputs, outputs, standard input, environment files, streams, attempts, pilots, URLs."""
     cwd = stage.cluster.cwd
     accepted: list[tuple[str, str, str]] = []
@@ -332,7 +332,7 @@ def test_a_thousand_hostile_paths_lead_nowhere(stage: Stage) -> None:
     for steps in range(1, 12):  # one of them leads from a task's own directory to the guarded one
         word = f"{'../' * steps}guard/canary"
         accepted.append((roles["filled output"](word), "filled output", word))
-    assert len(accepted) > 250 and stage.statuses["4xx"] > 250, stage.statuses
+    assert len(accepted) > EACH / 4 and stage.statuses["4xx"] > EACH / 4, stage.statuses
     stage.wait()
     expected = {word for _, what, word in accepted if what == "output"}
     made = {str(path.relative_to(cwd)) for path in cwd.rglob("*") if path.is_file()}
@@ -426,7 +426,7 @@ def _speak(stage: Stage, enrolled: Json, word: str) -> str:
     return ""
 
 
-def test_a_thousand_hostile_values_reach_the_command_as_they_are_and_no_shell(stage: Stage) -> None:
+def test_hostile_values_reach_the_command_as_they_are_and_no_shell(stage: Stage) -> None:
     """Parameters, variables, arguments; and tags, hosts, sites, notes, signals, filters, quantities."""
     accepted: list[tuple[str, str, str]] = []
     printf = ["printf", "%s"]
@@ -447,7 +447,7 @@ def test_a_thousand_hostile_values_reach_the_command_as_they_are_and_no_shell(st
         run = roles[what](word)
         if run:
             accepted.append((run, what, word))
-    assert len(accepted) > 500 and stage.statuses["4xx"] > 100, stage.statuses
+    assert len(accepted) > EACH / 2 and stage.statuses["4xx"] > EACH / 10, stage.statuses
     good = [word for _, what, word in accepted if what == "param"]
     batch = stage.submit(tasks=[{"command": ["printf", "%s\n", "{x}"], "params": {"x": good[:100]}}])
     stage.wait()
@@ -466,7 +466,7 @@ def test_a_thousand_hostile_values_reach_the_command_as_they_are_and_no_shell(st
     for run in odd[:4]:
         stage.check_terminal("logs", f"{run}.1")
         stage.check_terminal("results", run)
-    assert len(odd) > 100
+    assert len(odd) > EACH / 10
     print(f"\nvalues: {EACH}, {dict(stage.statuses)}, {len(accepted)} tasks printed theirs byte for byte")
 
 

@@ -77,7 +77,7 @@ def test_the_released_pilot_of_protocol_4_is_followed_signalled_cancelled_and_re
         assert (part.data, part.more) == (b"begun\n", True)
         began = time.monotonic()
         assert client.logs(f"r{run}.1", offset=part.next, wait=1.0).data == b""
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 30.0
         assert client.signal([f"r{run}.1"], "USR1") == {"signalled": 1, "not_running": 0}
         assert client.logs(f"r{run}.1", offset=part.next, wait=10.0).data == b"caught\n"
         assert client.cancel([f"r{run}"]) == {"cancelled": 1, "already_final": 0}

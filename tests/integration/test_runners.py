@@ -145,7 +145,7 @@ class World:
             work()
         self.runners.tick(proctree.now())
 
-    def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
+    def until(self, what: Callable[[], object], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < end, self.told
@@ -154,7 +154,7 @@ class World:
     def is_over(self, lease: Lease) -> bool:
         return any(over for _, _, over in self.told.get(lease.attempt, []))
 
-    def finish(self, lease: Lease, seconds: float = 20.0) -> list[Report]:
+    def finish(self, lease: Lease, seconds: float = 60.0) -> list[Report]:
         """What was told of a lease, call by call, once it is over."""
         self.until(lambda: self.is_over(lease), seconds)
         return self.calls(lease)
@@ -198,7 +198,7 @@ class World:
         self.runners.close()
         self.channel.close()
         try:
-            assert self.guard.wait(10) == 0
+            assert self.guard.wait(60) == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self.guard.kill()
@@ -776,7 +776,7 @@ def test_a_running_call_is_stopped_and_the_later_ones_never_begin(world: World) 
     began = time.monotonic()
     assert world.runners.stop(running, "cancelled by ada")
     reports = world.finish(lease)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "it would have taken 30 s"
     assert [report.outcome for report in reports] == ["succeeded", "failed"]
     assert (reports[1].cause, reports[1].message) == ("cancelled", "cancelled by ada")
     assert world.processes() == []

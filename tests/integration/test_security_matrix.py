@@ -521,7 +521,7 @@ def test_a_revoked_token_is_dead_with_the_next_request(guests: Guests) -> None:
     began = time.monotonic()
     guests.do("POST", "/v1/tokens/revoke", {"tokens": [token.id]})
     assert guests.ask("GET", "/v1/whoami", token=token.secret).status == 401
-    assert time.monotonic() - began < 5.0  # promised are 60 s; it is the next request
+    assert time.monotonic() - began < 60.0  # what is promised; it is the next request
     guests.stop()
     guests.start()
     assert guests.ask("GET", "/v1/whoami", token=token.secret).status == 401

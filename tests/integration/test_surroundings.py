@@ -324,8 +324,12 @@ class Podman:
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     """A podman that works here."""
     busybox = shutil.which("busybox")
-    if not shutil.which("podman") or busybox is None:
-        pytest.skip("no podman or no busybox here (packages podman, runc, busybox-static): containers were only played")
+    for name, package in (("podman", "podman"), ("busybox", "busybox-static")):
+        if not shutil.which(name):
+            pytest.skip(f"no {name} (package {package}): containers were only played")
+    assert busybox is not None
+    if not shutil.which("runc") and not shutil.which("crun"):
+        pytest.skip("no runc and no crun: containers were only played")
     root = tmp_path_factory.mktemp("podman")
     tree = root / "image"
     (tree / "bin").mkdir(parents=True)
@@ -337,7 +341,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     made = Podman(root)
     try:
         made("import", "--change", "ENV=INSIDE=yes", str(root / "image.tar"), "shoal-test:1")
-        made("run", "--rm", "--network=host", "shoal-test:1", "/bin/true")
+        made("run", "--rm", "--network=host", "shoal-test:1", "/bin/sleep", "0.5")  # see `in_podman`
     except (AssertionError, subprocess.SubprocessError) as error:
         pytest.skip(f"podman does not run in this sandbox, containers were only played: {error}")
     yield made
@@ -346,6 +350,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 
 def in_podman(world: World, podman: Podman) -> subprocess.Popen[str]:
+    """A pilot whose tasks use that podman. They last half a second: of a container that ends before podman looks it
+    notices the end after 20 s only."""
     world.env_file.write_text(json.dumps({**podman.env, "FRUIT": "apple"}))
     return world.pilot()
 
@@ -354,7 +360,7 @@ def test_podman_runs_a_command_as_its_submitter_in_the_same_directory(world: Wor
     pilot = in_podman(world, podman)
     (world.home / "in.txt").write_text("from a file\n")
     lease = world.lease(
-        "sh", "-c", 'cat; pwd; id -u; echo "$FRUIT $INSIDE $SECRET $LINE $PATH"; echo out >out.txt; exit 7',
+        "sh", "-c", 'cat; pwd; id -u; echo "$FRUIT $INSIDE $SECRET $LINE $PATH"; echo out >out.txt; sleep 0.5; exit 7',
         container="shoal-test:1", env={"SECRET": "hush"}, stdin="in.txt", setup=["export LINE=set"],
     )  # fmt: skip
     report = world.server.run(lease)
@@ -364,7 +370,7 @@ def test_podman_runs_a_command_as_its_submitter_in_the_same_directory(world: Wor
     assert lines[3].startswith("apple yes hush set ") and os.environ["PATH"] not in lines[3]
     assert (world.home / "out.txt").stat().st_uid == os.getuid()
     own = world.lease(
-        shell="echo made >made.txt; echo speed = 7 >$SHOAL_TAGS; pwd",
+        shell="echo made >made.txt; echo speed = 7 >$SHOAL_TAGS; pwd; sleep 0.5",
         container="shoal-test:1",
         own=True,
         outputs=["made.txt"],

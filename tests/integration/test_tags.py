@@ -85,13 +85,13 @@ def test_what_a_task_publishes_is_seen_while_it_runs_and_stays_after_it(cluster:
 def test_a_published_tag_comes_within_a_moment(cluster: Cluster) -> None:
     cluster.start_server()
     cluster.start_pilot(1)
-    told = cluster.folder / "told"
-    run = cluster.submit(shell(f"sleep 0.5; echo x = 1 > $SHOAL_TAGS; touch {told}; sleep 5"))
+    go = cluster.folder / "go"
+    run = cluster.submit(shell(f"echo x = 1 > $SHOAL_TAGS; while ! test -e {go}; do sleep 0.05; done"))
     key = f"{cluster.run_row(run)['owner']}.x"
-    cluster.until(told.exists, "it wrote")
-    began = time.monotonic()
-    cluster.until(lambda: key in tags_of(cluster), "the tag is there", 4.0)
-    assert time.monotonic() - began < 2.0
+    cluster.until(lambda: key in tags_of(cluster), "the tag is there while its task runs")
+    assert cluster.row(run)["state"] == "running"
+    go.touch()
+    assert cluster.wait_run(run) == {"succeeded": 1}
 
 
 def test_many_tasks_publish_at_once_and_each_is_heard(cluster: Cluster) -> None:
@@ -114,7 +114,7 @@ def test_a_task_that_floods_its_pipe_harms_nobody(cluster: Cluster) -> None:
     began = time.monotonic()
     run = cluster.submit({"command": ["true"], "array": "1-50"})
     assert cluster.wait_run(run) == {"succeeded": 50}
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 60.0
     assert cluster.wait_run(flood) == {"succeeded": 1}
     owner = cluster.run_row(flood)["owner"]
     assert 1 <= sum(name.startswith(f"{owner}.") for name in tags_of(cluster)) <= 64

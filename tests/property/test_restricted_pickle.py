@@ -368,7 +368,7 @@ def _pandas_late() -> dict[str, list[bytes]]:
 
 
 def test_a_state_that_comes_late_in_values_of_pandas_is_refused() -> None:
-    pytest.importorskip("pandas", reason="NOT TESTED: pandas is not installed here")
+    pytest.importorskip("pandas", reason="no pandas: what of its values is loaded was NOT tested")
     said = {name: touch(_whole(*parts)) for name, parts in _pandas_late().items()}
     assert said.pop("in order").startswith("loaded:")
     assert all(words.startswith("refused:") for words in said.values()), said
@@ -505,7 +505,7 @@ def test_numbers_of_numpy_come_through(number: Any) -> None:
 
 
 def test_values_of_pandas_come_through() -> None:
-    pandas = pytest.importorskip("pandas", reason="NOT TESTED: pandas is not installed here")
+    pandas = pytest.importorskip("pandas", reason="no pandas: what of its values is loaded was NOT tested")
     frame = pandas.DataFrame(
         {"a": [1, 2], "b": ["x", "y"], "c": pandas.to_datetime(["2020", "2021"]), "d": [1.5, None]}
     )

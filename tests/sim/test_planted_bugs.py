@@ -293,18 +293,32 @@ PLANS: dict[str, Plan] = {
 }
 
 
-# Worlds that noticed lately are played first: it saves a minute, and changes nothing about what counts.
+# Worlds that noticed soonest are played first: it saves minutes, and changes nothing about what counts.
 LATELY: dict[str, int] = {
-    "an old checkpoint that comes once more undoes a newer one": 72,
-    "no attempt check: any report counts for whatever runs now": 6,
+    "no attempt check: any report counts for whatever runs now": 116,
     "forgotten held list: nobody asks what a pilot lacks": 21,
-    "half a held list: nobody asks what a pilot lacks of its chunks": 32,
-    "the agent begins an attempt it has seen before": 21,
-    "a late success overturns a cancelled task": 17,
-    "a never task is run again": 32,
-    "an idempotency key is not looked at": 16,
+    "half a held list: nobody asks what a pilot lacks of its chunks": 21,
+    "the agent begins an attempt it has seen before": 11,
+    "the agent forgets a report once it is sent": 3,
+    "an exclusive task is handed out again before its hold ends": 2,
+    "a lost pilot burns a retry": 2,
+    "a late success overturns a cancelled task": 18,
+    "a child starts on a result that is not durable yet": 4,
+    "a never task is run again": 97,
+    "children are released by the first success of their parents": 2,
     "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
-    "a server that was frozen ends what was orphaned before": 8,
+    "nonce not compared: a run of another history is taken for this one": 48,
+    "a lease that was seen is dropped silently": 3,
+    "a late report is adopted from anyone": 2,
+    "what something between says is taken for the server's word": 1,
+    "a server that was frozen ends what was orphaned before": 9,
+    "after a defect the half-changed state is kept": 1,
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": 2,
+    "a checkpoint of a copy that was given up counts": 11,
+    "a checkpoint is acknowledged before it is durable": 1,
+    "an old checkpoint that comes once more undoes a newer one": 33,
+    "a lost task begins at its beginning": 1,
+    "a checkpoint is kept for the neighbour of its task": 1,
 }
 
 
@@ -401,7 +415,7 @@ def test_a_chunk_finished_by_whoever_reports_it_is_caught(bug: str, monkeypatch:
     if bug:
         plant(monkeypatch, reports.judge_batch, _WHOSE, bug)
     strays = 0
-    for seed in range(20):
+    for seed in range(20 if bug else 8):
         world = _Strays(seed)
         try:
             world.run()

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = "requirements.lock"
+OLDEST_LOCK = "requirements-oldest.lock"
 README_LINES = 120
 UNTRACKED = {
     ".git",
@@ -28,7 +29,7 @@ UNTRACKED = {
 
 # An absolute path of somebody's machine. What stands before it must not make it the end of a longer path.
 MACHINE_PATH = re.compile(r"(?<![\w.~*}\])>-])/(?:(?:work|root|farm)/|home/\w)")
-MACHINE_PATH_ALLOWED = {LOCK, "tests/unit/test_repository.py"}
+MACHINE_PATH_ALLOWED = {LOCK, OLDEST_LOCK, "tests/unit/test_repository.py"}
 HOST_OR_INDEX = re.compile(
     r"://|^\s*-(?!-hash)|--(?!hash)[a-z]|\bpypi\b|\bpythonhosted\b|\b[a-z0-9-]+\.(?:com|dev|io|net|org)\b",
     re.I,
@@ -116,6 +117,20 @@ def test_lock_holds_every_dependency_of_the_project() -> None:
     matches = map(PINNED.match, (ROOT / LOCK).read_text(encoding="utf-8").splitlines())
     locked = {normalise(match["name"]) for match in matches if match}
     assert {normalise(re.split(r"[^\w.-]", name, maxsplit=1)[0]) for name in wanted} - locked == set()
+
+
+def test_the_oldest_lock_has_the_lower_bound_of_every_dependency() -> None:
+    """What `make test-oldest` tries is what pyproject.toml promises: `click>=8.1` is click 8.1.0 there."""
+    text = (ROOT / OLDEST_LOCK).read_text(encoding="utf-8")
+    expect_none(check_lock(text))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+    for wanted in project["dependencies"]:
+        name, _, bound = wanted.partition(">=")
+        assert bound, f"{wanted} has no lower bound"
+        assert f"{locked[normalise(name)]}.0.".startswith(f"{bound}."), (
+            f"{wanted}: {locked[normalise(name)]}; run make lock"
+        )
 
 
 # --- each rule catches a planted violation ---

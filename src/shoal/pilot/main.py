@@ -100,6 +100,12 @@ def main() -> int:
     if end.successor is not None:
         os.umask(umask)  # the next pilot takes it for the person's
         return _become(end, chosen)
+    import signal
+
+    for number in _ending_signals():
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # Python drops handlers while it ends; a late SIGTERM must not change the code
     return end.code
 
 
@@ -235,7 +241,7 @@ def _serve(
     blobs.moved = network.moved
     life.calls.connect(blobs)
     signal.set_wakeup_fd(life.wake_fd, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _ending_signals():
         signal.signal(number, life.interrupt)
     sys.setswitchinterval(SWITCH)
     up.start()
@@ -249,6 +255,14 @@ def _serve(
     return _End(code, life.successor, place, life)
 
 
+def _ending_signals() -> list[int]:
+    """Signals that end this pilot; one that we were started to ignore, as by `nohup`, stays ignored."""
+    import signal
+
+    hangups = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    return [signal.SIGTERM, *hangups]
+
+
 def _become(end: _End, chosen: argparse.Namespace) -> int:
     """Go on as another pilot, in the same process; returns only if that cannot be."""
     import signal
@@ -257,7 +271,7 @@ def _become(end: _End, chosen: argparse.Namespace) -> int:
     from shoal.pilot.host import logging
 
     assert end.successor is not None and end.place is not None and end.life is not None
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _ending_signals():
         signal.signal(number, signal.SIG_DFL)
     if end.life.is_interrupted:
         return end.code  # while the old pilot put its things away: there shall be no new one

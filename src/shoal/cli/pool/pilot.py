@@ -256,9 +256,10 @@ def _run_here(words: list[str], descriptors: tuple[int, ...]) -> int:
 
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
         signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
     }
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored, here and in the child
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, pass_on)
     try:
         return child.wait()
     finally:

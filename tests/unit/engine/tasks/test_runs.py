@@ -23,9 +23,9 @@ MILLION = {"array": "1-1000000"}
 def test_submitting_a_million_elements_is_a_handful_of_changes() -> None:
     stand = Stand()
     body = {"tasks": [{"command": ["x", "{i}"], **MILLION}]}
-    start = time.perf_counter()
+    start = time.process_time()
     outcome = stand.do(Submit(parse_submission(body), OWNER, "d"))
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert outcome.result["tasks"] == 1_000_000
     assert sorted(type(change).__name__ for change in outcome.changes) == ["ArrayRow", "Event", "RunRow"]
     assert stand.sound()

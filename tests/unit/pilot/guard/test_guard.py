@@ -51,7 +51,7 @@ class Line:
         }  # fmt: skip
         self.send("start", **{**order, **more})
 
-    def hear(self, was: str, name: str, seconds: float = 10.0) -> dict[str, Any]:
+    def hear(self, was: str, name: str, seconds: float = 60.0) -> dict[str, Any]:
         """The next news of this kind on this attempt."""
         end = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
@@ -293,7 +293,7 @@ def test_when_the_pilot_hangs_up_everything_ends_and_its_directory_goes(line: Li
     line.start("a", "sh", "-c", "trap '' TERM; (setsid sleep 60 & echo $! > pid); touch ready; sleep 60")
     until_file(line.folder / "ready")
     line.channel.close()
-    assert line.process.wait(5) == 0
+    assert line.process.wait(60) == 0
     assert not os.path.exists(f"/proc/{line.text('pid').strip()}")
     assert not work.exists()
 
@@ -378,7 +378,7 @@ def test_when_the_pilot_hangs_up_what_waits_never_begins(line: Line) -> None:
     line.start("b", "touch", "harm", after="a")
     line.hear("started", "a")
     line.channel.close()
-    assert line.process.wait(5) == 0
+    assert line.process.wait(60) == 0
     assert not (line.folder / "harm").exists()
 
 

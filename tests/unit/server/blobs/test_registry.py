@@ -279,7 +279,7 @@ def test_nothing_is_removed_while_an_upload_is_about_to_name_it(stand: Stand, mo
         publish = Part.publish
 
         def slow(part: Part, folder: Path, durable: bool) -> None:
-            removed.append(asyncio.run_coroutine_threadsafe(stand.blobs.sweep(), loop).result(10.0))
+            removed.append(asyncio.run_coroutine_threadsafe(stand.blobs.sweep(), loop).result(60.0))
             publish(part, folder, durable)
 
         loop = asyncio.get_running_loop()

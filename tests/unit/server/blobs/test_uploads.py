@@ -241,7 +241,7 @@ def test_nobody_takes_over_while_the_disk_is_waited_for(stand: Stand, monkeypatc
                 stand.uploads.ask(ANN, DIGEST, len(DATA)),
                 stand.send(b"", total=len(DATA), start=len(DATA), digest=DIGEST),
             ):
-                codes.append(asyncio.run_coroutine_threadsafe(refused(ask), loop).result(10.0).code)
+                codes.append(asyncio.run_coroutine_threadsafe(refused(ask), loop).result(60.0).code)
             publish(part, folder, durable)
 
         monkeypatch.setattr(Part, "publish", slow)

@@ -22,7 +22,7 @@ from shoal.server.http.request import read_body
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-SOON = 5.0  # seconds until a test gives up; nothing here takes so long
+SOON = 60.0  # seconds until a test gives up; nothing here takes so long
 BIG = b"x" * (8 * 1024 * 1024)
 KNOWN = "Authorization: good\r\n"
 
@@ -483,7 +483,7 @@ def test_endless_chunks_are_not_read_on() -> None:
         try:
             await read_body(request, 1024 * 1024, SOON)
         finally:
-            taken = request.content.total_raw_bytes
+            taken = request.content.total_bytes
         raise AssertionError("read to the end")
 
     async def story() -> None:
