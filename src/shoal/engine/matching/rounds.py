@@ -17,7 +17,7 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
-from shoal.sched.assign_round import EXACT, Cell, assign
+from shoal.sched.assign import EXACT, Cell, assign
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.match import how_many
 from shoal.sched.size import turn as turn_of
