@@ -38,7 +38,7 @@ from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.tasks import failures, manual_retry, runs
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.places import why_owner, why_site
-from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.reason import Reason
 from shoal.engine.why.targets import why
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
