@@ -168,8 +168,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "what settled a task is told to whoever asks": (
         reports.is_told_again,
-        "any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)",
-        'settled.startswith(f"{attempt.winner}~")',
+        "any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)",
+        "settled.winner == attempt.winner",
         "a lie was recorded",
     ),
     "a verdict tells of another owner's run": (

@@ -94,6 +94,12 @@ class Engine:
         before, self.state = self.state, state
         state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
         state.finished = before.finished  # a counter of the metrics: it may not go back
+        state.enrolled = before.enrolled  # a registration that is repeated is the same pilot, if it was committed
+        for name, gone in state.gone.items():
+            gone.heir = before.gone[name].heir if name in before.gone else ""
+        for name, pilot in state.pilots.items():
+            if name in before.pilots:  # the last log lines of attempts that they reported may still come
+                pilot.ended, pilot.batches = before.pilots[name].ended, before.pilots[name].batches
         state.unheard = set()  # nothing handed out is missing from the database, so nobody need be waited for
         state.out, state.now = Outcome(), now
         state.emit("engine_rebuilt", why=why)

@@ -92,6 +92,7 @@ class Attempt:
     assigned: str = ""  # how it came to its pilot, if several pilots could have had it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
     was_alone: bool = False  # its pilot is gone, and held nothing else
+    is_suspect: bool = True  # its pilot is gone, and this task may have been what ended it
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.classes import Queue
@@ -28,9 +28,33 @@ HostKey = tuple[str, str, str, str]  # identity, owner, group, site
 KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
 
 
-def settled_text(winner: str, nonce: str, pilot: str) -> str:
-    """The attempt that settled a task, and the pilot that reported it, as one text."""
-    return f"{winner}~{nonce} {pilot}"
+class Settled(NamedTuple):
+    """The attempt that settled a task, and the pilot that reported it; all empty where no report did."""
+
+    winner: str  # number@incarnation
+    nonce: str  # of the run
+    pilot: str
+
+
+class Reservation(NamedTuple):
+    """A pilot whose capacity an owner waits for, since it has a task that needs more than is free at once."""
+
+    pilot: str
+    since: float
+
+
+class WorkOff(NamedTuple):
+    """The class for which a pilot works off what it has fetched ahead."""
+
+    serial: int
+    since: float
+
+
+class Stopping(NamedTuple):
+    """A cancelled attempt that is not known to be dead yet: a retry must not overlap it."""
+
+    task: Task
+    attempt: Attempt
 
 
 @dataclass
@@ -52,15 +76,14 @@ class State:
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    # Run, element -> winner and who reported it, as `settled_text` writes it; oldest first.
-    settled: dict[tuple[int, int], str] = field(default_factory=dict)
+    settled: dict[tuple[int, int], Settled] = field(default_factory=dict)  # by run and element, oldest first
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
     nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
     suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
-    dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
+    dying: dict[AttemptId, Stopping] = field(default_factory=dict)
     unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
     quarantine_until: float = 0.0
     settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
@@ -73,9 +96,9 @@ class State:
     policy_version: int = 0
     last_round: float = 0.0  # of matching by interval
     assigned: str = ""  # how the last round with a choice assigned tasks to pilots
-    kept: dict[str, tuple[str, float]] = field(default_factory=dict)  # owner -> pilot whose room it waits for, since
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by owner
     lease_key: bytes = b""  # that proofs of leases are made with
-    cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since
+    working_off: dict[str, WorkOff] = field(default_factory=dict)  # by pilot
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     accounting: Accounting = field(init=False)
 
@@ -304,14 +327,14 @@ class State:
     def remember(self, task: TaskId, winner: str, nonce: str, pilot: str) -> None:
         """Keep which attempt settled a task, and who reported it, for a while."""
         self.settled.pop(task, None)
-        self.settled[task] = settled_text(winner, nonce, pilot)
+        self.settled[task] = Settled(winner, nonce, pilot)
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 
     def remember_all(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
         """The same for elements low .. high - 1, which were settled for the first time."""
-        text, number = settled_text(winner, run.nonce, pilot), run.number
-        self.settled.update({(number, element): text for element in range(low, high)})
+        settled, number = Settled(winner, run.nonce, pilot), run.number
+        self.settled.update({(number, element): settled for element in range(low, high)})
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 

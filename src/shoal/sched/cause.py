@@ -38,7 +38,6 @@ class FailureFacts(NamedTuple):
     signal: Optional[int] = None
     max_rss: int = 0  # bytes
     memory: int = 0  # its limit, 0 if it has none
-    host_memory: int = 0  # of the host, 0 if not known
     evidence: str = ""  # "oom_kill": the cgroup or the kernel killed it for memory
     duration: float = 0.0
     time: Optional[float] = None  # its limit
@@ -54,8 +53,7 @@ def decide(facts: FailureFacts) -> Cause:
     ended_by = facts.signal
     if ended_by is None and facts.exit_code is not None and facts.exit_code > BY_SHELL:
         ended_by = facts.exit_code - BY_SHELL
-    room = facts.memory or facts.host_memory
-    if ended_by == SIGKILL and room and facts.max_rss >= FULL * room:
+    if ended_by == SIGKILL and facts.memory and facts.max_rss >= FULL * facts.memory:
         return Cause.OUT_OF_MEMORY
     out_of_time = ended_by == SIGXCPU or (ended_by in (SIGKILL, SIGTERM) and facts.duration >= (facts.time or 0.0))
     if facts.time is not None and out_of_time:

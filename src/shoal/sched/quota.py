@@ -176,16 +176,9 @@ class Ledger:
 
     # --- what happens
     def start(self, owner: str, site: str, cores: int, expected: float = 0.0) -> None:
-        """A lease was granted: its cores run, and the core seconds it is expected to take are reserved."""
-        self._hold(owner, site, cores, round(expected * _MICRO))
-
-    def end(self, owner: str, site: str, cores: int, expected: float, now: float, actual: float) -> None:
-        """The lease ended: give the same cores and expectation as at its start, and the core seconds it took."""
-        self._hold(owner, site, -cores, -round(expected * _MICRO))
-        self.spend(owner, site, now, actual)
-
-    def _hold(self, owner: str, site: str, cores: int, micro: int) -> None:
-        pair = (owner, site)
+        """A lease was granted: its cores run, and the core seconds it is expected to take are reserved. When it ends, the
+        same numbers below zero take that back."""
+        pair, micro = (owner, site), round(expected * _MICRO)
         self._running[pair] = self._running.get(pair, 0) + cores
         if micro:
             self._reserved[pair] = self._reserved.get(pair, 0) + micro

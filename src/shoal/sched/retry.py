@@ -43,13 +43,11 @@ class Failure(NamedTuple):
     """What is known about the failure and the pool."""
 
     whose: Whose = Whose.TASK  # by `Kinds.whose`
-    started: bool = True  # did the command itself run?
     max_rss: int = 0
     largest: int = 0  # bytes of memory of the largest host it may go to; 0: not known
     hosts: int = 1  # that could run it, this one included
     setup_failed: int = 1  # hosts on which the same setup lines fail, this one included (`Kinds.failed_hosts`)
     setup_worked: bool = False  # did they ever work anywhere? (`Kinds.worked`)
-    origin_gone: bool = False  # the input is not where it came from any more: nobody can stage it
     has_untried_site: bool = False  # the site is in doubt, and another one could run it where it was not tried yet
 
 
@@ -88,17 +86,14 @@ def next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step
 def _next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step:
     if cause in _ENDS:
         return Final(cause, "it is not to run again")
-    if terms.rerun is Rerun.NEVER and scene.started:
+    if terms.rerun is Rerun.NEVER:
         return Final(cause, "it must not run twice (rerun=never)")
     if cause is Cause.OUT_OF_MEMORY:
         return _more_memory(terms, past, scene)
     if cause is Cause.HOST_UNFIT:
         return _unfit(terms, past, scene)
-    if cause is Cause.STAGE_IN:
-        if scene.origin_gone:
-            return Final(cause, "its input is gone, so no other try can succeed")
-        if not past.stagings:
-            return Retry(False, True, None, "its input may arrive elsewhere")
+    if cause is Cause.STAGE_IN and not past.stagings:
+        return Retry(False, True, None, "its input may arrive elsewhere")
     is_slow_site = cause is Cause.OVER_TIME and scene.has_untried_site
     in_doubt = (cause in _MAYBE_HOSTS or is_slow_site) and scene.whose is not Whose.TASK
     if (in_doubt or cause is Cause.PILOT_LOST) and past.refunds < MAX_REFUNDS:
@@ -132,6 +127,14 @@ def next_part(idle: int, progressed: bool) -> tuple[int, Optional[Final]]:
     if idle < MAX_IDLE_PARTS:
         return idle, None
     return idle, Final(Cause.TASK_ERROR, f"{idle} parts in a row left its checkpoint as it was")
+
+
+def after_full_disk(terms: Terms, past: History) -> Step:
+    """What follows an attempt that ran until a disk of its host was full: a free try, but not for ever, since it may be
+    the task that fills the disks."""
+    if past.refunds < MAX_REFUNDS:
+        return Retry(False, True, None, "the disk of its host is full")
+    return _burn(Cause.HOST_UNFIT, terms, past, True)
 
 
 def counts_against_site(in_time: int, over: int) -> bool:

@@ -14,6 +14,12 @@ HOUR = 3600.0
 GROUPS = {"anna": "phys.hep", "bert": "phys", "carl": "chem"}
 
 
+def end(ledger: Ledger, owner: str, site: str, cores: int, expected: float, now: float, actual: float) -> None:
+    """A lease ended after so many core seconds."""
+    ledger.start(owner, site, -cores, -expected)
+    ledger.spend(owner, site, now, actual)
+
+
 def ledger(*rules: Rule) -> Ledger:
     return Ledger(rules, GROUPS)
 
@@ -55,7 +61,7 @@ def test_a_rule_counts_all_it_covers_together_and_the_tightest_decides() -> None
     assert block is not None and block.rule.site == "eu" and (block.limit, block.used) == (4, 3)
     assert block.text == "at most 4 cores may run, 3 do, and this takes 2 (quota of who=@phys site=eu)"
     assert block.lifted is None
-    quota.end("anna", "eu.cern", 3, 0.0, NOW, 1.0)
+    end(quota, "anna", "eu.cern", 3, 0.0, NOW, 1.0)
     assert quota.blocks("bert", "eu", 2, 0, NOW) is None
 
 
@@ -95,7 +101,7 @@ def test_hours_are_spent_reserved_and_forgotten_at_the_end_of_the_window() -> No
     assert block.text.startswith("10 core hours may be used, 4 are and 4 are reserved, and this may take 2")
     midnight = NOW + 10.5 * HOUR
     assert block.lifted == midnight
-    quota.end("bert", "us", 4, 4 * HOUR, NOW + HOUR, 6 * HOUR)
+    end(quota, "bert", "us", 4, 4 * HOUR, NOW + HOUR, 6 * HOUR)
     assert quota.room("anna", "eu", NOW + HOUR) == 0, "all is spent, whatever is expected"
     assert quota.blocks("anna", "eu", 1, 0.0, NOW + HOUR) is not None
     assert quota.room("anna", "eu", midnight - 1) == 0 and quota.room("anna", "eu", midnight) == NO_BOUND
@@ -130,7 +136,7 @@ def test_a_rule_for_a_part_of_the_week_exists_only_then() -> None:
         assert block is not None and block.lifted == six
     assert quota.blocks("anna", "eu", 1, 0, six) is None and quota.room("anna", "eu", six) == NO_BOUND
     assert quota.may_queue("anna", 1, six) is None and quota.may_keep("anna", 1, six) is None
-    quota.end("anna", "eu", 2, 0.0, six, 10 * HOUR)
+    end(quota, "anna", "eu", 2, 0.0, six, 10 * HOUR)
     assert quota.blocks("anna", "eu", 1, HOUR, six + 14 * HOUR) is None, "what ended outside does not count"
 
 

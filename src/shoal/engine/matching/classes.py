@@ -343,9 +343,9 @@ class Queue:
         value, due = place(self.rule, cls.key.priority, array.since, array.due, self._ordered)
         return value, due, array.run.number, head.element or array.first, cls.serial
 
-    def place_of(self, array: Array, priority: float, now: float) -> Place:
-        """Where an array's class would stand, were its elements ready."""
-        value, due = place(self.rule, priority, array.since, array.due, now)
+    def place_of(self, array: Array, priority: float) -> Place:
+        """Where an array's class would stand, were its elements ready; of the same moment as all listed places."""
+        value, due = place(self.rule, priority, array.since, array.due, self._ordered)
         return value, due, array.run.number, array.first, 0
 
     def relist(self, cls: TaskClass, now: float) -> None:

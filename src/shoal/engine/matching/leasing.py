@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
@@ -16,17 +16,18 @@ from shoal.engine.matching.eligibility import NothingFits, candidates, menu_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.matching.prefetch import (
+    GoesBefore,
     Holdings,
     Prefetched,
-    clear,
     holdings,
     is_short,
     knows_precedence,
     note_overtaken,
+    work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
-from shoal.engine.state import State
+from shoal.engine.state import Reservation, State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT
@@ -131,7 +132,7 @@ class LeaseRound:
         )
         self._held: Holdings | None = None  # what the pilot holds, looked through when first asked for
         self._awake: dict[str, OwnerQueue] = {}  # owners between whom the share decides here
-        self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
+        self._works_off = False  # it frees a slot for something: nothing more is fetched ahead
         self._is_full = False  # nor leased at all
         self._is_alone = False  # there is no other class with work
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
@@ -141,15 +142,15 @@ class LeaseRound:
         """Lease until the pilot is full or nothing more fits."""
         state = self.state
         self._fill()
-        if not self._is_cleared:
-            state.cleared.pop(self.pilot.name, None)
+        if not self._works_off:
+            state.working_off.pop(self.pilot.name, None)
 
     def _fill(self) -> None:
         state = self.state
         state.queue.reorder(state.now)
         lines = served_lines(state, self.pilot)
         if len(lines) == 1:
-            state.kept.pop(lines[0].owner, None)  # nobody else would take the room
+            state.reservations.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
             self._is_alone = len(lines[0].order) == 1
             while (cls := self._next(cursor)) is not None:
@@ -161,7 +162,7 @@ class LeaseRound:
         # and the others stay where they are, which is right to one task.
         turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
         heapq.heapify(turns)
-        if state.kept and self._is_kept([cursor for _, _, cursor in turns]):
+        if state.reservations and self._is_kept([cursor for _, _, cursor in turns]):
             return
         while turns:
             _, at, cursor = turns[0]
@@ -184,19 +185,20 @@ class LeaseRound:
         narrow tasks of others would take each core as it comes, and it would never start [promise I13]. One pilot at a
         time."""
         state, pilot, owner = self.state, self.pilot, cursor.line.owner
-        name, since = state.kept.get(owner, ("", 0.0))
-        if name != pilot.name and name in state.pilots and state.now - since < KEPT_LONG:
+        found = state.reservations.get(owner)
+        is_elsewhere = found is not None and found.pilot != pilot.name
+        if found is not None and is_elsewhere and found.pilot in state.pilots and state.now - found.since < KEPT_LONG:
             return False
         if not self._lacks_room(cursor):
             return False
-        if name != pilot.name:
-            state.kept[owner] = (pilot.name, state.now)
+        if found is None or is_elsewhere:
+            state.reservations[owner] = Reservation(pilot.name, state.now)
         return True
 
     def _is_kept(self, cursors: list[_Cursor]) -> bool:
         """Is this pilot kept for somebody whose task does not fit yet? (If it does, its owner starts it first.)"""
         state, pilot = self.state, self.pilot
-        for owner in [owner for owner, (name, _) in state.kept.items() if name == pilot.name]:
+        for owner in [owner for owner, found in state.reservations.items() if found.pilot == pilot.name]:
             cursor = next((cursor for cursor in cursors if cursor.line.owner == owner), None)
             cls = self._next(cursor) if cursor is not None else None
             if cls is not None:
@@ -204,7 +206,7 @@ class LeaseRound:
             elif cursor is not None and self._lacks_room(cursor):
                 return True
             else:
-                del state.kept[owner]  # it has no such task any more, or may not start one
+                del state.reservations[owner]  # it has no such task any more, or may not start one
         return False
 
     def _lacks_room(self, cursor: _Cursor) -> bool:
@@ -333,7 +335,7 @@ class LeaseRound:
         return self.pilot.proven and is_short(self.pilot, cls)
 
     def _ahead(self, cls: TaskClass) -> int:
-        if self._is_cleared or self._is_spent or not self._may_ahead(cls):
+        if self._works_off or self._is_spent or not self._may_ahead(cls):
             return 0  # a pilot on which nothing succeeded yet may be a black hole [promise I12]
         if cls.serial not in self._spare:
             wanted, pilot = self._wanted(cls), self.pilot
@@ -392,11 +394,11 @@ class LeaseRound:
         """The room for a class in which what it goes before does not count, and the precedence that this needs."""
         return self._holdings().room_before(self._goes_before(cls))
 
-    def _goes_before(self, cls: TaskClass) -> Callable[[Prefetched], bool]:
+    def _goes_before(self, cls: TaskClass) -> GoesBefore:
         """Which short tasks on the pilot does a class go before? Within an owner by place; between owners by turn, and
         those that are fetched ahead only for their first start: else each would put its own before the other's again
         and again."""
-        queue, now, owner, listed = self.state.queue, self.state.now, cls.key.owner, cls.listed
+        queue, owner, listed = self.state.queue, cls.key.owner, cls.listed
         turns: dict[str, bool] = {}
 
         def is_next(other: str) -> bool:
@@ -411,7 +413,7 @@ class LeaseRound:
                 return False
             other = part.cls.key.owner
             if other == owner:
-                return listed is not None and listed < queue.place_of(part.array, part.cls.key.priority, now)
+                return listed is not None and listed < queue.place_of(part.array, part.cls.key.priority)
             if other not in turns:
                 turns[other] = is_next(other)
             return turns[other]
@@ -422,7 +424,7 @@ class LeaseRound:
         """A class that goes before what the pilot has fetched cannot be sent before its slot is free: have that worked
         off or taken back, and fetch nothing ahead that goes after it. True: free slots are kept for it, too."""
         state, pilot = self.state, self.pilot
-        if self._is_cleared or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
+        if self._works_off or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
             return False
         if not self._holdings().ahead or how_many(cls.needs, pilot.free) > 0:
             return False
@@ -431,8 +433,8 @@ class LeaseRound:
         if not precedence or not (fits or cls.needs.cores == 1) or (fits and self._may_overtake(cls)):
             return False
         if self._may_start(cls):
-            self._is_cleared = clear(state, pilot, cls)
-            self._is_full = self._is_cleared and fits
+            self._works_off = work_off(state, pilot, cls, room, self._goes_before(cls))
+            self._is_full = self._works_off and fits
         return self._is_full
 
     # --- leases
@@ -471,10 +473,12 @@ class LeaseRound:
             self.durable = self.durable or not is_first
         count = high - low
         self.count += count
-        self._held = None
+        if self._held is not None:
+            part = Prefetched(cls.base, array, cls.needs, precedence, count)
+            self._held = self._held.add(pilot, part, is_ahead)
         if precedence:
             note_overtaken(state, pilot)
-        state.kept.pop(cls.key.owner, None)
+        state.reservations.pop(cls.key.owner, None)
         spare = self._spare.get(cls.serial)
         self._spare.clear()
         if spare is not None:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.records import Array, Pilot
-from shoal.engine.state import State
+from shoal.engine.state import State, WorkOff
 from shoal.model.ids import AttemptId
 from shoal.model.spec import Needs
 from shoal.model.states import Rerun
-from shoal.sched.match import take
+from shoal.sched.match import give, how_many, take
 from shoal.sched.size import SHORT
 from shoal.wire.messages import ORDERS, SINCE, Capacity, Order
 
@@ -50,6 +50,9 @@ class Prefetched(NamedTuple):
     tasks: int
 
 
+GoesBefore = Callable[[Prefetched], bool]  # does the class in question go before these tasks?
+
+
 class Holdings(NamedTuple):
     """What a pilot holds, as matching sees it."""
 
@@ -63,7 +66,13 @@ class Holdings(NamedTuple):
         work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
         return work * (tasks - slots) / tasks if tasks > slots else 0.0
 
-    def room_before(self, goes_before: Callable[[Prefetched], bool]) -> tuple[Capacity, int]:
+    def add(self, pilot: Pilot, part: Prefetched, is_ahead: bool) -> Holdings:
+        """The same with tasks that were leased just now."""
+        if is_ahead or is_short(pilot, part.cls):
+            return Holdings(self.open, [*self.ahead, part])
+        return Holdings(take(self.open, part.needs, part.tasks), self.ahead)
+
+    def room_before(self, goes_before: GoesBefore) -> tuple[Capacity, int]:
         """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
         room, precedence = self.open, 0
         for part in self.ahead:
@@ -98,18 +107,26 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
     return Holdings(room, parts)
 
 
-# --- pilots that make room for a task that cannot be sent before its slot is free
-def clear(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Have a pilot work off what it holds, for a class that goes before it; False if enough others do."""
-    serial, since = state.cleared.get(pilot.name, (0, 0.0))
-    if serial != cls.serial:
-        state.cleared = {name: entry for name, entry in state.cleared.items() if name in state.pilots}
-        others = sum(1 for other, at in state.cleared.values() if other == cls.serial and state.now < at + CLEAR_LONG)
+# --- pilots that free a slot for a task that cannot be sent before the slot is free
+def work_off(state: State, pilot: Pilot, cls: TaskClass, room: Capacity, goes_before: GoesBefore) -> bool:
+    """Have a pilot work off what it has fetched ahead, for a class that goes before it; False if enough others do.
+
+    What takes too long is taken back, as far as the class goes before it and it does not fit beside the class; `room` is
+    the capacity for both: without what is long and what the class does not go before.
+    """
+    found = state.working_off.get(pilot.name)
+    if found is None or found.serial != cls.serial:
+        state.working_off = {name: entry for name, entry in state.working_off.items() if name in state.pilots}
+        others = sum(
+            1 for other in state.working_off.values()
+            if other.serial == cls.serial and state.now < other.since + CLEAR_LONG
+        )  # fmt: skip
         if others >= cls.ready(others + 1):
             return False
-        state.cleared[pilot.name] = (cls.serial, state.now)
-    elif state.now >= since + CLEAR_LATE:
-        take_back(state, pilot, state.now, state.now)
+        state.working_off[pilot.name] = WorkOff(cls.serial, state.now)
+    elif state.now >= found.since + CLEAR_LATE:
+        tasks = max(1, min(how_many(cls.needs, room), cls.ready(pilot.room.cores)))
+        take_back(state, pilot, state.now, state.now, goes_before, take(room, cls.needs, tasks))
     return True
 
 
@@ -130,25 +147,56 @@ def look_after(state: State) -> None:
         take_back(state, pilot, state.now - OVERDUE, state.now - LATE)
 
 
-def take_back(state: State, pilot: Pilot, before: float, urgent_before: float) -> int:
-    """Ask a pilot for what it has not begun of what was leased before then; how many were asked for."""
+def take_back(
+    state: State,
+    pilot: Pilot,
+    before: float,
+    urgent_before: float,
+    goes_before: GoesBefore = lambda part: True,
+    room: Capacity | None = None,
+) -> None:
+    """Ask a pilot for what it has not begun of what was leased before then; `urgent_before` is the same for what has a
+    precedence. With `room`: only as much as does not fit into it, the last ones first."""
     if pilot.protocol < ORDERS[TAKE_BACK] or state.now < pilot.asked_back + AGAIN:
-        return 0
+        return
     if any(order.kind == TAKE_BACK for order in pilot.orders):
-        return 0  # it has not heard the last one yet
-    spans: list[tuple[AttemptId, int]] = []
+        return  # the last order was not sent yet
+    parts: list[tuple[AttemptId, Prefetched]] = []
     for chunk in pilot.chunks.values():
         if chunk.leased <= (urgent_before if chunk.precedence else before):
-            spans += [(chunk.attempt(low), high - low) for low, high in chunk.left.ranges()]
+            cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
+            for low, high in chunk.left.ranges():
+                part = Prefetched(cls, chunk.array, needs, chunk.precedence, high - low)
+                parts.append((chunk.attempt(low), part))
     for attempt in pilot.live.values():
+        task = state.task_of(attempt.id)
         is_old = attempt.leased <= (urgent_before if attempt.precedence else before)
-        if is_old and not attempt.running and state.task_of(attempt.id).array.spec.rerun is Rerun.SAFE:
-            spans.append((attempt.id, 1))
+        if is_old and not attempt.running and task.array.spec.rerun is Rerun.SAFE:
+            cls = state.queue.class_of(task.array)
+            parts.append((attempt.id, Prefetched(cls, task.array, task.needs, attempt.precedence, 1)))
+    parts = [(first, part) for first, part in parts if goes_before(part)]
+    for _, part in parts:
+        room = take(room, part.needs, part.tasks) if room is not None else None
+    spans: list[tuple[AttemptId, int]] = []
+    for first, part in reversed(parts):
+        count = part.tasks
+        if room is not None:
+            count = min(count, _lacking(part.needs, room))
+            room = give(room, part.needs, count)
+        if count:
+            spans.append((first._replace(element=first.element + part.tasks - count), count))
     for first, count in _merged(spans):
         state.order(pilot, Order(TAKE_BACK, str(first), WHY, count=count))
     if spans:
         pilot.asked_back = state.now
-    return sum(count for _, count in spans)
+
+
+def _lacking(needs: Needs, free: Capacity) -> int:
+    """How many tasks with these needs have to go until nothing of what they take is below zero."""
+    pairs = (
+        (needs.cores, free.cores), (needs.memory, free.memory), (needs.disk, free.disk), (needs.gpus, free.gpus),
+    )  # fmt: skip
+    return max((-(left // takes) for takes, left in pairs if takes and left < 0), default=0)
 
 
 def _merged(spans: list[tuple[AttemptId, int]]) -> list[tuple[AttemptId, int]]:

@@ -102,7 +102,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
         if task.array.spec.rerun is Rerun.SAFE:
             _lose_attempt(state, pilot, task, attempt, counts, is_alone)
         else:
-            attempt.was_alone = is_alone
+            attempt.was_alone, attempt.is_suspect = is_alone, counts
             attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
             state.orphans[attempt.id] = task
             state.emit(
@@ -208,7 +208,8 @@ def _poison(state: State, task: Task) -> None:
 
 def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
     lost = task.live[attempt]
-    _count_loss(state, task, lost)
+    if lost.is_suspect:
+        _count_loss(state, task, lost)
     state.drop_attempt(task, attempt)
     task.note = "its pilot was lost"
     if task.array.spec.rerun is Rerun.NEVER:
@@ -216,7 +217,7 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
             advance(task, TaskState.RUNNING)  # the lease was the start
         settle_by_word(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
         after_final(state, task.array, TaskState.LOST)
-    elif _is_poison(task, lost.was_alone):
+    elif lost.is_suspect and _is_poison(task, lost.was_alone):
         _poison(state, task)
     else:
         # By now the guard beside the payload has killed it, or the host is gone: no second copy can live.

@@ -68,9 +68,9 @@ def _known(state: State, pilot: Pilot, number: int, element: int) -> Iterator[At
     for attempt, (_, live) in state.dying.items():
         if attempt.run == number and attempt.element == element and live.pilot in pilot.names:
             yield attempt
-    name, _, reporter = state.settled.get((number, element), "").partition(" ")
-    if reporter in pilot.names and name[0] != "~":
-        yield parse_attempt(f"r{number}.{element}#{name}")
+    settled = state.settled.get((number, element))
+    if settled is not None and settled.winner and settled.pilot in pilot.names:
+        yield parse_attempt(f"r{number}.{element}#{settled.winner}~{settled.nonce}")
     for text in pilot.ended:
         if text.startswith(f"r{number}.{element}#"):
             yield parse_attempt(text)

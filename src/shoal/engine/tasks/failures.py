@@ -27,7 +27,7 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     cls = state.queue.class_of(array)
     cause = decide(
         FailureFacts(
-            _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory, 0,
+            _believable(report.cause, spec), report.exit_code, report.signal, report.max_rss, task.needs.memory,
             report.evidence, report.duration, spec.time,
         )
     )  # fmt: skip
@@ -60,7 +60,7 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
     memory = accounting.policy.memory
     scene = Failure(
-        whose, True, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
+        whose, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
         has_untried_site=has_untried_site,
     )  # fmt: skip
     terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)

@@ -20,9 +20,9 @@ from shoal.engine.pilots.bans import blame, praise
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
-from shoal.engine.state import State, settled_text
+from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
-from shoal.engine.tasks.failures import note, send_elsewhere, weigh
+from shoal.engine.tasks.failures import note, past_of, send_elsewhere, weigh
 from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
@@ -38,12 +38,13 @@ from shoal.model.limits import (
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.sched.ban import BURST
-from shoal.sched.retry import Final, next_part
+from shoal.sched.retry import Failure, Final, Terms, after_full_disk, next_part, remember
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
+NO_SPACE = "no_space"  # evidence that a disk of the host is full
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
 _CAUSES = {c.value for c in Cause}
 
@@ -75,7 +76,7 @@ def check(report: Report) -> AttemptId:
 def judge(state: State, pilot: Pilot, report: Report) -> str:
     """Take one report in; return its verdict."""
     attempt = parse_attempt(report.attempt)
-    if attempt in state.dying and state.dying[attempt][1].pilot in pilot.names:
+    if attempt in state.dying and state.dying[attempt].attempt.pilot in pilot.names:
         stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
     array = array_of(state, attempt)
     if array is None:
@@ -185,16 +186,16 @@ def _no_number() -> BadInput:
 def stopped(state: State, attempt: AttemptId) -> None:
     """A cancelled copy is known to be dead: nothing stands in the way of a retry any more."""
     if attempt in state.dying:
-        task, _ = state.dying.pop(attempt)
-        left = [live for other, live in state.dying.values() if other is task]
+        task = state.dying.pop(attempt).task
+        left = [other.attempt for other in state.dying.values() if other.task is task]
         if task.id in state.settled:
             state.write_task(task, live=left)
 
 
 def is_told_again(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
     """Did this pilot settle the task by this attempt, and did not hear that it had?"""
-    settled = state.settled.get(attempt.task, "")
-    return bool(settled) and any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)
+    settled = state.settled.get(attempt.task)
+    return settled is not None and any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)
 
 
 def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why: str) -> str:
@@ -222,6 +223,7 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         if live.took:
             _account(state, pilot, task, live, report, "lost")
         _return(state, pilot, task, live, report)
+        _count_return(state, pilot, live, report)
     return "recorded"
 
 
@@ -333,6 +335,7 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
     if not is_declared(task, report.files) or live is not current(task):
         # No such thing was declared, or a newer attempt is under way: as if it had been given back.
         _return(state, pilot, task, live, report)
+        _count_return(state, pilot, live, report)
         return
     special = task.differences
     progressed = end_part(task, live, report.files) or report.exit_code != GO_ON_LATER
@@ -361,13 +364,18 @@ def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
 
 
 def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
-    """The pilot gave the attempt back: nothing is burnt, unless it must never start twice."""
-    started = report.started is not None
+    """The pilot gave the attempt back: nothing is burnt, unless it must never start twice, or runs into a full disk
+    again and again: it may be the task that fills them."""
+    started, is_never = report.started is not None, task.array.spec.rerun is Rerun.NEVER
+    ran_full = report.evidence == NO_SPACE and report.duration > 0 and len(task.live) == 1 and not is_never
+    if ran_full and _count_full_disk(task, report):
+        _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
+        return
     state.emit("task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started)
     if len(task.live) > 1:
         state.drop_attempt(task, live.id)
         state.write_task(task)
-    elif started and task.array.spec.rerun is Rerun.NEVER:
+    elif started and is_never:
         task.cause, task.note = Cause.PILOT_LOST.value, f"its pilot ended while it ran: {report.message}"
         report = replace(report, started=report.started or None)  # 0: the pilot does not know any more when
         _close(state, pilot, task, TaskState.LOST, live.id, report, live.leased)
@@ -375,13 +383,24 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         task.note = report.message
         state.drop_attempt(task, live.id)
         state.back_to_ready(task)
-    _count_return(state, pilot, live, report)
+
+
+def _count_full_disk(task: Task, report: Report) -> bool:
+    """Count an attempt that ran until the disk was full; True: the task ends by it."""
+    past = past_of(task)
+    step = after_full_disk(Terms(task.array.spec.retries), past)
+    if isinstance(step, Final):
+        task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
+        return True
+    note(task, remember(past, Cause.HOST_UNFIT, Failure(), step))
+    return False
 
 
 def _count_return(state: State, pilot: Pilot, live: Attempt, report: Report) -> None:
     """Set a pilot aside that gives everything back, unasked, and begins nothing: it would be leased the same for ever."""
     is_asked = max(pilot.asked_back, pilot.asked_move) >= live.leased or pilot.draining
-    if is_asked or report.started is not None or any(attempt.running for attempt in pilot.live.values()):
+    has_run = report.started is not None and report.duration > 0
+    if is_asked or has_run or any(attempt.running for attempt in pilot.live.values()):
         return
     if pilot.returned_at != pilot.seq:
         pilot.returned_at, pilot.returns = pilot.seq, pilot.returns + 1

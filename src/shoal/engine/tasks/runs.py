@@ -13,7 +13,7 @@ from shoal.engine.matching.classes import kind_of, trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
-from shoal.engine.state import State
+from shoal.engine.state import State, Stopping
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
@@ -276,7 +276,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
                 state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [promise I3].
-        state.dying.update({attempt.id: (task, attempt) for attempt in stopping})
+        state.dying.update({attempt.id: Stopping(task, attempt) for attempt in stopping})
     else:
         stopping = []
     task.cause, task.note = cause.value, why

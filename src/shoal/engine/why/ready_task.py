@@ -216,7 +216,7 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
             f"until one is cleared{cleared}",
             "nothing to do; what else the pilot holds ends first",
         )
-    kept = {name for owner, (name, _) in state.kept.items() if owner != cls.key.owner}
+    kept = {found.pilot for owner, found in state.reservations.items() if owner != cls.key.owner}
     if roomy and all(p.name in kept for p in roomy):
         text = "the only free room is kept for a task that needs more of it, and whose turn it is"
         return Reason("capacity_reserved", text, "wait")

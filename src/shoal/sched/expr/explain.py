@@ -56,7 +56,6 @@ class Clause:
     expr: Expr
     passing: int
     without: int
-    undefined: int  # pilots on which it is neither true nor false
     reason: str  # empty if all pilots pass
     relaxed: Optional[Relaxed]
 
@@ -84,16 +83,6 @@ class Explanation:
     matching: int
     clauses: tuple[Clause, ...]
     nearest: Optional[Nearest]
-
-    def lines(self) -> list[str]:
-        """What `why` prints: the clauses that some pilot does not pass, then what would help."""
-        found = [
-            f"{clause.text}: {clause.passing} of {self.pilots} pilots pass; {clause.reason}"
-            + (f"; without it {clause.without} would match" if clause.without > self.matching else "")
-            for clause in self.clauses
-            if clause.passing < self.pilots
-        ]
-        return found + ([self.nearest.text] if self.nearest else [])
 
 
 def clauses(expr: Expr) -> list[Expr]:
@@ -123,7 +112,6 @@ def explain(expr: Expr, pilots: Sequence[Tags], task: Task, known: Sequence[str]
                 expr=part,
                 passing=passing,
                 without=len(others),
-                undefined=sum(not isinstance(value, bool) for value in values[at]),
                 reason="" if passing == len(pilots) else _reason(part.root, pilots, task, known),
                 relaxed=Relaxed(show(loose), _count(loose, others, task)) if loose is not None else None,
             )
