@@ -46,7 +46,6 @@ def end(ledger: Ledger, owner: str, site: str, cores: int, expected: float, now:
     ledger.spend(owner, site, now, actual)
 
 
-
 @dataclass
 class Book:
     """Everything that lives, as plain lists."""

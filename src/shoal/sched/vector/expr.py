@@ -31,8 +31,8 @@ class Batch:
         self.cells = 0  # of a block; 0: what suits the cache
         self.requires, self.ranks = group(requires, tasks), group(ranks, tasks)
 
-    def match(self, table: Table, pairs: Optional[Mapping[str, Floats]] = None) -> tuple[Bool, Floats]:
-        """Which class fits on which pilot, and how well; `pairs` has the names that depend on both, as numbers."""
+    def match(self, table: Table) -> tuple[Bool, Floats]:
+        """Which class fits on which pilot, and how well."""
         fits = np.empty((self.count, len(table)), np.bool_)
         ranks = np.empty((self.count, len(table)), np.float64)
         if fits.size:
@@ -41,13 +41,13 @@ class Batch:
                     if some.shape is None:
                         fits[some.index()] = True
                     else:
-                        plan = Plan(some, table, pairs or {}, self.cells)
+                        plan = Plan(some, table, self.cells)
                         plan.fill(fits, plan.bits(some.shape.root, True))
                 for some in self.ranks:
                     if some.shape is None:
                         ranks[some.index()] = 0.0
                     else:
-                        plan = Plan(some, table, pairs or {}, self.cells)
+                        plan = Plan(some, table, self.cells)
                         plan.fill(ranks, plan.number(some.shape.root))
                         _count_truths(plan, some.shape.root, ranks)
         return fits, ranks
@@ -69,7 +69,6 @@ def match(
     ranks: Sequence[Optional[Expr]],
     tasks: Sequence[Mapping[str, Any]],
     table: Table,
-    pairs: Optional[Mapping[str, Floats]] = None,
 ) -> tuple[Bool, Floats]:
     """Requirement and rank of all classes on all pilots; no requirement holds everywhere, no rank is 0."""
-    return Batch(requires, ranks, tasks).match(table, pairs)
+    return Batch(requires, ranks, tasks).match(table)

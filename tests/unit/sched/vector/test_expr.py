@@ -1,4 +1,4 @@
-"""Requirement and rank over classes x pilots: shapes, owners, pairs, blocks. That it agrees with the scalar evaluator
+"""Requirement and rank over classes x pilots: shapes, owners, blocks. That it agrees with the scalar evaluator
 on everything is a property (tests/property/test_expr.py)."""
 
 from __future__ import annotations
@@ -55,19 +55,6 @@ def test_my_names_are_those_of_each_owner() -> None:
     tasks = [{"owner": "ann"}, {"owner": "bob"}, {"owner": "ann"}, {}]
     fits, _ = match(exprs(*["my.stage == 2"] * 4), [None] * 4, tasks, Table(PILOTS))
     assert fits.tolist() == [[True, False, False], [False, True, False], [True, False, False], [False] * 3]
-
-
-def test_pairs_are_names_that_depend_on_both() -> None:
-    local = np.array([[1.0, 5.0, math.nan], [7.0, math.inf, 2.0]])
-    fits, ranks = match(
-        exprs("data_local_mb > 1", "has(data_local_mb)"),
-        exprs("data_local_mb", "data_local_mb"),
-        [{}, {}],
-        Table(PILOTS),
-        {"data_local_mb": local},
-    )
-    assert fits.tolist() == [[False, True, False], [True, False, True]]
-    assert ranks.tolist() == [[1.0, 5.0, -math.inf], [7.0, -math.inf, 2.0]]
 
 
 def test_blocks_of_any_size_give_the_same() -> None:
