@@ -167,7 +167,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "a lie was recorded|success of nobody|leased to a pilot that drains",
     ),
     "what settled a task is told to whoever asks": (
-        reports.is_told_again,
+        reports.is_repeated,
         "any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)",
         "settled.winner == attempt.winner",
         "a lie was recorded",

@@ -76,9 +76,9 @@ class Engine:
     def _tick(self) -> None:
         rounds.turn(self.state)  # before exchanges that waited for it are answered empty
         losses.watch(self.state)
-        losses.make_way(self.state)
+        losses.clear_pilots(self.state)
         runs.close_abandoned(self.state)
-        failures.let_back(self.state)
+        failures.release_avoiding(self.state)
         prefetch.look_after(self.state)
         balance.balance(self.state)
 
@@ -119,7 +119,7 @@ class Engine:
         rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)
-        state.stir()
+        state.update_activity()
         state.out.changes += state.accounting.rows(now)
         return state.out
 

@@ -103,7 +103,7 @@ def load(
             for task in array.tasks.values():
                 if task.element in array.todo and task.special is not None and task.special.is_apart:
                     state.offer_back(task)
-            state.queue.offer(array, state.now)
+            state.queue.offer(array)
 
 
 def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:

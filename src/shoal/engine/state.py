@@ -78,7 +78,7 @@ class State:
     queue: Queue = field(default_factory=Queue)
     settled: dict[tuple[int, int], Settled] = field(default_factory=dict)  # by run and element, oldest first
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
-    nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
+    with_orders: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
@@ -179,7 +179,7 @@ class State:
         )  # fmt: skip
         self.change(row)
 
-    def tell_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
+    def announce_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
         """Have those who follow an open run told; just before the task's last event."""
         if task.array.run.open:
             result, line, out, err = (
@@ -267,10 +267,10 @@ class State:
         )
         self.change(line)
 
-    def stir(self) -> None:
+    def update_activity(self) -> None:
         """Tell the share who has work now, and who has none any more."""
-        for owner in self.queue.take_stirred():
-            if self.queue.lines[owner].order:
+        for owner in self.queue.take_activity():
+            if self.queue.owners[owner].order:
                 self.accounting.tree.wake(owner, self.now)
             else:
                 self.accounting.tree.rest(owner, self.now)
@@ -288,10 +288,10 @@ class State:
         """A task with a history is ready: among its neighbours, or apart where matching has to tell it from them."""
         array = task.array
         if task.special is not None and task.special.is_apart:
-            self.queue.offer_apart(array, task.element, self.now)
+            self.queue.offer_apart(array, task.element)
         elif array.sequence is not None:
             array.sequence.back(task.element)
-        self.queue.offer(array, self.now)  # if it was throttled, it may go on
+        self.queue.offer(array)  # if it was throttled, it may go on
 
     def make_final(self, task: Task, to: TaskState) -> None:
         """Move a task to its final state and out of memory; rows and events are the caller's."""
@@ -312,8 +312,8 @@ class State:
         """Something of an array ended: if it was throttled, it may go on."""
         if array.spec.throttle is not None:
             for element in array.apart:
-                self.queue.offer_apart(array, element, self.now)
-        self.queue.offer(array, self.now)
+                self.queue.offer_apart(array, element)
+        self.queue.offer(array)
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""
@@ -331,7 +331,7 @@ class State:
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 
-    def remember_all(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
+    def remember_range(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
         """The same for elements low .. high - 1, which were settled for the first time."""
         settled, number = Settled(winner, run.nonce, pilot), run.number
         self.settled.update({(number, element): settled for element in range(low, high)})
@@ -366,7 +366,7 @@ class State:
     def order(self, pilot: Pilot, order: Order) -> None:
         """Have a pilot told something with its next answer; one that waits gets it now."""
         pilot.orders.append(order)
-        self.nudged[pilot.name] = pilot
+        self.with_orders[pilot.name] = pilot
 
     def ban_of(self, pilot: Pilot) -> Banned | None:
         """Why nothing is sent to a pilot, its host or its site now: by what its own holder's pilots showed."""

@@ -5,7 +5,7 @@ Looked at with each tick, not with each command: it is about tenths of seconds.
 
 from __future__ import annotations
 
-from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.matching.leasing import banned, grant_copy
@@ -145,7 +145,7 @@ def _fits(state: State, pilot: Pilot, task: Task) -> bool:
         state.serves(pilot, array.run.owner)
         and (task.special is None or not task.special.avoids(pilot.host, pilot.site))
         and misfit(task.needs, pilot.free) is None
-        and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
+        and cls in eligibility_of(state, pilot, array.run.owner)
         and suits_now(state, pilot, cls)
         and state.accounting.may_start(array.run.owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
     )

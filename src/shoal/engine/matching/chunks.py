@@ -10,7 +10,7 @@ from bisect import insort_right
 from itertools import repeat
 
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
-from shoal.engine.pilots.bans import praise
+from shoal.engine.pilots.bans import record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
@@ -136,13 +136,13 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     if run.open:
         _tell(state, told, pilot.owner)
     state.next_seq += count
-    state.remember_all(run, low, high, winner, pilot.name)
+    state.remember_range(run, low, high, winner, pilot.name)
     total = sum(batch.duration[at : at + count])
     took = total * array.spec.needs.cores
     state.accounting.tree.end(run.owner, now, 0, now, took)
     state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
     tally(state, pilot, "succeeded", took, count)
-    praise(state, pilot, array, count)
+    record_success(state, pilot, array, count)
     state.learn(array, pilot, total / count, count)
 
 

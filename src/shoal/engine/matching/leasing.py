@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.matching.classes import Leasable, OwnerQueue, TaskClass
-from shoal.engine.matching.eligibility import NothingFits, candidates, menu_of
+from shoal.engine.matching.eligibility import NothingFits, candidates, eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.matching.prefetch import (
@@ -79,27 +79,27 @@ def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]
     return filling.leases, filling.durable
 
 
-def served_lines(state: State, pilot: Pilot) -> list[OwnerQueue]:
+def served_queues(state: State, pilot: Pilot) -> list[OwnerQueue]:
     """Lines with work of owners whom the pilot serves."""
     if pilot.owner:
-        line = state.queue.lines.get(pilot.owner)
+        line = state.queue.owners.get(pilot.owner)
         return [line] if line is not None and line.order else []
-    return [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+    return [line for line in state.queue.owners.values() if line.order and state.serves(pilot, line.owner)]
 
 
 class _Cursor:
     """How far an owner's classes were looked through for one pilot."""
 
-    __slots__ = ("_walk", "cls", "eligibility", "line", "looked", "news")
+    __slots__ = ("_walk", "arrivals", "cls", "eligibility", "line", "looked")
 
     def __init__(self, state: State, pilot: Pilot, line: OwnerQueue) -> None:
         self.line = line
         is_strict = state.queue.rule.policy == STRICT
-        self.eligibility = menu_of(state, pilot, line)
+        self.eligibility = eligibility_of(state, pilot, line.owner)
         self._walk: Iterator[TaskClass] = candidates(self.eligibility, line, is_strict)
         self.cls: TaskClass | None = None
         self.looked = 0  # classes that did not fit; -1: some of them may fit without more room
-        self.news = line.news
+        self.arrivals = line.arrivals
 
     def miss(self, is_large: bool) -> None:
         """A class was passed over."""
@@ -148,7 +148,7 @@ class LeaseRound:
     def _fill(self) -> None:
         state = self.state
         state.queue.reorder(state.now)
-        lines = served_lines(state, self.pilot)
+        lines = served_queues(state, self.pilot)
         if len(lines) == 1:
             state.reservations.pop(lines[0].owner, None)  # nobody else would take the room
             cursor = _Cursor(state, self.pilot, lines[0])
@@ -156,7 +156,7 @@ class LeaseRound:
             while (cls := self._next(cursor)) is not None:
                 self.lease_from(cls, MAX_LEASES)
             return
-        state.stir()
+        state.update_activity()
         self._awake = {line.owner: line for line in lines}
         # Owners by their turn. Each start changes the standing of all; where they are many, only its owner moves back
         # and the others stay where they are, which is right to one task.
@@ -255,14 +255,14 @@ class LeaseRound:
                 return None
             cursor.miss(self._is_large(cls))
         tight = cursor.eligibility.tight
-        is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now)
+        is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.arrivals, self.state.now)
         if is_tight and not self._holdings().ahead:
             return None
         while (cls := cursor.step()) is not None:
             is_large = self._is_large(cls)
             if not is_large:
                 if cls.head() is None:
-                    self.state.queue.relist(cls, self.state.now)
+                    self.state.queue.relist(cls)
                     continue
                 if self.most(cls) > 0:
                     self._misses = 0
@@ -276,7 +276,7 @@ class LeaseRound:
                 # at. That is a matter of speed only.
                 return None
         if cursor.looked > MANY_MISSES:
-            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.news, self.state.now)
+            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.arrivals, self.state.now)
         return None
 
     def _is_large(self, cls: TaskClass) -> bool:
@@ -413,7 +413,7 @@ class LeaseRound:
                 return False
             other = part.cls.key.owner
             if other == owner:
-                return listed is not None and listed < queue.place_of(part.array, part.cls.key.priority)
+                return listed is not None and listed < queue.position_of(part.array, part.cls.key.priority)
             if other not in turns:
                 turns[other] = is_next(other)
             return turns[other]
@@ -485,7 +485,7 @@ class LeaseRound:
             self._spare[cls.serial] = spare - max(0, count - max(0, free))
         if self._probes and self._places is not None:
             self._places.probe(pilot.name, pilot.host, pilot.site, state.now)
-        state.queue.relist(cls, state.now)
+        state.queue.relist(cls)
         # A child's start shows its parents' results to the world: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
 

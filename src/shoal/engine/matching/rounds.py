@@ -9,8 +9,8 @@ tasks is handed out, over all pilots, as the paper's scheduler does [GWP 4.3].
 from __future__ import annotations
 
 from shoal.engine.matching.classes import TaskClass
-from shoal.engine.matching.eligibility import candidates, menu_of
-from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_lines
+from shoal.engine.matching.eligibility import candidates, eligibility_of
+from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_queues
 from shoal.engine.matching.pilot_attributes import attributes, lookup
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Pilot
@@ -44,9 +44,9 @@ def turn(state: State) -> None:
 
 def serve_parked(state: State) -> None:
     """There may be news for pilots that wait: work, orders."""
-    if state.nudged:
-        nudged, state.nudged = state.nudged, {}
-        for pilot in nudged.values():
+    if state.with_orders:
+        with_orders, state.with_orders = state.with_orders, {}
+        for pilot in with_orders.values():
             if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
                 give_parked(state, pilot, *fill(state, pilot, pilot.seq))
     if not state.queue.has_work() or closed(state) or state.accounting.policy.match.mode == INTERVAL:
@@ -75,7 +75,7 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
         pilot.name: LeaseRound(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
     }
     state.queue.reorder(state.now)
-    state.stir()
+    state.update_activity()
     while most > 0 and fillings:
         given = _best(state, fillings, most)
         if not given:
@@ -95,7 +95,7 @@ def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
     whose turn it is [LBO D8]."""
     owners: dict[str, None] = {}
     for filling in fillings.values():
-        for line in served_lines(state, filling.pilot):
+        for line in served_queues(state, filling.pilot):
             owners[line.owner] = None
     for owner in state.accounting.tree.order(owners, state.now):
         cells, classes, pilots = _cells(state, fillings, owner)
@@ -141,7 +141,7 @@ def _cells(
     state: State, fillings: dict[str, LeaseRound], owner: str
 ) -> tuple[list[Cell], list[TaskClass], list[LeaseRound]]:
     """What of an owner's best classes fits where, and how well: for each pair of a pilot (row) and a class (column)."""
-    line = state.queue.lines[owner]
+    line = state.queue.owners[owner]
     pilots = [
         filling for filling in fillings.values() if filling.count < MAX_LEASES and state.serves(filling.pilot, owner)
     ]
@@ -150,7 +150,7 @@ def _cells(
     found: list[Cell] = []  # ordered as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
-        eligibility = menu_of(state, pilot, line)
+        eligibility = eligibility_of(state, pilot, owner)
         looked = 0
         for cls in candidates(eligibility, line, state.queue.rule.policy == STRICT):
             looked += 1

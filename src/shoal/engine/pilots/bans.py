@@ -25,7 +25,7 @@ def views(state: State, owner: str, holder: str, host: str, site: str) -> Iterat
         yield own, f"{holder}/{host}", f"{holder}/{site}"
 
 
-def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
+def record_success(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
     """Tasks succeeded there: whatever was held against the place is over."""
     spec, owner, holder = array.spec, array.run.owner, pilot.holder
     pilot.proven, pilot.returns = True, 0
@@ -43,7 +43,7 @@ def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
         _lift(state, pilot, places.clear(pilot.name, pilot.host, pilot.site), "a task succeeded")
 
 
-def blame(
+def record_failure(
     state: State, pilot: Pilot, reason: str, failures: int = 1, since: float | None = None, is_sites: bool = False
 ) -> None:
     """A failure was the place's fault; a ban that it leads to is told to whoever may see the pilot, and to the hook."""
@@ -58,7 +58,7 @@ def blame(
     state.accounting.touch_places(holder)
 
 
-def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
+def retract_failures(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
     """Failures that hosts were blamed for were the task's own after all."""
     for host, site, holder in failed_at:
         for evidence, known_host, known_site in views(state, owner, holder, host, site):

@@ -11,11 +11,11 @@ from shoal.engine.commands import Enrol
 from shoal.engine.matching.chunks import carve_pilot
 from shoal.engine.matching.leasing import attach, fill
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
-from shoal.engine.pilots.hosts import arrive
+from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.pilots.long_poll import answer, give_parked, unpark
-from shoal.engine.pilots.losses import end, lose, outlived, set_draining
-from shoal.engine.pilots.reconcile import compare, expect_reports, hear
+from shoal.engine.pilots.losses import end, lose, seen_dead, set_draining
+from shoal.engine.pilots.reconcile import compare, confirm_held, readopt_reported
 from shoal.engine.records import Attempt, Pilot
 from shoal.engine.state import State
 from shoal.engine.tasks.checkpoints import check_files, save
@@ -72,7 +72,7 @@ def enrol(state: State, command: Enrol) -> Registered:
         state.write_pilot(pilot)
         state.emit("pilot_unfit", pilot=pilot, reasons=said.unfit[:100], host=said.host)
         return registered
-    dead = outlived(state, pilot, said.ended)
+    dead = seen_dead(state, pilot, said.ended)
     if command.max_pilots is not None:
         used = sum(1 for p in state.pilots.values() if p.token == command.token and p not in dead)
         former = _former_of(state, said.former, pilot.holder)
@@ -92,7 +92,7 @@ def enrol(state: State, command: Enrol) -> Registered:
         _inherit(state, pilot, said.former)
     _bury_all(state, pilot, said.ended)
     state.write_pilot(pilot)
-    before = arrive(state, pilot)
+    before = host_joined(state, pilot)
     state.emit(
         "pilot_joined", pilot=pilot, host=said.host, cores=said.room.cores, memory=said.room.memory,
         former=pilot.former, before=before,
@@ -102,7 +102,7 @@ def enrol(state: State, command: Enrol) -> Registered:
 
 def _bury_all(state: State, pilot: Pilot, sessions: Sequence[str]) -> None:
     """Give up the pilots that this one saw dead on its host: nobody has to wait until their lease has run out."""
-    for dead in outlived(state, pilot, sessions):
+    for dead in seen_dead(state, pilot, sessions):
         lose(state, dead, f"its process is gone, says {pilot.name} on the same host")
 
 
@@ -243,7 +243,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
     unpublished = [said for said in exchange.published if not _publish(state, pilot, said)]
     unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
-    expect_reports(state, pilot, exchange)
+    readopt_reported(state, pilot, exchange)
     verdicts = _judge_all(state, pilot, exchange)
     # A pilot that leaves and holds nothing takes nothing more, so that nothing can be under way to it.
     is_farewell = bool(exchange.leaving) and not exchange.held
@@ -263,7 +263,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
             pilot.parked_until = state.now + ASK_AGAIN
         return None
     pilot.may_be_stale = False
-    hear(state, pilot)
+    confirm_held(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
     # The pilot has more to say after the answer, or wants to know that what it sent is safe.
     at_once = bool(exchange.tails) or is_to_be_kept

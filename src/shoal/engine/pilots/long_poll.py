@@ -1,6 +1,6 @@
 """Answers to exchanges: at once if there is news, else parked until there is some or the beat is over [protocol 5].
 
-Who waits stands in `state.parked`, for whom there may be orders in `state.nudged`: a command costs nothing for
+Who waits stands in `state.parked`, for whom there may be orders in `state.with_orders`: a command costs nothing for
 each of a thousand pilots that it does not concern.
 """
 

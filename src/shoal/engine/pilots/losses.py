@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from shoal.engine.commands import Bury, Drain, Expel
 from shoal.engine.matching.chunks import carve_pilot
 from shoal.engine.matching.classes import is_open
-from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import too_short
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.long_poll import unpark
 from shoal.engine.records import Attempt, EndedPilot, Pilot, Task
 from shoal.engine.state import State
-from shoal.engine.tasks.runs import after_final, settle_by_word
+from shoal.engine.tasks.runs import after_final, finish_without_report
 from shoal.model.ids import AttemptId
 from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
@@ -33,7 +33,7 @@ def drain(state: State, command: Drain) -> dict[str, int]:
 def set_draining(state: State, pilot: Pilot, why: str) -> None:
     pilot.draining = pilot.reason = why
     state.count_slots(pilot, -1)
-    state.nudged[pilot.name] = pilot
+    state.with_orders[pilot.name] = pilot
     advance_pilot(pilot, PilotState.DRAINING)
     state.write_pilot(pilot)
     state.emit("pilot_draining", pilot=pilot, why=why)
@@ -78,7 +78,7 @@ def watch(state: State) -> None:
             _end_orphan(state, task, attempt)
 
 
-def outlived(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
+def seen_dead(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
     """Pilots that another pilot of their host saw dead: it could take the lock that they hold as long as they live. It is
     believed about pilots of its own holder on the host that it says it is on, so that a lie harms its own group only."""
     names = [state.sessions.get(session, "") for session in sessions]
@@ -155,7 +155,7 @@ def _is_poison(task: Task, is_alone: bool) -> bool:
     return task.losses >= (POISON_LOSSES if is_alone else MOST_LOSSES)
 
 
-def make_way(state: State) -> None:
+def clear_pilots(state: State) -> None:
     """Have a pilot become empty for a task that must be alone; one at a time for each owner."""
     waiting: dict[str, Task] = {}
     for key, task in list(state.suspects.items()):
@@ -190,7 +190,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
         and pilot.heard
         and pilot.lone is None
         and state.serves(pilot, owner)
-        and cls in menu_of(state, pilot, state.queue.lines[owner])
+        and cls in eligibility_of(state, pilot, owner)
         and state.ban_of(pilot) is None
         and not too_short(state, pilot, cls)
         and state.accounting.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
@@ -202,7 +202,9 @@ def _poison(state: State, task: Task) -> None:
     names = ", ".join(task.lost_on) or "see its events"
     if task.state is TaskState.LEASED:
         advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it
-    settle_by_word(state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}")
+    finish_without_report(
+        state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}"
+    )
     after_final(state, task.array, TaskState.FAILED)
 
 
@@ -215,7 +217,7 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
     if task.array.spec.rerun is Rerun.NEVER:
         if task.state is TaskState.LEASED:
             advance(task, TaskState.RUNNING)  # the lease was the start
-        settle_by_word(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
+        finish_without_report(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
         after_final(state, task.array, TaskState.LOST)
     elif lost.is_suspect and _is_poison(task, lost.was_alone):
         _poison(state, task)
@@ -228,7 +230,7 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
 def end(state: State, pilot: Pilot, why: str) -> None:
     """The pilot is gone; its name stays free of new meaning."""
     unpark(state, pilot)
-    state.nudged.pop(pilot.name, None)
+    state.with_orders.pop(pilot.name, None)
     if not pilot.draining:
         state.count_slots(pilot, -1)
     pilot.reason = why

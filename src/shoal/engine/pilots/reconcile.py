@@ -68,7 +68,7 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
     return lacking
 
 
-def expect_reports(state: State, pilot: Pilot, exchange: Exchange) -> None:
+def readopt_reported(state: State, pilot: Pilot, exchange: Exchange) -> None:
     """Take back what a crash in the uncommitted gap forgot and its pilot has done since: the report may ride on a later
     exchange, and until then nobody else shall begin it."""
     for item in exchange.held:
@@ -240,7 +240,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     return live
 
 
-def hear(state: State, pilot: Pilot) -> None:
+def confirm_held(state: State, pilot: Pilot) -> None:
     """The pilot has said what it holds; the last one to do so after a restart ends the quarantine."""
     pilot.heard = True
     if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):

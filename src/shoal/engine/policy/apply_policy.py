@@ -24,7 +24,7 @@ def _apply(state: State, command: SetPolicy) -> None:
     if state.accounting.change(command.policy, state.now):
         return
     # Usage is counted in another way: what runs is told to the new tree, what was before begins at nothing.
-    for owner, line in state.queue.lines.items():
+    for owner, line in state.queue.owners.items():
         if line.order:
             state.accounting.tree.wake(owner, state.now)
     for run in state.runs.values():
@@ -38,9 +38,9 @@ def _apply(state: State, command: SetPolicy) -> None:
 def regroup(state: State, command: Regroup) -> None:
     """A person is in another group: shares, quotas and pilots follow."""
     state.groups[command.owner] = command.group
-    line = state.queue.lines.get(command.owner)
+    line = state.queue.owners.get(command.owner)
     if line is not None:
-        line.begin_anew()  # expressions may look at the group
+        line.invalidate()  # expressions may look at the group
     state.accounting.change(state.accounting.policy, state.now)
 
 

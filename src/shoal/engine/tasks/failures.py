@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.eligibility import menu_of, other_pilots, other_sites
-from shoal.engine.pilots.bans import blame, end_probes, forgive, views
+from shoal.engine.matching.eligibility import eligibility_of, other_pilots, other_sites
+from shoal.engine.pilots.bans import end_probes, record_failure, retract_failures, views
 from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
 from shoal.model.spec import Spec
@@ -17,7 +17,7 @@ from shoal.sched.retry import Failure, Final, History, Retry, Terms, counts_agai
 from shoal.wire.messages import Report
 
 
-def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
+def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
     """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
     on the way."""
     array, accounting, host, site = task.array, state.accounting, pilot.host, pilot.site
@@ -68,13 +68,13 @@ def weigh(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause
     step = next_step(cause, terms, past, scene)
     if cause is Cause.OVER_TIME and whose is Whose.HOST:
         reason = f"tasks run over their time of {spec.time:g} s here and fit into it at other sites"
-        blame(state, pilot, reason, since=state.now - report.duration, is_sites=True)
+        record_failure(state, pilot, reason, since=state.now - report.duration, is_sites=True)
     elif whose is Whose.HOST:
-        blame(state, pilot, _reason(pilot, cause, report), max(1, kinds.in_row(host)))
+        record_failure(state, pilot, _reason(pilot, cause, report), max(1, kinds.in_row(host)))
     elif cause is Cause.OVER_TIME and counts_against_site(*kinds.times(array.trait, site)):
-        blame(state, pilot, f"a task ran over its time of {spec.time:g} s, others of its kind do not")
+        record_failure(state, pilot, f"a task ran over its time of {spec.time:g} s, others of its kind do not")
     elif isinstance(step, Final) and special.failed_at:
-        forgive(state, owner, array.trait, special.failed_at)
+        retract_failures(state, owner, array.trait, special.failed_at)
     evidence.places.release(pilot.name, host, site)
     return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
 
@@ -126,7 +126,7 @@ def _reason(pilot: Pilot, cause: Cause, report: Report) -> str:
     return f"{cause}: {report.message}" if report.message else str(cause)
 
 
-def let_back(state: State) -> None:
+def release_avoiding(state: State) -> None:
     """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse.
     And a place whose probe told nothing may be tried again."""
     for key, task in list(state.avoiding.items()):
@@ -158,12 +158,11 @@ def let_back(state: State) -> None:
 def _able(state: State, task: Task) -> list[Pilot]:
     """Pilots that could run a task if it avoided nothing."""
     owner, cls = task.array.run.owner, state.queue.class_of(task.array)
-    line = state.queue.lines[owner]
     return [
         pilot
         for pilot in state.pilots.values()
         if not pilot.draining
         and state.serves(pilot, owner)
         and misfit(task.needs, pilot.room) is None
-        and cls in menu_of(state, pilot, line)
+        and cls in eligibility_of(state, pilot, owner)
     ]

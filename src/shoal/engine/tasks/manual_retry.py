@@ -51,7 +51,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     count = len(rows) + sum(high - low for low, high, _ in spans)
     if count:
         for array in run.arrays:
-            state.queue.offer(array, state.now)
+            state.queue.offer(array)
         run.finished = None
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
         state.write_run(run)

@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
-from shoal.engine.pilots.bans import blame, praise
+from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
-from shoal.engine.tasks.failures import note, past_of, send_elsewhere, weigh
+from shoal.engine.tasks.failures import judge_failure, note, past_of, send_elsewhere
 from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
@@ -80,9 +80,9 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
         stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
     array = array_of(state, attempt)
     if array is None:
-        return "recorded" if is_told_again(state, pilot, attempt) else "unknown"
+        return "recorded" if is_repeated(state, pilot, attempt) else "unknown"
     if attempt.element in array.done:
-        if is_told_again(state, pilot, attempt):
+        if is_repeated(state, pilot, attempt):
             return "recorded"
         return "final" if state.serves(pilot, array.run.owner) else "unknown"
     holder = holder_of(array, attempt)
@@ -192,7 +192,7 @@ def stopped(state: State, attempt: AttemptId) -> None:
             state.write_task(task, live=left)
 
 
-def is_told_again(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
+def is_repeated(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
     """Did this pilot settle the task by this attempt, and did not hear that it had?"""
     settled = state.settled.get(attempt.task)
     return settled is not None and any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)
@@ -266,7 +266,7 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
             other.took = (state.now - (other.started or other.leased)) * array.spec.needs.cores
             state.account(array, holder, other.took, "duplicated")
     task.cause = task.note = ""
-    praise(state, pilot, array)
+    record_success(state, pilot, array)
     state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
@@ -290,7 +290,7 @@ def _close(
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
         }  # fmt: skip
-    state.tell_final(task, report, pilot.owner)
+    state.announce_final(task, report, pilot.owner)
     state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
     after_final(state, task.array, to)
 
@@ -310,7 +310,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
         )
         return
     pilot.returns = 0
-    found, step, past = weigh(state, pilot, task, report)
+    found, step, past = judge_failure(state, pilot, task, report)
     task.cause, task.note = found.value, report.message
     if isinstance(step, Final):
         if step.cause is not found:
@@ -406,4 +406,4 @@ def _count_return(state: State, pilot: Pilot, live: Attempt, report: Report) -> 
         pilot.returned_at, pilot.returns = pilot.seq, pilot.returns + 1
         if pilot.returns >= MAX_RETURNS:
             reason = f"it gave back what it was leased {pilot.returns} times in a row: {report.message}"
-            blame(state, pilot, reason, failures=BURST + 1)
+            record_failure(state, pilot, reason, failures=BURST + 1)

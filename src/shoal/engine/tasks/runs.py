@@ -226,7 +226,7 @@ def _release_children(state: State, parent: Array) -> None:
                 ranges = [[low, high - 1] for low, high in child.todo.ranges()]
                 state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
                 child.since = state.now
-                state.queue.offer(child, state.now)
+                state.queue.offer(child)
 
 
 def _fail_children(state: State, parent: Array) -> None:
@@ -244,7 +244,7 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
     """Make every element that is not live final at once; those without a row get one span, not rows [ADR 0001]."""
     histories = [task for task in array.tasks.values() if task.element in array.todo]
     for task in histories:
-        settle_by_word(state, task, to, cause, why)
+        finish_without_report(state, task, to, cause, why)
     ranges = array.todo.ranges()
     count = len(array.todo)
     for low, high in ranges:
@@ -263,7 +263,7 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
     return count + len(histories)
 
 
-def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
+def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
     """Make a task final without a report; its live copies are told to stop."""
     stopping = list(task.live.values())
     for attempt in stopping:
@@ -283,7 +283,7 @@ def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: s
     state.make_final(task, to)
     state.remember(task.id, "", "", "")
     state.write_task(task, live=stopping)
-    state.tell_final(task)
+    state.announce_final(task)
     state.emit(
         "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
     )
@@ -331,7 +331,7 @@ def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -
         carve_array(state, array)
         for task in list(array.tasks.values()):
             if not (unless_running and task.state is TaskState.RUNNING):
-                settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+                finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
                 count += 1
     return count
 
@@ -342,6 +342,6 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_runnin
         return False
     chunk = array.chunk_of(target.element)
     task = carve(state, chunk, target.element) if chunk is not None else state.task_at(array, target.element)
-    settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+    finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
     _fail_children(state, array)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.engine.matching.eligibility import menu_of, static_misfit
+from shoal.engine.matching.eligibility import eligibility_of, static_misfit
 from shoal.engine.matching.leasing import banned, closed
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
@@ -48,7 +48,7 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
 
 
 def _idle(state: State, pilot: Pilot) -> Reason:
-    lines = [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+    lines = [line for line in state.queue.owners.values() if line.order and state.serves(pilot, line.owner)]
     ready = [line.classes[entry[4]] for line in lines for entry in line.order[:SHOWN]]
     ready = [cls for cls in ready if cls.head() is not None]
     if not ready:
@@ -56,7 +56,7 @@ def _idle(state: State, pilot: Pilot) -> Reason:
     lack: str | None = None
     for cls in ready:
         lack = static_misfit(pilot, cls)
-        if lack is None and cls not in menu_of(state, pilot, state.queue.lines[cls.key.owner]):
+        if lack is None and cls not in eligibility_of(state, pilot, cls.key.owner):
             lack = f"requires `{cls.key.require}`"
         if lack is None:
             head = cls.head()
@@ -97,11 +97,11 @@ def why_owner(state: State, owner: str) -> list[Reason]:
     if not queued:
         fix = "submit something with `shoal run` or `shoal sweep`"
         return [Reason("nothing_queued", f"nothing of {owner} waits or runs", fix)]
-    state.stir()
+    state.update_activity()
     text = f"{many(queued, 'task')} of {owner} are not final, {running} of them with pilots"
     reasons = [Reason("queued", text)]
-    line = state.queue.lines.get(owner)
-    active = [name for name, other in state.queue.lines.items() if other.order]
+    line = state.queue.owners.get(owner)
+    active = [name for name, other in state.queue.owners.items() if other.order]
     if line is not None and line.order:
         due = state.accounting.tree.due(active, state.now).get(owner, 0.0)
         used = state.accounting.tree.usage(owner, state.now) / 3600.0

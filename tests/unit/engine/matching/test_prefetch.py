@@ -377,4 +377,4 @@ def test_weighted_places_are_compared_for_one_moment() -> None:
     stand.do(Tick())
     queue, runs = stand.engine.state.queue, stand.engine.state.runs
     listed = queue.class_of(runs[older].arrays[0]).listed
-    assert listed is not None and listed < queue.place_of(runs[newer].arrays[0], 0.0)
+    assert listed is not None and listed < queue.position_of(runs[newer].arrays[0], 0.0)
