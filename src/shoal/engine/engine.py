@@ -57,7 +57,7 @@ class Engine:
             Accept: lambda c: runs.accept(self.state, c),
             Add: lambda c: runs.add(self.state, c),
             Close: lambda c: runs.close(self.state, c),
-            PollRun: lambda c: runs.heard(self.state, c),
+            PollRun: lambda c: runs.note_poll(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: manual_retry.retry(self.state, c),
             Enrol: lambda c: exchange.enrol(self.state, c),
@@ -132,7 +132,7 @@ class Engine:
                 times.append(pilot.parked_until)
         times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
         times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
-        times += [run.asked + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
+        times += [run.last_poll + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unheard:
             times.append(state.quarantine_until)
         if state.suspects:

@@ -14,7 +14,7 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.chunks import enter
 from shoal.engine.matching.leasing import attach
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Attempt, Chunk, EndedPilot, Pilot, Run, Task, TaskOverrides
+from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
@@ -75,7 +75,7 @@ def load(
     for row in runs:
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
-            row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), asked=state.now,
+            row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), last_poll=state.now,
             nonce=row.nonce, base=row.base,
         )  # fmt: skip
         state.runs[row.run] = run
@@ -164,6 +164,7 @@ def _task(state: State, row: TaskRow) -> None:
     )
     if row.special:
         task.special = TaskOverrides(**json.loads(row.special))
+        task.special.failed_at = [FailedAt(*place) for place in task.special.failed_at]
         if task.special.avoid or task.special.avoid_sites:
             state.avoiding[task.id] = task
         if task.special.alone:

@@ -9,7 +9,7 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, ResultRow, RunRow, TaskRow
 from shoal.engine.matching.classes import Queue
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
@@ -180,13 +180,14 @@ class State:
         self.change(row)
 
     def announce_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
-        """Have those who follow an open run told; just before the task's last event."""
+        """Have followers of an open run get the result; just before the task's last event."""
         if task.array.run.open:
-            result, line, out, err = (
-                (report.result, report.last_line, report.out, report.err) if report else ("", "", 0, 0)
-            )
-            told = [task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err]
-            self.out.finals.append(Final(task.array.run.number, self.next_seq, told, holder))
+            ended = report or Report("", "")
+            row = ResultRow(
+                task.element, task.state.value, ended.result, task.cause, task.note, task.number, ended.last_line,
+                ended.out, ended.err,
+            )  # fmt: skip
+            self.out.finals.append(Final(task.array.run.number, self.next_seq, row, holder))
 
     def write_pilot(self, pilot: Pilot) -> None:
         """Have a pilot's row written."""

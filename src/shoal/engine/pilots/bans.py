@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from shoal.engine.changes import Notice
 from shoal.engine.policy.accounting import Evidence
-from shoal.engine.records import Array, Pilot
+from shoal.engine.records import Array, FailedAt, Pilot
 from shoal.engine.state import State
 from shoal.sched.ban import HOST, PILOT, SITE
 
@@ -58,7 +58,7 @@ def record_failure(
     state.accounting.touch_places(holder)
 
 
-def retract_failures(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
+def retract_failures(state: State, owner: str, trait: str, failed_at: list[FailedAt]) -> None:
     """Failures that hosts were blamed for were the task's own after all."""
     for host, site, holder in failed_at:
         for evidence, known_host, known_site in views(state, owner, holder, host, site):

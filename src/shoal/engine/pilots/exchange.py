@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
-from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.leasing import attach, fill
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
 from shoal.engine.pilots.hosts import host_joined
@@ -43,6 +43,7 @@ from shoal.model.limits import (
     MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
+from shoal.sched.match import pairs
 from shoal.wire.messages import PROTOCOL, Exchange, FormerPilot, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
@@ -176,7 +177,7 @@ def _inherit(state: State, pilot: Pilot, said: FormerPilot) -> None:
     if former is None:
         return
     pilot.former = [said.pilot, *former.former][:FORMER_KEPT]
-    carve_pilot(state, former)
+    carve_all(state, former.chunks.values())
     inherit(pilot, former)
     for attempt in list(former.live.values()):
         _move(state, attempt, former, pilot)
@@ -333,9 +334,7 @@ def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
 
 
 def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
-    free, room = exchange.free, pilot.room
-    pairs = ((free.cores, room.cores), (free.memory, room.memory), (free.disk, room.disk), (free.gpus, room.gpus))
-    if not all(0 <= part <= whole for part, whole in pairs):
+    if not all(0 <= part <= whole for part, whole in pairs(exchange.free, pilot.room)):
         raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
     if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
         raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.engine.commands import Bury, Drain, Expel
-from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.classes import is_open
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import too_short
@@ -93,7 +93,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
     `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, for a task that
     kills its pilot at once does so before anybody hears of it: each one that it held is suspected [promise I11].
     """
-    carve_pilot(state, pilot)
+    carve_all(state, pilot.chunks.values())
     is_alone = len(pilot.live) == 1
     for attempt in list(pilot.live.values()):
         if attempt.id not in pilot.live:

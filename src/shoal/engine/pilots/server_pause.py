@@ -26,7 +26,7 @@ def resume(state: State, command: Resume) -> None:
     if state.unheard:
         state.quarantine_until = max(state.quarantine_until + gap, state.now + timing.quarantine if is_long else 0.0)
     for run in state.runs.values():
-        run.asked = state.now if is_long else min(state.now, run.asked + gap)
+        run.last_poll = state.now if is_long else min(state.now, run.last_poll + gap)
     # How long tasks seem to run is not known before their pilots have spoken: what is done must not be copied.
     state.settle_until = state.now + min(gap, timing.beat)
     if is_long:

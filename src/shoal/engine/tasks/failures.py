@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shoal.engine.matching.eligibility import eligibility_of, other_pilots, other_sites
 from shoal.engine.pilots.bans import end_probes, record_failure, retract_failures, views
-from shoal.engine.records import Pilot, Task
+from shoal.engine.records import FailedAt, Pilot, Task
 from shoal.engine.state import State
 from shoal.model.spec import Spec
 from shoal.model.states import Cause
@@ -42,7 +42,7 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
             known.kinds.fail(array.trait, its_host, state.now, its_site, bool(sites))
         has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)
         left = {other.host for other in others if not special.avoids(other.host, other.site)}
-        failed_on = [failed[0] for failed in special.failed_at]
+        failed_on = [failed.host for failed in special.failed_at]
         whose = kinds.whose(array.trait, host, len(left), failed_on, has_untried_site)
     elif cause is Cause.OVER_TIME:
         for known, _, its_site in told:
@@ -103,7 +103,7 @@ def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
     others = other_pilots(state, pilot, state.queue.class_of(task.array))
     if not any(not special.avoids(p.host, p.site) and p.host != pilot.host for p in others):
         return
-    special.failed_at.append([pilot.host, pilot.site, pilot.holder])
+    special.failed_at.append(FailedAt(pilot.host, pilot.site, pilot.holder))
     if step.other_site and pilot.site not in special.avoid_sites:
         special.avoid_sites.append(pilot.site)
     if pilot.host not in special.avoid:

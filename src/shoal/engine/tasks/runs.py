@@ -6,9 +6,9 @@ import json
 from bisect import bisect_left
 from typing import Any
 
-from shoal.engine.changes import Closed, SpanRow
+from shoal.engine.changes import Closed, ClosedRow, SpanRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
-from shoal.engine.matching.chunks import carve, carve_array
+from shoal.engine.matching.chunks import carve, carve_all
 from shoal.engine.matching.classes import kind_of, trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.policy.apply_policy import check_queue
@@ -35,7 +35,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
-        accepted=False, open=submission.open, asked=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
+        accepted=False, open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run
@@ -83,7 +83,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
         raise Conflict(f"{run_text(run.number)} is closed", code="run_closed", hint="make a new run")
     if any(spec.after for spec in submission.specs):
         raise BadInput("tasks added to a run wait for nothing", code="usage", field="after", hint="leave it out")
-    run.asked = state.now
+    run.last_poll = state.now
     if first <= run.total:
         _check_again(run, first, submission)
         return {**answer, "again": True}
@@ -120,11 +120,11 @@ def close(state: State, command: Close) -> dict[str, Any]:
     return {"run": run_text(run.number), "finished": run.finished is not None}
 
 
-def heard(state: State, command: PollRun) -> None:
-    """Its submitter is there."""
+def note_poll(state: State, command: PollRun) -> None:
+    """Note that the submitter of an open run is alive."""
     run = state.runs.get(command.run)
     if run is not None:
-        run.asked = state.now
+        run.last_poll = state.now
 
 
 def may_be_abandoned(run: Run) -> bool:
@@ -135,7 +135,7 @@ def may_be_abandoned(run: Run) -> bool:
 def close_abandoned(state: State) -> None:
     """Open runs in which nothing is left to do, and of whose submitter nothing was heard for a while, are over."""
     for run in state.runs.values():
-        if may_be_abandoned(run) and state.now > run.asked + ABANDONED:
+        if may_be_abandoned(run) and state.now > run.last_poll + ABANDONED:
             run.finished = state.now
             state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
             state.write_run(run)
@@ -251,8 +251,8 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
         state.count_final(array, low, high, to)
         state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
         if array.run.open:
-            told = [low, high, to.value, cause.value, why]
-            state.out.finals.append(Closed(array.run.number, state.next_seq, told))
+            row = ClosedRow(low, high, to.value, cause.value, why)
+            state.out.finals.append(Closed(array.run.number, state.next_seq, row))
     array.todo.clear()
     array.apart.clear()
     if count:
@@ -328,7 +328,7 @@ def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -
     count = 0
     for array in run.arrays:
         count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
-        carve_array(state, array)
+        carve_all(state, array.chunks)
         for task in list(array.tasks.values()):
             if not (unless_running and task.state is TaskState.RUNNING):
                 finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)

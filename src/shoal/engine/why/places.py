@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.engine.matching.eligibility import eligibility_of, static_misfit
-from shoal.engine.matching.leasing import banned, closed
+from shoal.engine.matching.leasing import closed
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.engine.why.ready_task import START, why_ready, widest_ban
@@ -81,7 +81,7 @@ def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
             reasons.append(Reason("banned", f"the site is banned for {left} for pilots of {holder} ({ban.reason})"))
     seen: set[str] = set()
     for pilot in pilots:
-        if pilot.held and banned(state, pilot) is None and not pilot.suspect and not pilot.draining:
+        if pilot.held and state.ban_of(pilot) is None and not pilot.suspect and not pilot.draining:
             continue
         for reason in why_pilot(state, pilot):
             if reason.text not in seen and len(seen) < SHOWN:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.fit_now import holds_now, may_try, too_short
-from shoal.engine.matching.leasing import banned, closed
+from shoal.engine.matching.leasing import closed
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
@@ -20,7 +20,7 @@ from shoal.model.spec import Needs
 from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.scalar import holds
-from shoal.sched.match import misfit
+from shoal.sched.match import misfit, pairs
 from shoal.wire.messages import Capacity
 
 START = "start one with `shoal pilot start`"
@@ -82,11 +82,8 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
 
 
 def _nearly(needs: Needs, room: Capacity) -> float:
-    """What part of its needs there is room for, by what lacks most."""
-    pairs = (
-        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
-    )  # fmt: skip
-    return min(has / wants for wants, has in pairs if wants)
+    """What part of its needs fits, by what lacks most."""
+    return min(has / wants for wants, has in pairs(needs, room) if wants)
 
 
 def _is_avoided(state: State, pilot: Pilot, cls: TaskClass) -> bool:
@@ -170,7 +167,7 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
 
 def widest_ban(state: State, pilot: Pilot) -> Banned | None:
     """The ban that keeps work from a pilot; that of its host or site, where it is no shorter than the pilot's own."""
-    own = banned(state, pilot)
+    own = state.ban_of(pilot)
     evidence = state.accounting.evidence.get(pilot.holder)
     wide = evidence.places.verdict("", pilot.host, pilot.site, state.now) if evidence is not None else None
     return wide if own is not None and wide is not None and wide.until >= own.until else own
@@ -179,7 +176,7 @@ def widest_ban(state: State, pilot: Pilot) -> Banned | None:
 # --- what the moment says
 def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) -> Reason:
     """Time left, silence, doubts and free room on pilots where it may start; so many others are at a limit."""
-    good = [p for p in pilots if banned(state, p) is None]
+    good = [p for p in pilots if state.ban_of(p) is None]
     long = [p for p in good if p.ends is None or not too_short(state, p, cls)]
     if not long:
         lasts = cls.key.time if cls.key.time is not None else cls.base.p95 or 0.0
