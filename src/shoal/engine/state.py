@@ -9,7 +9,18 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, ResultRow, RunRow, TaskRow
+from shoal.engine.changes import (
+    AcctAdd,
+    ArrayRow,
+    Change,
+    Final,
+    HostRow,
+    Outcome,
+    PilotRow,
+    ResultRow,
+    RunRow,
+    TaskRow,
+)
 from shoal.engine.matching.classes import Queue
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
@@ -261,12 +272,12 @@ class State:
         queued: float = 0.0,
         staging: float = 0.0,
     ) -> None:
-        """Put what ended into the accounts."""
+        """Put attempts that ended into the accounts; `fate` is useful, failed, lost or duplicated."""
         run = array.run
-        line = self.accounting.account(
-            run.owner, pilot.site, pilot.host, pilot.name, run.number, self.now, took, fate, tasks, queued, staging
-        )
-        self.change(line)
+        self.accounting.spend(run.owner, pilot.site, self.now, took)
+        amounts: dict[str, Any] = {fate: took, "tasks": tasks, "queued": queued, "staging": staging}
+        hour = int(self.now // 3600.0)
+        self.change(AcctAdd(hour, run.owner, pilot.site, pilot.host, pilot.name, run.number, **amounts))
 
     def update_activity(self) -> None:
         """Tell the share who has work now, and who has none any more."""

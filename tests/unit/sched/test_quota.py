@@ -58,7 +58,7 @@ def test_a_rule_counts_all_it_covers_together_and_the_tightest_decides() -> None
     assert quota.room("anna", "eu", NOW) == 1 and quota.room("anna", "us", NOW) == 5
     assert quota.blocks("anna", "eu", 1, 0, NOW) is None
     block = quota.blocks("bert", "eu", 2, 0, NOW)
-    assert block is not None and block.rule.site == "eu" and (block.limit, block.used) == (4, 3)
+    assert block is not None
     assert block.text == "at most 4 cores may run, 3 do, and this takes 2 (quota of who=@phys site=eu)"
     assert block.lifted is None
     end(quota, "anna", "eu.cern", 3, 0.0, NOW, 1.0)
@@ -72,7 +72,7 @@ def test_a_limit_below_what_runs_kills_nothing_and_nothing_starts() -> None:
     quota.change([Rule("anna", cores=5)], GROUPS)
     assert quota.room("anna", "eu", NOW) == 0
     block = quota.blocks("anna", "eu", 1, 0, NOW)
-    assert block is not None and (block.limit, block.used) == (5, 20)
+    assert block is not None and block.text.startswith("at most 5 cores may run, 20 do")
 
 
 def test_a_share_of_the_cores_that_are_there_follows_the_pilots() -> None:
@@ -84,7 +84,7 @@ def test_a_share_of_the_cores_that_are_there_follows_the_pilots() -> None:
     assert quota.room("anna", "eu.cern", NOW) == 29
     quota.start("anna", "eu", 29)
     block = quota.blocks("bert", "eu", 1, 0, NOW)
-    assert block is not None and block.kind == "share" and "at most 29 cores may run, 0.29 of 100, 29 do" in block.text
+    assert block is not None and "at most 29 cores may run, 0.29 of 100, 29 do" in block.text
     quota.change([Rule("@phys", "eu", share=0.5)], GROUPS)
     assert quota.room("anna", "eu", NOW) == 21
     quota.capacity("eu", -40)
@@ -97,7 +97,7 @@ def test_hours_are_spent_reserved_and_forgotten_at_the_end_of_the_window() -> No
     quota.start("bert", "us", 4, 4 * HOUR)
     assert quota.blocks("anna", "eu", 1, 2 * HOUR, NOW) is None, "it fits to the last second"
     block = quota.blocks("anna", "eu", 1, 2 * HOUR + 1, NOW)
-    assert block is not None and block.kind == "core_hours" and (block.limit, block.used) == (10, 8)
+    assert block is not None
     assert block.text.startswith("10 core hours may be used, 4 are and 4 are reserved, and this may take 2")
     midnight = NOW + 10.5 * HOUR
     assert block.lifted == midnight
@@ -148,7 +148,7 @@ def test_queued_tasks_and_stored_bytes_are_bounded_to_the_last_one() -> None:
     block = quota.may_queue("bert", 5, NOW)
     assert block is not None and block.text.startswith("at most 10 tasks may wait or run, there are 6, and 5 more came")
     block = quota.may_keep("anna", 6, NOW)
-    assert block is not None and block.kind == "stored" and block.lifted is None
+    assert block is not None and "may be kept" in block.text and block.lifted is None
     assert quota.may_queue("carl", 10**6, NOW) is None
 
 

@@ -24,7 +24,7 @@ from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place, place_inside
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.filter_classes import ClassFilter
+    from shoal.sched.vector.expr import ClassFilter
 
 FUNCTION = "function "  # prefix of the kind of a function
 CONTAINER = "container "  # prefix of the surroundings of a container

@@ -77,14 +77,14 @@ class NothingFits(NamedTuple):
         )
 
 
-def _prepare(state: State, owned: OwnerQueue) -> PreparedClasses:
-    """All classes of an owner made ready for numpy, and one of each kind by what does not depend on expressions."""
-    from shoal.sched.vector.filter_classes import ClassFilter, ClassNeeds  # numpy is loaded only where it pays
+def _prepare(state: State, classes: list[TaskClass]) -> PreparedClasses:
+    """Classes made ready for numpy, and one of each kind by what does not depend on expressions."""
+    from shoal.sched.vector.expr import ClassFilter, ClassNeeds  # numpy is loaded only where it pays
 
     kinds: dict[object, int] = {}
     alike: list[TaskClass] = []
     asked = []
-    for cls in owned.log:
+    for cls in classes:
         key = cls.key
         kind = kinds.setdefault((cls.needs, key.surroundings, key.avoid, key.avoid_sites), len(kinds))
         if kind == len(alike):
@@ -92,17 +92,6 @@ def _prepare(state: State, owned: OwnerQueue) -> PreparedClasses:
         task = attributes(state, cls.key)
         asked.append(ClassNeeds(cls.serial, cls.key.priority, cls.require, cls.rank, task, cls.is_volatile, kind))
     return PreparedClasses(ClassFilter(asked), alike)
-
-
-def _fill(state: State, pilot: Pilot, eligibility: Eligibility, owned: OwnerQueue) -> None:
-    """Evaluate many classes at once for a new eligibility."""
-    prepared = owned.class_filter
-    if prepared is None or len(owned.log) > GROWN * prepared.filter.count:
-        prepared = owned.class_filter = _prepare(state, owned)
-    able = [static_misfit(pilot, cls) is None for cls in prepared.alike]
-    found = prepared.filter.pass_through(all_facts(state, pilot), able)
-    eligibility.fits, eligibility.ranked, eligibility.by_rank, eligibility.is_volatile = found
-    eligibility.log_seen = prepared.filter.count
 
 
 def eligibility_of(state: State, pilot: Pilot, owner: str) -> Eligibility:
@@ -114,11 +103,47 @@ def eligibility_of(state: State, pilot: Pilot, owner: str) -> Eligibility:
         eligibility = pilot.eligibilities[owner] = Eligibility(pilot.stamp, owned.epoch, state.now)
         eligibility.arrivals_seen, eligibility.arrivals_epoch = len(owned.ranked_arrivals), owned.arrivals_epoch
         if owned.with_expressions >= MANY:
-            _fill(state, pilot, eligibility, owned)
-    if eligibility.log_seen < len(owned.log):
-        _extend(state, pilot, eligibility, owned.log[eligibility.log_seen :])
-        eligibility.log_seen = len(owned.log)
+            prepared = owned.class_filter
+            if prepared is None or len(owned.log) > GROWN * prepared.filter.count:
+                prepared = owned.class_filter = _prepare(state, owned.log)
+            _add_many(state, pilot, eligibility, prepared)
+            eligibility.log_seen = prepared.filter.count
+    new = owned.log[eligibility.log_seen :]
+    if sum(cls.has_expressions for cls in new) >= MANY:
+        _add_many(state, pilot, eligibility, _prepare(state, new))
+    else:
+        _add_each(state, pilot, eligibility, new)
+    eligibility.log_seen = len(owned.log)
     return eligibility
+
+
+def _add_many(state: State, pilot: Pilot, eligibility: Eligibility, prepared: PreparedClasses) -> None:
+    """Evaluate prepared classes at once."""
+    able = [static_misfit(pilot, cls) is None for cls in prepared.alike]
+    found = prepared.filter.pass_through(all_facts(state, pilot), able)
+    eligibility.by_rank = found.by_rank if not eligibility.ranked else None  # else it is sorted when next needed
+    eligibility.fits |= found.fits
+    eligibility.ranked |= found.ranked
+    eligibility.is_volatile = eligibility.is_volatile or found.is_volatile
+
+
+def _add_each(state: State, pilot: Pilot, eligibility: Eligibility, classes: list[TaskClass]) -> None:
+    """Evaluate classes one by one."""
+    look = lookup(state, pilot, classes[0].key.owner) if classes else None
+    for cls in classes:
+        if look is None or static_misfit(pilot, cls) is not None:
+            continue
+        task = attributes(state, cls.key) if cls.has_expressions else {}
+        eligibility.is_volatile = eligibility.is_volatile or cls.is_volatile
+        # What depends on the moment is evaluated again when something is leased.
+        if cls.require is not None and not cls.is_volatile and not holds(cls.require, look, task):
+            continue
+        if cls.rank is None:
+            eligibility.fits.add(cls.serial)
+        else:
+            rank = eligibility.ranked[cls.serial] = rank_of(cls.rank, look, task)
+            if eligibility.by_rank is not None:
+                insort(eligibility.by_rank, (-cls.key.priority, -rank, cls.serial))
 
 
 def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
@@ -150,46 +175,6 @@ def other_sites(state: State, pilot: Pilot, others: list[Pilot]) -> set[str]:
     return {
         other.site for other in others if other.site != pilot.site and not other.suspect and state.ban_of(other) is None
     }
-
-
-def _extend(state: State, pilot: Pilot, eligibility: Eligibility, new: list[TaskClass]) -> None:
-    asked: list[TaskClass] = []
-    for cls in new:
-        if static_misfit(pilot, cls) is not None:
-            continue
-        if cls.require is None and cls.rank is None:
-            eligibility.fits.add(cls.serial)
-        else:
-            asked.append(cls)
-    if not asked:
-        return
-    eligibility.is_volatile = eligibility.is_volatile or any(cls.is_volatile for cls in asked)
-    if len(asked) >= MANY:
-        found = _ask_many(state, pilot, asked)
-    else:
-        found = []
-        look = lookup(state, pilot, asked[0].key.owner)
-        for cls in asked:
-            task = attributes(state, cls.key)
-            fits = cls.require is None or cls.is_volatile or holds(cls.require, look, task)
-            found.append((fits, rank_of(cls.rank, look, task) if cls.rank is not None and fits else 0.0))
-    for cls, (fits, rank) in zip(asked, found, strict=True):
-        if fits or cls.is_volatile:  # what depends on the moment is evaluated again when something is leased
-            if cls.rank is None:
-                eligibility.fits.add(cls.serial)
-            else:
-                eligibility.ranked[cls.serial] = rank
-                if eligibility.by_rank is not None:
-                    insort(eligibility.by_rank, (-cls.key.priority, -rank, cls.serial))
-
-
-def _ask_many(state: State, pilot: Pilot, asked: list[TaskClass]) -> list[tuple[bool, float]]:
-    """Whether classes fit and their ranks, for many at once; numpy is loaded only where it pays."""
-    from shoal.sched.vector.expr import Table, match
-
-    tasks = [attributes(state, cls.key) for cls in asked]
-    fits, ranks = match([c.require for c in asked], [c.rank for c in asked], tasks, Table([all_facts(state, pilot)]))
-    return list(zip(fits[:, 0].tolist(), ranks[:, 0].tolist(), strict=True))
 
 
 def candidates(eligibility: Eligibility, owned: OwnerQueue, is_strict: bool) -> Iterator[TaskClass]:

@@ -12,7 +12,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from shoal.engine.changes import AcctAdd, PlaceRow, UsageRow
+from shoal.engine.changes import PlaceRow, UsageRow
 from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
 from shoal.model.spec import Needs
@@ -21,7 +21,6 @@ from shoal.sched.cause import Kinds
 from shoal.sched.quota import Ledger
 from shoal.sched.share import Tree
 
-HOUR = 3600.0
 USAGE_EVERY = 1.0  # seconds
 
 
@@ -90,19 +89,11 @@ class Accounting:
                 most //= 2
         return max(0, most)
 
-    # --- what it took
-    def account(
-        self, owner: str, site: str, host: str, pilot: str, run: int, now: float, took: float, fate: str, tasks: int = 1,
-        queued: float = 0.0, staging: float = 0.0,
-    ) -> AcctAdd:  # fmt: skip
-        """The line of the accounts for work that ended; `fate` is useful, failed, lost or duplicated."""
-        self.ledger.spend(owner, site, now, took)
+    # --- usage
+    def spend(self, owner: str, site: str, now: float, core_seconds: float) -> None:
+        """Count what ended attempts took."""
+        self.ledger.spend(owner, site, now, core_seconds)
         self._used.add(owner)
-        return AcctAdd(
-            int(now // HOUR), owner, site, host, pilot, run, took if fate == "useful" else 0.0,
-            took if fate == "failed" else 0.0, took if fate == "lost" else 0.0, took if fate == "duplicated" else 0.0,
-            tasks, queued, staging,
-        )  # fmt: skip
 
     def rows(self, now: float) -> list[UsageRow | PlaceRow]:
         """What changed since the last time, to be written: usage once a second, for a crash that takes the last second of
