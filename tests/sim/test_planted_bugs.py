@@ -237,8 +237,8 @@ ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
 BUGS |= {
     "a checkpoint of a copy that was given up counts": (
         checkpoints.save,
-        "if live is not current(task) or not is_declared(task, said.files):",
-        "if not is_declared(task, said.files):",
+        "if live is not current(task) or not is_declared(task, checkpoint.files):",
+        "if not is_declared(task, checkpoint.files):",
         "checkpoint of an older copy",
     ),
     "a checkpoint is acknowledged before it is durable": (
@@ -249,7 +249,7 @@ BUGS |= {
     ),
     "an old checkpoint that comes once more undoes a newer one": (
         checkpoints.save,
-        "if not is_first and said.number <= special.saved_number:",
+        "if not is_first and checkpoint.number <= special.saved_number:",
         "if False:",
         "checkpoint acknowledged before durable|acknowledged checkpoint not used",
     ),

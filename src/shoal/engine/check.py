@@ -1,4 +1,4 @@
-"""Re-derive every index of the engine and compare: a wrong one is found here, not by a user three days later."""
+"""Consistency check: every index and count of the engine is derived again and compared."""
 
 from __future__ import annotations
 

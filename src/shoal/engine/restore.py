@@ -1,7 +1,7 @@
-"""From the database's snapshot back to a living engine: nothing running is forgotten, nothing is handed out twice.
+"""Restores the engine's state from a snapshot of the database: nothing running is forgotten, nothing is leased twice.
 
-Every living pilot gets a fresh full lease, and matching stays closed until each has said what it holds, or the
-quarantine has passed [protocol 10; promise I7].
+Every living pilot gets a fresh full lease, and matching stays closed until each has sent its held list, or the quarantine
+has passed [protocol 10; promise I7].
 """
 
 from __future__ import annotations

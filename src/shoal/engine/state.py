@@ -1,4 +1,4 @@
-"""The engine's whole state and the few ways to change it that every rule shares: events, rows, places of elements."""
+"""The engine's whole state and the changes that all rules share: events, rows, elements, attempts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shoal.sched.ban import Banned
 from shoal.sched.match import give, take
 from shoal.wire.messages import Order, Registered, Report
 
-SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
+SETTLED_KEPT = 10_000  # final tasks remembered so that a repeated report gets the same verdict
 HostKey = tuple[str, str, str, str]  # identity, owner, group, site
 KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
 
@@ -95,12 +95,12 @@ class State:
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
     suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
     dying: dict[AttemptId, Stopping] = field(default_factory=dict)
-    unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
+    unheard: set[str] = field(default_factory=set)  # pilots that must send their held list before matching starts
     quarantine_until: float = 0.0
     settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
-    keeper: str = ""  # whose pilots the server itself starts; only they hear what is wrong with those
-    trouble: str = ""  # why no pilot comes, in the words of whoever starts them
+    keeper: str = ""  # owner of the pilots that the server itself starts; only they see `trouble`
+    trouble: str = ""  # why the server cannot start a pilot
     finished: dict[str, int] = field(default_factory=dict)  # tasks by final state since this start
     out: Outcome = field(default_factory=Outcome)
     now: float = 0.0
@@ -132,7 +132,7 @@ class State:
         owner: str | None = None,
         **data: Any,
     ) -> None:
-        """Write a line into the journal; it belongs to the owner of its run, else to its pilot's."""
+        """Write an event; it belongs to the owner of its run, else to its pilot's."""
         number = task.run if task is not None else run
         if owner is None:
             of = self.runs.get(number) if number is not None else None
@@ -212,7 +212,7 @@ class State:
             )
         )  # fmt: skip
 
-    # --- places of elements
+    # --- elements and attempts
     def task_at(self, array: Array, element: int) -> Task:
         """The Task object of an element, made when it first differs from its array."""
         task = array.tasks.get(element)
@@ -228,7 +228,7 @@ class State:
         return array.tasks[attempt.element]
 
     def hold(self, array: Array, attempt: Attempt, needs: Needs, pilot: Pilot) -> None:
-        """An attempt takes its room of a pilot and of what its owner may have."""
+        """An attempt takes capacity of a pilot and of its owner's quota."""
         owner = array.run.owner
         pilot.free = take(pilot.free, needs)
         if attempt.site is not None:  # it moved with its pilot, which came back under a new name
@@ -245,7 +245,7 @@ class State:
             self.accounting.tree.start(array.run.owner, self.now, attempt.cores, began)
 
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
-        """An attempt is no longer live: its pilot's room is free again, and its owner's."""
+        """An attempt is no longer live: its capacity is free again, and counts no more for its owner."""
         gone = task.live.pop(attempt)
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, task.needs
@@ -280,7 +280,7 @@ class State:
         self.change(AcctAdd(hour, run.owner, pilot.site, pilot.host, pilot.name, run.number, **amounts))
 
     def update_activity(self) -> None:
-        """Tell the share who has work now, and who has none any more."""
+        """Update the share with owners that got work, or have none any more."""
         for owner in self.queue.take_activity():
             if self.queue.owners[owner].order:
                 self.accounting.tree.wake(owner, self.now)
@@ -297,7 +297,7 @@ class State:
         self.write_task(task)
 
     def offer_back(self, task: Task) -> None:
-        """A task with a history is ready: among its neighbours, or apart where matching has to tell it from them."""
+        """Offer a ready task with a history: in its array's class, or in its own where matching has to treat it apart."""
         array = task.array
         if task.special is not None and task.special.is_apart:
             self.queue.offer_apart(array, task.element)
@@ -351,7 +351,7 @@ class State:
             self._forget_settled()
 
     def _forget_settled(self) -> None:
-        """The oldest go, many at a time: one by one, each would step over the places of those before it."""
+        """Drop the oldest, many at a time: one by one, each would skip the empty slots of those before it."""
         for key in list(islice(self.settled, len(self.settled) - SETTLED_KEPT + SETTLED_KEPT // 4)):
             del self.settled[key]
 
@@ -376,7 +376,7 @@ class State:
             advance_pilot(pilot, want)
 
     def order(self, pilot: Pilot, order: Order) -> None:
-        """Have a pilot told something with its next answer; one that waits gets it now."""
+        """Send an order with the pilot's next reply; a waiting exchange is answered now."""
         pilot.orders.append(order)
         self.with_orders[pilot.name] = pilot
 

@@ -1,4 +1,4 @@
-"""How pilots end: drained, silent, lost, buried; and what becomes of what they held [promise R1-R5; DIANE U4]."""
+"""How pilots end: drained, silent, lost, known dead; and what becomes of what they held [promise R1-R5; DIANE U4]."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bury(state: State, command: Bury) -> None:
 
 
 def expel(state: State, command: Expel) -> dict[str, int]:
-    """Their token was revoked: they are given up at once, and their next word is refused [security S17]."""
+    """Give up pilots whose token was revoked; their next exchange is refused [security S17]."""
     tokens = set(command.tokens)
     found = [pilot for pilot in state.pilots.values() if pilot.token in tokens]
     for pilot in found:
@@ -59,7 +59,7 @@ def expel(state: State, command: Expel) -> dict[str, int]:
 
 
 def watch(state: State) -> None:
-    """What time does: parked exchanges answered, silent pilots suspected and lost, orphans' rights ended."""
+    """Apply deadlines: answer parked exchanges, suspect and lose silent pilots, end the rights of orphans."""
     t = state.timing
     if state.unheard and state.now >= state.quarantine_until:
         state.unheard.clear()
@@ -79,8 +79,8 @@ def watch(state: State) -> None:
 
 
 def seen_dead(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
-    """Pilots that another pilot of their host saw dead: it could take the lock that they hold as long as they live. It is
-    believed about pilots of its own holder on the host that it says it is on, so that a lie harms its own group only."""
+    """Pilots that another pilot of their host found dead, since it could take the lock that they hold while they live. It
+    is trusted about pilots of its own holder on the host that it reports, so that a lie harms its own group only."""
     names = [state.sessions.get(session, "") for session in sessions]
     found = [state.pilots[name] for name in dict.fromkeys(names) if name in state.pilots and name != pilot.name]
     return [dead for dead in found if dead.holder == pilot.holder and dead.identity == pilot.identity]
@@ -90,8 +90,8 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
     """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends
     [promise R4].
 
-    `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, for a task that
-    kills its pilot at once does so before anybody hears of it: each one that it held is suspected [promise I11].
+    `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, since a task that
+    kills its pilot at once does so before any report: each one that it held is suspected [promise I11].
     """
     carve_all(state, pilot.chunks.values())
     is_alone = len(pilot.live) == 1
@@ -142,8 +142,8 @@ def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, coun
 
 
 def _count_loss(state: State, task: Task, attempt: Attempt) -> None:
-    """One more pilot was lost that held it. Before it is called poison it is tried alone, so that what was only leased
-    together with the culprit is not taken for it."""
+    """Count a pilot that was lost with this task. Before it is called poison it is tried alone, so that tasks leased
+    together with the culprit are not taken for it."""
     task.losses += 1
     task.lost_on.append(attempt.pilot)
     if task.losses >= POISON_LOSSES - 1:
@@ -182,7 +182,7 @@ def clear_pilots(state: State) -> None:
 
 
 def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
-    """Could a pilot run this task, were it empty?"""
+    """True if the pilot could run this task if it were empty."""
     owner = task.array.run.owner
     cls = state.queue.class_of(task.array, task.element)
     return (
@@ -201,7 +201,7 @@ def _poison(state: State, task: Task) -> None:
     """Three pilots died under it: it stops here, before it takes more [promise I11]."""
     names = ", ".join(task.lost_on) or "see its events"
     if task.state is TaskState.LEASED:
-        advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it
+        advance(task, TaskState.RUNNING)  # it had begun, though it was never reported
     finish_without_report(
         state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}"
     )
@@ -228,7 +228,7 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
 
 
 def end(state: State, pilot: Pilot, why: str) -> None:
-    """The pilot is gone; its name stays free of new meaning."""
+    """Remove a pilot; its name is not used again."""
     unpark(state, pilot)
     state.with_orders.pop(pilot.name, None)
     if not pilot.draining:

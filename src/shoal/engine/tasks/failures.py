@@ -1,6 +1,5 @@
-"""What follows a failed attempt: whose fault it was by the evidence, and what is done with the task [protocol 4].
-
-`sched.cause` and `sched.retry` decide; here the decision is carried out.
+"""What follows a failed attempt: whose fault it was, and what is done with the task [protocol 4]. Decided by `sched.cause`
+and `sched.retry`, carried out here.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from shoal.wire.messages import Report
 
 
 def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
-    """Why an attempt failed, what is to follow, and what the task has behind it then. Places are blamed, or forgiven,
-    on the way."""
+    """Why an attempt failed, the next step, and the history of the task after it. Failures are counted against places, or
+    retracted, on the way."""
     array, accounting, host, site = task.array, state.accounting, pilot.host, pilot.site
     spec, special, owner = array.spec, task.differences, task.array.run.owner
     evidence = accounting.evidence_of(pilot.holder)
@@ -35,24 +34,24 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
     hosts, sites = {other.host for other in others}, other_sites(state, pilot, others)
     untried = sites - set(special.avoid_sites)
     whose, setup_failed, has_untried_site = Whose.TASK, 0, False
-    is_own_word = cause is Cause.TASK_ERROR and bool(spec.function)  # an exception is never in doubt
-    told = views(state, owner, pilot.holder, host, site)
-    if cause in (Cause.TASK_ERROR, Cause.SIGNAL) and not is_own_word:
-        for known, its_host, its_site in told:
+    is_exception = cause is Cause.TASK_ERROR and bool(spec.function)  # an exception is always the task's own
+    kept = views(state, owner, pilot.holder, host, site)
+    if cause in (Cause.TASK_ERROR, Cause.SIGNAL) and not is_exception:
+        for known, its_host, its_site in kept:
             known.kinds.fail(array.trait, its_host, state.now, its_site, bool(sites))
         has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)
         left = {other.host for other in others if not special.avoids(other.host, other.site)}
         failed_on = [failed.host for failed in special.failed_at]
         whose = kinds.whose(array.trait, host, len(left), failed_on, has_untried_site)
     elif cause is Cause.OVER_TIME:
-        for known, _, its_site in told:
+        for known, _, its_site in kept:
             known.kinds.over_time(array.trait, its_site)
         is_doubtful = not kinds.times(array.trait, site)[0] and not kinds.is_late_everywhere(array.trait)
         has_untried_site = bool(untried) and is_doubtful
         if has_untried_site:
             whose = Whose.HOST if kinds.is_slow(array.trait, site) else Whose.OPEN
     elif cause is Cause.HOST_UNFIT:
-        for known, its_host, its_site in told:
+        for known, its_host, its_site in kept:
             known.setups.fail(array.trait, its_host, state.now, its_site, bool(sites))
         setup_failed = setups.failed_hosts(array.trait)
         has_untried_site = bool(untried) and setups.failed_sites(array.trait) < OWN_SITES
@@ -88,7 +87,7 @@ def _believable(cause: str, spec: Spec) -> str:
 
 
 def note(task: Task, past: History) -> None:
-    """Keep what a task has behind it now."""
+    """Keep the history of a task."""
     special = task.differences
     task.retries = past.burnt
     special.refunds, special.stagings, special.raises = past.refunds, past.stagings, past.raises
@@ -112,7 +111,7 @@ def send_elsewhere(state: State, pilot: Pilot, task: Task, step: Retry) -> None:
 
 
 def past_of(task: Task) -> History:
-    """What a task has behind it."""
+    """The history of a task."""
     found = task.special
     if found is None:
         return History(task.retries)
@@ -120,15 +119,14 @@ def past_of(task: Task) -> History:
 
 
 def _reason(pilot: Pilot, cause: Cause, report: Report) -> str:
-    """Why a place is blamed, for those who may see the pilot: a group's other members must not read a task's words."""
+    """Why a failure counts against a place; a group's other members must not read a task's message."""
     if pilot.group:
         return f"{cause}, exit code {report.exit_code}" if report.exit_code is not None else str(cause)
     return f"{cause}: {report.message}" if report.message else str(cause)
 
 
 def release_avoiding(state: State) -> None:
-    """Tasks that avoid hosts, and for which there is no other any more, may come back to them: waiting would be worse.
-    And a place whose probe told nothing may be tried again."""
+    """Tasks that avoid hosts, and for which there is no other any more, may go back to them: waiting would be worse."""
     for key, task in list(state.avoiding.items()):
         array, special = task.array, task.special
         if array.tasks.get(task.element) is not task or special is None or not (special.avoid or special.avoid_sites):
@@ -139,7 +137,7 @@ def release_avoiding(state: State) -> None:
         here = _able(state, task)
         left = [p for p in here if not special.avoids(p.host, p.site)]
         if special.avoid_sites and all(state.ban_of(p) is not None for p in left):
-            left = [] if any(state.ban_of(p) is None for p in here) else left  # a banned site tells nothing for long
+            left = [] if any(state.ban_of(p) is None for p in here) else left  # a banned site takes no task soon
         if not left and special.avoid_sites and any(p.host not in special.avoid for p in here):
             array.apart.pop(task.element, None)
             special.avoid_sites = []  # no other site is left, but another host is

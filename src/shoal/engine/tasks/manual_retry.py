@@ -1,4 +1,4 @@
-"""A person's word that final tasks shall run again [protocol 4]."""
+"""Manual retry: final tasks are made ready again at a user's request [protocol 4]."""
 
 from __future__ import annotations
 

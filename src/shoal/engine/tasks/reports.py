@@ -1,10 +1,10 @@
-"""Rules of reports: the attempt number is the fence [protocol 10; promise I2]. Each report gets one verdict.
+"""Reports and their verdicts: the attempt number is the fence [protocol 10; promise I2]. Each report gets one verdict.
 
-recorded  it decided the task (told again: the same word again)
+recorded  it decided the task (a repeated report gets the same verdict)
 adopted   an attempt given up as lost succeeded after all, and the task (safe) was not final
 stale     it does not count; the task goes on without it
 final     the task was final already
-unknown   there is no such attempt here, or it is no business of this pilot's: nothing is told about it
+unknown   there is no such attempt here, or this pilot may not know of it
 
 A report counts only from the pilot that held the attempt, or that is known to have been that pilot under another name
 [ADR 0015].
@@ -26,15 +26,7 @@ from shoal.engine.tasks.failures import judge_failure, note, past_of, send_elsew
 from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import (
-    MAX_BYTES,
-    MAX_ELEMENT,
-    MAX_REPORTS,
-    MAX_RETURNS,
-    MAX_SECONDS,
-    MAX_SIGNAL,
-    MAX_TIME,
-)
+from shoal.model.limits import MAX_BYTES, MAX_ELEMENT, MAX_REPORTS, MAX_RETURNS, MAX_SECONDS, MAX_SIGNAL, MAX_TIME
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.sched.ban import BURST
@@ -50,7 +42,7 @@ _CAUSES = {c.value for c in Cause}
 
 
 def check(report: Report) -> AttemptId:
-    """The attempt a report speaks of, if the report can be one at all [input E54, E55]."""
+    """The attempt of a report; refuses a report that is out of bounds [input E54, E55]."""
     if report.outcome not in OUTCOMES:
         raise BadInput(
             f"{echo(report.outcome)!r} is not an outcome",
@@ -74,10 +66,10 @@ def check(report: Report) -> AttemptId:
 
 
 def judge(state: State, pilot: Pilot, report: Report) -> str:
-    """Take one report in; return its verdict."""
+    """Handle one report; returns its verdict."""
     attempt = parse_attempt(report.attempt)
     if attempt in state.dying and state.dying[attempt].attempt.pilot in pilot.names:
-        stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
+        stopped(state, attempt)  # only the pilot that ran it can report that
     array = array_of(state, attempt)
     if array is None:
         return "recorded" if is_repeated(state, pilot, attempt) else "unknown"
@@ -165,7 +157,7 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
 
 
 def check_batch(batch: Batch) -> None:
-    """Can a batch be one at all? Its columns must be as long as it says."""
+    """Refuse a batch that is out of bounds, or whose columns differ in length from its count."""
     if parse_attempt(batch.attempt).element + batch.count - 1 > MAX_ELEMENT:
         raise BadInput("a batch beyond the last element there can be", code="range", field="batches")
     columns: tuple[list[Any], ...] = (
@@ -184,7 +176,7 @@ def _no_number() -> BadInput:
 
 
 def stopped(state: State, attempt: AttemptId) -> None:
-    """A cancelled copy is known to be dead: nothing stands in the way of a retry any more."""
+    """A cancelled copy is known to be dead: the task may be retried."""
     if attempt in state.dying:
         task = state.dying.pop(attempt).task
         left = [other.attempt for other in state.dying.values() if other.task is task]
@@ -193,7 +185,7 @@ def stopped(state: State, attempt: AttemptId) -> None:
 
 
 def is_repeated(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
-    """Did this pilot settle the task by this attempt, and did not hear that it had?"""
+    """True if this pilot settled the task by this attempt, and repeats its report."""
     settled = state.settled.get(attempt.task)
     return settled is not None and any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)
 
@@ -357,8 +349,8 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
 
 
 def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
-    """A pilot that lives does not have an attempt that is leased to it, and does not say so: nobody would ever report on
-    it [promise I8]. It counts as given back; whether it had begun is not known, so it counts as begun."""
+    """A living pilot neither holds nor reports an attempt that is leased to it, which would never end [promise I8]. It
+    counts as given back, and as begun, since that is not known."""
     report = Report(str(live.id), "returned", message=why, started=0.0)
     _return(state, pilot, state.task_of(live.id), live, report)
 
@@ -397,7 +389,7 @@ def _count_full_disk(task: Task, report: Report) -> bool:
 
 
 def _count_return(state: State, pilot: Pilot, live: Attempt, report: Report) -> None:
-    """Set a pilot aside that gives everything back, unasked, and begins nothing: it would be leased the same for ever."""
+    """Ban a pilot that gives everything back without an order and begins nothing: it would be leased the same for ever."""
     is_asked = max(pilot.asked_back, pilot.asked_move) >= live.leased or pilot.draining
     has_run = report.started is not None and report.duration > 0
     if is_asked or has_run or any(attempt.running for attempt in pilot.live.values()):

@@ -1,4 +1,4 @@
-"""Rules of runs: accepting, dependencies between tasks, cancelling, retrying, and when a run is over."""
+"""Runs: submission, dependencies between tasks, cancellation, and when a run is over."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shoal.model.spec import Spec, Submission
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order
 
-ABANDONED = 60.0  # seconds without a word of its submitter after which an open run with nothing to do is over
+ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
 
 
 def submit(state: State, command: Submit) -> dict[str, Any]:
-    """Take a run in whole: number it and lay out its arrays; `accept` offers them once they are durable."""
+    """Create a run with its arrays; `accept` offers them once they are durable."""
     submission, key = command.submission, (command.owner, command.submission.key)
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
@@ -54,7 +54,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
 
 
 def _lay_out(state: State, run: Run, submission: Submission) -> None:
-    """Lay the specs of a submission behind what the run has."""
+    """Append the specs of a submission to the run."""
     for spec, table in zip(submission.specs, submission.tables, strict=True):
         first = run.total + 1
         array = make_array(state, run, first, spec)
@@ -75,7 +75,7 @@ def accept(state: State, command: Accept) -> None:
 
 
 def add(state: State, command: Add) -> dict[str, Any]:
-    """Put more tasks into an open run; the same addition told twice is added once."""
+    """Put more tasks into an open run. Idempotent: a repeated addition changes nothing."""
     run = state.runs[command.run]
     submission, first = command.submission, command.first
     answer = {"run": run_text(run.number), "first": first, "tasks": submission.count, "again": False}
@@ -103,7 +103,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
 
 
 def _check_again(run: Run, first: int, submission: Submission) -> None:
-    """Is this what stands at that place already?"""
+    """Refuse an addition that differs from what is at that element already."""
     for spec in submission.specs:
         array = run.array_of(first)
         if array is None or array.first != first or array.spec != spec:
@@ -128,12 +128,12 @@ def note_poll(state: State, command: PollRun) -> None:
 
 
 def may_be_abandoned(run: Run) -> bool:
-    """Is it open, with nothing to do?"""
+    """True if it is open and has nothing to do."""
     return run.open and run.finished is None and run.settled == run.total
 
 
 def close_abandoned(state: State) -> None:
-    """Open runs in which nothing is left to do, and of whose submitter nothing was heard for a while, are over."""
+    """Close open runs in which nothing is left to do, and whose submitter did not poll for a while."""
     for run in state.runs.values():
         if may_be_abandoned(run) and state.now > run.last_poll + ABANDONED:
             run.finished = state.now
@@ -160,14 +160,14 @@ def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
 
 
 def add_array(run: Run, array: Array) -> None:
-    """Lay an array behind the ones before it."""
+    """Append an array to its run."""
     run.arrays.append(array)
     run.firsts.append(array.first)
     run.total += array.count
 
 
 def link(run: Run) -> None:
-    """Tie children to parents by name; whoever has an incomplete parent waits."""
+    """Link children to parents by name; an array with an incomplete parent waits."""
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
         for name in set(array.spec.after):
@@ -177,7 +177,7 @@ def link(run: Run) -> None:
 
 
 def meet(array: Array) -> None:
-    """Strike the parents that are complete off the list of a waiting array."""
+    """Remove the parents that are complete from those that an array waits for."""
     array.unmet = {first for first in array.unmet if not array_at(array.run, first).complete}
 
 
@@ -230,14 +230,14 @@ def _release_children(state: State, parent: Array) -> None:
 
 
 def _fail_children(state: State, parent: Array) -> None:
-    """Nothing below a failed task can ever run; said once, without recursion (chains may be long) [promise I19]."""
-    line = [(parent, child) for child in parent.children]
-    while line:
-        parent, child = line.pop()
+    """Close everything below a failed task; without recursion, since chains may be long [promise I19]."""
+    pending = [(parent, child) for child in parent.children]
+    while pending:
+        parent, child = pending.pop()
         if child.todo and child.unmet:
             why = f"{parent.spec.name} did not succeed"
             _close_todo(state, child, TaskState.FAILED, Cause.DEPENDENCY_FAILED, why)
-            line.extend((child, below) for below in child.children)
+            pending.extend((child, below) for below in child.children)
 
 
 def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
@@ -264,13 +264,13 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
 
 
 def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
-    """Make a task final without a report; its live copies are told to stop."""
+    """Make a task final without a report; its live copies are ordered to stop."""
     stopping = list(task.live.values())
     for attempt in stopping:
         pilot = state.pilots.get(attempt.pilot)
         if pilot is not None:
             state.order(pilot, Order("cancel", str(attempt.id), why))
-            # it helped nobody, but it was used: who cancels pays for it, too [GWP G12; promise I14]
+            # The time was used, though for nothing: it counts for the owner, too [GWP G12; promise I14].
             if attempt.running:
                 attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
                 state.account(task.array, pilot, attempt.took, "lost")
@@ -296,7 +296,7 @@ def close_if_done(state: State, run: Run) -> None:
         state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
 
 
-# --- a person's word
+# --- cancellation
 def cancel(state: State, command: Cancel) -> dict[str, int]:
     """Cancel runs and tasks; what is final stays as it is [promise I20]."""
     cancelled = already = 0

@@ -22,10 +22,7 @@ class Batch:
     """Classes made ready: their columns are kept while pilots change."""
 
     def __init__(
-        self,
-        requires: Sequence[Optional[Expr]],
-        ranks: Sequence[Optional[Expr]],
-        tasks: Sequence[Mapping[str, Any]],
+        self, requires: Sequence[Optional[Expr]], ranks: Sequence[Optional[Expr]], tasks: Sequence[Mapping[str, Any]]
     ) -> None:
         self.count = len(tasks)
         self.cells = 0  # of a block; 0: what suits the cache
