@@ -38,8 +38,8 @@ class Round(NamedTuple):
 
 
 def assign(cells: Sequence[Cell], slots: Mapping[int, int], tasks: Mapping[int, int]) -> Round:
-    """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 where nothing is said). Where
-    all of them are too many for one table, fewer of each are assigned: whoever asks comes again for the rest."""
+    """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 by default). Where all of
+    them are too many for one table, fewer of each are assigned, and the caller repeats the round for the rest."""
     levels: dict[float, list[Cell]] = {}
     for cell in cells:
         levels.setdefault(cell.level, []).append(cell)
@@ -137,11 +137,11 @@ def _cheapest(costs: list[list[float]]) -> list[Pair]:
         while owner[column]:
             seen[column] = True
             here, delta, following = owner[column], inf, 0
-            line, base = costs[here - 1], of_row[here]
+            cost, base = costs[here - 1], of_row[here]
             for other in range(1, width + 1):
                 if seen[other]:
                     continue
-                reduced = line[other - 1] - base - of_column[other]
+                reduced = cost[other - 1] - base - of_column[other]
                 if reduced < least[other]:
                     least[other], before[other] = reduced, column
                 if least[other] < delta:

@@ -22,7 +22,7 @@ from shoal.model.policy import Rule, outward
 from shoal.model.quantities import many, show_size
 from shoal.sched.calendar import HOUR, occurrence
 
-NO_BOUND = 1 << 60  # cores that may start where no rule says anything
+NO_BOUND = 1 << 60  # cores that may start where no rule limits them
 KEPT_HOURS = 32 * 24  # of spent time one by one: a month and a day; before that only the total
 _MICRO = 1_000_000
 _CORE_HOUR = HOUR * _MICRO
@@ -73,7 +73,7 @@ class _Limit:
         rule = self.rule
         if rule.share is None:
             return rule.cores
-        part = math.floor(rule.share * self.capacity + 1e-9)  # 0.29 of 100 is 29, whatever binary fractions say
+        part = math.floor(rule.share * self.capacity + 1e-9)  # 0.29 of 100 is 29, whatever the binary fraction is
         return part if rule.cores is None else min(part, rule.cores)
 
 
@@ -104,7 +104,7 @@ class Ledger:
     """Counts of all owners, and the rules they must stay within."""
 
     def __init__(self, rules: Iterable[Rule], groups: Mapping[str, str]) -> None:
-        """`groups` from owner to group is asked when an owner is first seen; tell `change` of later ones."""
+        """`groups` maps owners to groups and is read when an owner is first seen; `change` takes later ones."""
         self._running: dict[tuple[str, str], int] = {}
         self._reserved: dict[tuple[str, str], int] = {}
         self._spent: dict[tuple[str, str], _Spent] = {}
@@ -302,16 +302,16 @@ class Ledger:
         return found
 
     def counts(self) -> Counts:
-        """The counts themselves, for whoever counts again."""
+        """The counts themselves, for the consistency check."""
         return Counts(self._running, self._queued, self._capacity)
 
-    def load(self, lines: Iterable[tuple[str, str, int, float]]) -> None:
-        """Take over what the accounts know of an empty ledger's past: owner, site, hour and core seconds; the oldest hours
-        first. The rest is counted again from leases, tasks and blobs."""
-        for owner, site, hour, seconds in lines:
+    def load(self, rows: Iterable[tuple[str, str, int, float]]) -> None:
+        """Load what the accounts have into an empty ledger: owner, site, hour and core seconds, the oldest hours first. The
+        rest is counted again from leases, tasks and blobs."""
+        for owner, site, hour, seconds in rows:
             self._spent.setdefault((owner, site), _Spent()).add(hour, round(seconds * _MICRO))
         for limit in self._limits:
-            limit.opens, limit.closes = math.inf, -math.inf  # counted again at the next question
+            limit.opens, limit.closes = math.inf, -math.inf  # counted again when next used
 
 
 def _no_cores(limit: _Limit, most: int, cores: int) -> Block:

@@ -21,7 +21,7 @@ from shoal.model.spec import Spec
 from shoal.model.states import Rerun
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
-from shoal.sched.order import place, place_inside
+from shoal.sched.order import position, position_inside
 
 if TYPE_CHECKING:
     from shoal.sched.vector.expr import ClassFilter
@@ -305,7 +305,7 @@ class Queue:
         array = leasable.array
         # The serial tells an array from its own earlier self, which a retried run may have left in here.
         first = leasable.element or array.first
-        inside = place_inside(self.rule, array.since, array.due, self._ordered)
+        inside = position_inside(self.rule, array.since, array.due, self._ordered)
         heapq.heappush(cls.heap, HeapEntry(*inside, array.run.number, first, next(self._serials), leasable))
         self._list(cls)
 
@@ -313,7 +313,7 @@ class Queue:
         """Sort the leasables of a class anew."""
         for at, entry in enumerate(cls.heap):
             array = entry.leasable.array
-            order, due = place_inside(self.rule, array.since, array.due, self._ordered)
+            order, due = position_inside(self.rule, array.since, array.due, self._ordered)
             cls.heap[at] = entry._replace(order=order, due=due)
         heapq.heapify(cls.heap)
 
@@ -346,12 +346,12 @@ class Queue:
     def _position(self, cls: TaskClass, head: Leasable) -> Position:
         array = head.array
         # All weighted positions are of one moment, or a task that is listed later would seem to have waited for longer.
-        order, due = place(self.rule, cls.key.priority, array.since, array.due, self._ordered)
+        order, due = position(self.rule, cls.key.priority, array.since, array.due, self._ordered)
         return Position(order, due, array.run.number, head.element or array.first, cls.serial)
 
     def position_of(self, array: Array, priority: float) -> Position:
         """Where an array's class would stand, were its elements ready; of the same moment as all listed positions."""
-        order, due = place(self.rule, priority, array.since, array.due, self._ordered)
+        order, due = position(self.rule, priority, array.since, array.due, self._ordered)
         return Position(order, due, array.run.number, array.first, 0)
 
     def relist(self, cls: TaskClass) -> None:
@@ -368,7 +368,7 @@ class Queue:
 
     def _relist_all(self) -> None:
         for owned in self.owners.values():
-            for cls in [owned.classes[position.serial] for position in owned.order]:
+            for cls in [owned.classes[where.serial] for where in owned.order]:
                 self._list(cls)
 
     def reorder(self, now: float) -> None:

@@ -58,13 +58,13 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
         whose = Whose.HOST if setups.worked(array.trait) else Whose.OPEN
     largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
     memory = accounting.policy.memory
-    scene = Failure(
+    failure = Failure(
         whose, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
         has_untried_site=has_untried_site,
     )  # fmt: skip
     terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)
     past = past_of(task)
-    step = next_step(cause, terms, past, scene)
+    step = next_step(cause, terms, past, failure)
     if cause is Cause.OVER_TIME and whose is Whose.HOST:
         reason = f"tasks run over their time of {spec.time:g} s here and fit into it at other sites"
         record_failure(state, pilot, reason, since=state.now - report.duration, is_sites=True)
@@ -75,7 +75,7 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
     elif isinstance(step, Final) and special.failed_at:
         retract_failures(state, owner, array.trait, special.failed_at)
     evidence.places.release(pilot.name, host, site)
-    return cause, step, remember(past, cause, scene, step) if isinstance(step, Retry) else past
+    return cause, step, remember(past, cause, failure, step) if isinstance(step, Retry) else past
 
 
 def _believable(cause: str, spec: Spec) -> str:
