@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.assignment import exact, exact_sparse, greedy, greedy_plain, greedy_sparse, one_by_one
 from bench.serving import line
-from shoal.sched import assign as plain
 from shoal.sched.assign import Pair
-from shoal.sched.vector.assign import exact, exact_sparse, greedy, greedy_sparse
 
 ROUNDS = 5
 PILOTS = 1_500
@@ -77,7 +76,7 @@ def speed(rng: np.random.Generator) -> None:
     line("exact_1500x1500_ms", timed(lambda: exact(square)), "ms", "uniform ranks, scipy")
     line("exact_1500x10k_ms", timed(lambda: exact(large)), "ms", f"{shape}, uniform ranks, scipy")
     rows = large.tolist()
-    line("greedy_1500x10k_plain_ms", timed(lambda: plain.greedy(rows)), "ms", f"{shape}, standard library")
+    line("greedy_1500x10k_plain_ms", timed(lambda: greedy_plain(rows)), "ms", f"{shape}, standard library")
     r, c = np.nonzero(rng.random(large.shape) < 0.01)
     v = large[r, c]
     line("greedy_sparse_ms", timed(lambda: greedy_sparse(r, c, v)), "ms", f"{shape}, 1 % of the cells allowed")
@@ -92,7 +91,7 @@ def gaps(rng: np.random.Generator) -> None:
             table = kind(rng, PILOTS)
             best = total(table, exact(table))
             lost["greedy"].append(1 - total(table, greedy(table)) / best)
-            lost["one_by_one"].append(1 - total(table, plain.one_by_one(table.tolist())) / best)
+            lost["one_by_one"].append(1 - total(table, one_by_one(table.tolist())) / best)
         for way, values in lost.items():
             note = f"of the exact total rank lost, {PILOTS} x {PILOTS}, {name[1:] or 'uniform'} ranks"
             line(f"{way}_gap{name}", statistics.mean(values), "ratio", note)

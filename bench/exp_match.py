@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench.serving import line
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
-from shoal.sched.vector.expr import Batch, Table, match
+from shoal.sched.vector.expr import Batch, Table
 
 CLASSES, PILOTS, ROUNDS = 10_000, 1_500, 9
 REQUIRE = 'memory_mb >= task.memory_mb and arch == "x86_64" and not (site in ["a", "b"]) and scratch_mb > {disk}'
@@ -85,7 +85,7 @@ def main() -> None:
         return batch.match(table)
 
     def fresh() -> Answer:
-        return match(requires, ranks, tasks, Table(pilots))
+        return Batch(requires, ranks, tasks).match(Table(pilots))
 
     rows = []
     for _ in range(ROUNDS):

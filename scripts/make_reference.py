@@ -30,6 +30,7 @@ from shoal.cli import main as front  # noqa: E402
 from shoal.client import config  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
+from shoal.engine.why import reason  # noqa: E402
 from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
 from shoal.model.quantities import show_size  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
@@ -1064,7 +1065,19 @@ def sources(room: str = "") -> dict[str, ast.Module]:
     return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-# --- all of them
+# --- reasons.md
+def reasons_page() -> list[str]:
+    """docs/reference/reasons.md."""
+    return [
+        "# Reasons",
+        "",
+        "`shoal why --json` and `GET /v1/why/ID` give a list of reasons. Each has a `text` for people, which may change, "
+        "a `fix` that says what would help, and one of these codes for programs, which stays. A new reason gets a new code.",
+        "",
+        *table(("code", "meaning"), [(code(name), text) for name, text in reason.CODES.items()]),
+    ]
+
+
 # --- metrics.md
 def metrics_page() -> list[str]:
     """docs/reference/metrics.md."""
@@ -1078,12 +1091,14 @@ def metrics_page() -> list[str]:
     ]
 
 
+# --- all of them
 PAGES: dict[str, Callable[[], list[str]]] = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "events.md": events_page,
     "limits.md": limits_page,
     "metrics.md": metrics_page,
+    "reasons.md": reasons_page,
     "states.md": states_page,
     "task.md": task_page,
 }

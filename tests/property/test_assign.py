@@ -12,11 +12,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.sched import assign as plain
-from shoal.sched import assign_round
-from shoal.sched.assign import Pair
-from shoal.sched.assign_round import Cell, assign
-from shoal.sched.vector import assign as vector
+from bench import assignment
+from shoal.sched import assign as product
+from shoal.sched.assign import Cell, Pair, assign
 
 Table = list[list[float]]
 
@@ -48,15 +46,15 @@ def total(table: Table, pairs: list[Pair]) -> float:
 def every_way(table: Table) -> dict[str, list[Pair]]:
     """All that we have."""
     return {
-        "one by one": plain.one_by_one(table),
-        "one by one, sparse": plain.one_by_one_sparse(cells(table)),
-        "greedy": plain.greedy(table),
-        "greedy, sparse": plain.greedy_sparse(cells(table)),
-        "greedy, numpy": vector.greedy(np.array(table)),
-        "greedy, numpy, sparse": vector.greedy_sparse(*columns_of(table)),
-        "exact": vector.exact(np.array(table)),
-        "exact, plain": plain.exact(table),
-        "exact, sparse": vector.exact_sparse(*columns_of(table)),
+        "one by one": assignment.one_by_one(table),
+        "one by one, sparse": assignment.one_by_one_sparse(cells(table)),
+        "greedy": product.greedy([Cell(0.0, v, (), r, c) for r, c, v in cells(table)]),
+        "greedy, plain": assignment.greedy_plain(table),
+        "greedy, numpy": assignment.greedy(np.array(table)),
+        "greedy, numpy, sparse": assignment.greedy_sparse(*columns_of(table)),
+        "exact": product.exact(table),
+        "exact, scipy": assignment.exact(np.array(table)),
+        "exact, scipy, sparse": assignment.exact_sparse(*columns_of(table)),
     }
 
 
@@ -108,23 +106,25 @@ def test_every_greedy_gives_the_pairs_of_the_paper_in_its_order(table: Table) ->
 def test_sparse_and_dense_agree(table: Table) -> None:
     ways = every_way(table)
     assert ways["one by one"] == ways["one by one, sparse"]
-    one, other = ways["exact"], ways["exact, sparse"]
-    assert len(one) == len(other)
-    assert abs(total(table, one) - total(table, other)) <= 1e-6 * (1 + abs(total(table, one)))
+    one = ways["exact"]
+    for way in ("exact, scipy", "exact, scipy, sparse"):
+        assert len(one) == len(ways[way])
+        assert abs(total(table, one) - total(table, ways[way])) <= 1e-6 * (1 + abs(total(table, one)))
 
 
 @given(tables(most=5))
 def test_exact_is_what_brute_force_finds(table: Table) -> None:
     count, most = brute_force(table)
-    for pairs in (plain.exact(table), vector.exact(np.array(table)), vector.exact_sparse(*columns_of(table))):
+    for pairs in (pairs for way, pairs in every_way(table).items() if way.startswith("exact")):
         assert len(pairs) == count
         assert abs(total(table, pairs) - most) <= 1e-6 * (1 + abs(most))
 
 
 @given(tables())
 def test_exact_is_never_below_greedy_in_number_and_then_in_total(table: Table) -> None:
-    exact = vector.exact(np.array(table))
-    for pairs in (plain.greedy(table), plain.one_by_one(table)):
+    ways = every_way(table)
+    exact = ways["exact"]
+    for pairs in (ways["greedy"], ways["one by one"]):
         assert len(exact) >= len(pairs)
         if len(exact) == len(pairs):
             assert total(table, exact) >= total(table, pairs) - 1e-6 * (1 + abs(total(table, exact)))
@@ -179,7 +179,7 @@ def test_a_round_keeps_to_what_is_free_and_ready_and_is_never_below_greedy(
     assert all(count <= tasks[column] for column, count in Counter(column for _, column in found.pairs).items())
     once = assign(cells, {}, {})
     assert len({r for r, _ in once.pairs}) == len({c for _, c in once.pairs}) == len(once.pairs)
-    with patch.object(assign_round, "EXACT_CELLS", 0):
+    with patch.object(product, "EXACT_CELLS", 0):
         greedy = assign(cells, {}, {})
     assert cells == [] or greedy.how == "greedy"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -143,20 +143,15 @@ def test_what_is_shown_reads_as_the_same_tree(root: Vertex) -> None:
 def test_both_evaluators_agree_on_every_class_and_pilot(exprs: list[Expr], data: st.DataObject) -> None:
     some = data.draw(pilots)
     each = data.draw(st.lists(tasks, min_size=len(exprs), max_size=len(exprs)))
-    is_paired = data.draw(st.booleans())
-    local = [[data.draw(numbers | st.just(math.nan)) for _ in some] for _ in exprs] if is_paired else []
-
-    def look(tags: Mapping[str, object], row: int, column: int) -> Any:
-        return lambda name: local[row][column] if is_paired and name == "data_local_mb" else tags.get(name)
-
+    if data.draw(st.booleans()):
+        some = [{**tags, "data_local_mb": data.draw(numbers | st.just(math.nan))} for tags in some]
     batch = Batch(exprs, exprs, each)
     batch.cells = data.draw(st.sampled_from([0, 1, 2 * len(some)]))
-    fits, ranks = batch.match(Table(some), {"data_local_mb": np.array(local)} if is_paired else None)
+    fits, ranks = batch.match(Table(some))
     for row, (expr, task) in enumerate(zip(exprs, each, strict=True)):
         for column, tags in enumerate(some):
-            lookup = look(tags, row, column)
-            assert fits[row, column] == holds(expr, lookup, task), (expr.text, tags, task)
-            assert ranks[row, column] == rank_of(expr, lookup, task), (expr.text, tags, task)
+            assert fits[row, column] == holds(expr, tags, task), (expr.text, tags, task)
+            assert ranks[row, column] == rank_of(expr, tags, task), (expr.text, tags, task)
 
 
 @given(trees, st.data())
@@ -283,16 +278,15 @@ def check_world(seed: int) -> int:
     each = [maker.task() for _ in exprs]
     if maker.rng.random() < 0.3:
         each = each[:1] * len(exprs)
-    some = [maker.pilot() for _ in range(maker.pick(1, 2, 6))]
-    local = np.array([[maker.pick(maker.some_number(), math.nan, 1e300) for _ in some] for _ in exprs])
+    local = (maker.some_number(), math.nan, 1e300)
+    some = [{**maker.pilot(), "data_local_mb": maker.pick(*local)} for _ in range(maker.pick(1, 2, 6))]
     batch = Batch(exprs, exprs, each)
     batch.cells = maker.pick(0, 1, 2 * len(some))
-    fits, ranks = batch.match(Table(some), {"data_local_mb": local})
+    fits, ranks = batch.match(Table(some))
     for row, (expr, task) in enumerate(zip(exprs, each, strict=True)):
         for column, tags in enumerate(some):
-            seen = {**tags, "data_local_mb": local[row, column]}
-            assert fits[row, column] == holds(expr, seen, task), (seed, expr.text, seen, task)
-            assert ranks[row, column] == rank_of(expr, seen, task), (seed, expr.text, seen, task)
+            assert fits[row, column] == holds(expr, tags, task), (seed, expr.text, tags, task)
+            assert ranks[row, column] == rank_of(expr, tags, task), (seed, expr.text, tags, task)
     return int(fits.any() or np.isfinite(ranks).any())
 
 

@@ -40,6 +40,12 @@ STEP = st.tuples(
 )
 
 
+def end(ledger: Ledger, owner: str, site: str, cores: int, expected: float, now: float, actual: float) -> None:
+    """A lease ended after so many core seconds."""
+    ledger.start(owner, site, -cores, -expected)
+    ledger.spend(owner, site, now, actual)
+
+
 @dataclass
 class Book:
     """Everything that lives, as plain lists."""
@@ -143,7 +149,7 @@ def test_the_ledger_equals_a_recount_at_every_step(
             book.leases.append((owner, site, count, expected))
         elif kind == "end" and book.leases:
             name, place, cores, guess = book.leases.pop(count % len(book.leases))
-            ledger.end(name, place, cores, guess, now, expected)
+            end(ledger, name, place, cores, guess, now, expected)
             book.spent.append((name, place, now, expected))
         elif kind == "spend":
             ledger.spend(owner, site, now, expected)

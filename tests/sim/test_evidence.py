@@ -54,21 +54,21 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     ),
     "a failure is final although another site was not asked": (
         PIT,
-        failures.weigh,
+        failures.judge_failure,
         "has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)",
         "sites, has_untried_site = set(), False",
         "a site's failure was final",
     ),
     "a site that is slow as a whole is compared with itself only": (
         SLOW,
-        failures.weigh,
+        failures.judge_failure,
         "has_untried_site = bool(untried) and is_doubtful",
         "has_untried_site = False",
         "a site's failure was final",
     ),
     "a neighbour is believed about pilots of another holder": (
         LIARS,
-        losses.outlived,
+        losses.seen_dead,
         "if dead.holder == pilot.holder and dead.identity == pilot.identity",
         "if True",
         "given up by another's word",
@@ -78,8 +78,8 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
 ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
     "bans are kept by name, without their holder": (
         State.ban_of,
-        "evidence = self.books.evidence.get(pilot.holder)",
-        "evidence = self.books.evidence.get('')",
+        "evidence = self.accounting.evidence.get(pilot.holder)",
+        "evidence = self.accounting.evidence.get('')",
     ),
     "whatever was leased with the culprit is called poison with it": (
         losses._is_poison,

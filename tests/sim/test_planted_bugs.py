@@ -167,9 +167,9 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "a lie was recorded|success of nobody|leased to a pilot that drains",
     ),
     "what settled a task is told to whoever asks": (
-        reports.is_told_again,
-        "any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)",
-        'settled.startswith(f"{attempt.winner}~")',
+        reports.is_repeated,
+        "any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)",
+        "settled.winner == attempt.winner",
         "a lie was recorded",
     ),
     "a verdict tells of another owner's run": (
@@ -237,8 +237,8 @@ ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
 BUGS |= {
     "a checkpoint of a copy that was given up counts": (
         checkpoints.save,
-        "if live is not current(task) or not is_declared(task, said.files):",
-        "if not is_declared(task, said.files):",
+        "if live is not current(task) or not is_declared(task, checkpoint.files):",
+        "if not is_declared(task, checkpoint.files):",
         "checkpoint of an older copy",
     ),
     "a checkpoint is acknowledged before it is durable": (
@@ -249,7 +249,7 @@ BUGS |= {
     ),
     "an old checkpoint that comes once more undoes a newer one": (
         checkpoints.save,
-        "if not is_first and said.number <= special.saved_number:",
+        "if not is_first and checkpoint.number <= special.saved_number:",
         "if False:",
         "checkpoint acknowledged before durable|acknowledged checkpoint not used",
     ),

@@ -375,7 +375,7 @@ def test_room_that_is_kept_for_a_wide_task_is_told_and_given_up_when_nobody_want
     assert "is kept for a task that needs more of it" in stand.why(narrow, 9).text
     assert stand.why(wide).text
     stand.cancel(wide)
-    assert len(pilot.pull()) == 1 and not stand.engine.state.kept
+    assert len(pilot.pull()) == 1 and not stand.engine.state.reservations
     stand.sound()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from shoal.db.reader import Reader
+from shoal.engine.why.reason import Reason
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import show_duration
 from shoal.model.states import FINAL, PilotState
@@ -18,7 +20,7 @@ def ending_of(reader: Reader, target: int | TaskId | str) -> dict[str, Any] | No
         pilot = reader.pilot(target)
         if pilot is None or pilot["state"] != PilotState.GONE.value:
             return None
-        return _said("gone", pilot["reason"], "")
+        return _said("gone", pilot["reason"], "", "gone")
     if isinstance(target, int):
         return _run(reader, target)
     row = reader.task(*target) or next(
@@ -52,5 +54,5 @@ def _run(reader: Reader, number: int) -> dict[str, Any] | None:
     return _said("finished", text, fix)
 
 
-def _said(state: str, text: str, fix: str) -> dict[str, Any]:
-    return {"state": state, "reasons": [{"text": text, "fix": fix}]}
+def _said(state: str, text: str, fix: str, code: str = "final") -> dict[str, Any]:
+    return {"state": state, "reasons": [asdict(Reason(code, text, fix))]}

@@ -1,6 +1,6 @@
-"""What the engine wants made durable, and what it answers: the order between the two is that of [ADR 0002].
+"""What the engine wants made durable, and its replies; the order between the two is that of [ADR 0002].
 
-A change is a whole row, so that the last one of a transaction stands for all before it.
+A change is a whole row, so that of several changes to one row in a transaction only the last has to be written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.wire.messages import Batch, Reply
 
 
 class RunRow(NamedTuple):
-    """One submission, with how far it is."""
+    """One submission and its progress."""
 
     run: int
     owner: str
@@ -35,8 +35,8 @@ class RunRow(NamedTuple):
     signature: str
     env_file: str = ""  # the submitter's environment in their own directories; empty: kept by the server
     open: int = 0  # 1: more tasks may be added
-    nonce: str = ""  # names the run in whatever pilots and server say to each other [ADR 0015]
-    base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
+    nonce: str = ""  # identifies the run in all messages between pilots and server [ADR 0015]
+    base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
 
 
 class ArrayRow(NamedTuple):
@@ -55,7 +55,7 @@ class TaskRow(NamedTuple):
     run: int
     element: int
     state: str
-    attempt: int  # the highest number handed out
+    attempt: int  # the highest number used
     winner: str  # the attempt whose report counts, as `number@incarnation`
     retries: int  # burnt
     losses: int
@@ -77,9 +77,7 @@ class TaskRow(NamedTuple):
     new_files: str
     reused: str  # the earlier task whose result this is
     result: str = ""  # of a function, as a payload text
-    special: str = (
-        ""  # JSON of what makes it differ from its array (records.Special): memory, places to avoid, checkpoint
-    )
+    special: str = ""  # JSON of records.TaskOverrides: what makes it differ from its array
 
 
 class ChunkRow(NamedTuple):
@@ -105,7 +103,7 @@ class ChunkDrop(NamedTuple):
 
 class Successes(NamedTuple):
     """Neighbouring elements that succeeded together: what they share, and a column for each thing that differs. It
-    stands for a TaskRow and an Event each, which nobody makes one by one unless asked [ADR 0009]."""
+    stands for a TaskRow and an Event each, which are made only where they are needed [ADR 0009]."""
 
     run: int
     low: int
@@ -120,19 +118,20 @@ class Successes(NamedTuple):
     site: str
     owner: str
     seq: int  # of the first event
-    columns: Batch  # its columns from `at` on; an empty one stands for nothing
+    columns: Batch  # its columns from index `at` on; an empty column has no values
     at: int
 
     def values(self) -> Iterator[tuple[int, float | None, float, float, int, str, str]]:
         """Element, started, duration, cpu, max_rss, last line and result of each."""
-        said, count, at = self.columns, self.high - self.low, self.at
+        columns, count, at = self.columns, self.high - self.low, self.at
 
         def column(values: list[Any], otherwise: Any) -> Iterable[Any]:
             return values[at : at + count] if values else itertools.repeat(otherwise, count)
 
         return zip(
-            range(self.low, self.high), column(said.started, None), column(said.duration, 0.0), column(said.cpu, 0.0),
-            column(said.max_rss, 0), column(said.last_line, ""), column(said.result, ""), strict=True,
+            range(self.low, self.high), column(columns.started, None), column(columns.duration, 0.0),
+            column(columns.cpu, 0.0), column(columns.max_rss, 0), column(columns.last_line, ""), column(columns.result, ""),
+            strict=True,
         )  # fmt: skip
 
     def rows(self) -> Iterator[TaskRow]:
@@ -144,24 +143,15 @@ class Successes(NamedTuple):
             )  # fmt: skip
 
     def events(self) -> Iterator[Event]:
-        """The last line of each in the journal."""
+        """The last event of each."""
         for seq, (element, started, duration, cpu, rss, _, _) in enumerate(self.values(), self.seq):
-            data = self.data(started, duration, cpu, rss)
             yield Event(
-                seq,
-                self.ended,
-                "task_finished",
-                self.run,
-                element,
-                self.number,
-                self.pilot,
-                self.site,
-                data,
-                self.owner,
-            )
+                seq, self.ended, "task_finished", self.run, element, self.number, self.pilot, self.site,
+                self.data(started, duration, cpu, rss), self.owner,
+            )  # fmt: skip
 
     def data(self, started: float | None, duration: float, cpu: float, rss: int) -> dict[str, Any]:
-        """What the event of one of them tells."""
+        """The data of the event of one of them."""
         return {
             "state": "succeeded", "duration": duration, "host": self.host, "exit_code": self.exit_code, "cpu": cpu,
             "max_rss": rss, "started": started, "leased": self.leased,
@@ -225,7 +215,7 @@ class HostRow(NamedTuple):
 
 
 class AcctAdd(NamedTuple):
-    """What ended within an hour, to be added to that hour's line of the accounts [GWP G12]; times in core seconds."""
+    """What ended within an hour, to be added to that hour's row of the accounts [GWP G12]; times in core seconds."""
 
     hour: int  # since 1970
     owner: str
@@ -238,7 +228,7 @@ class AcctAdd(NamedTuple):
     lost: float = 0.0
     duplicated: float = 0.0
     tasks: int = 0  # attempts that ended
-    queued: float = 0.0  # seconds that tasks stood ready before their lease
+    queued: float = 0.0  # seconds that tasks were ready before their lease
     staging: float = 0.0  # seconds of moving files
 
 
@@ -252,7 +242,7 @@ class UsageRow(NamedTuple):
 class PlaceRow(NamedTuple):
     """A pilot, host or site that failed lately, see sched.ban; empty data: it is good again."""
 
-    holder: str  # whose pilots showed it
+    holder: str  # whose pilots failed there
     kind: str
     name: str
     data: str
@@ -276,24 +266,9 @@ class SpanDrop(NamedTuple):
 
 
 Change = (
-    RunRow
-    | ArrayRow
-    | TaskRow
-    | Successes
-    | ChunkRow
-    | ChunkDrop
-    | SpanRow
-    | PilotRow
-    | HostRow
-    | AcctAdd
-    | UsageRow
-    | PlaceRow
-    | PolicyRow
-    | SpanDrop
-    | Event
-    | PeopleRow
-    | BlobChange
-)
+    RunRow | ArrayRow | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow | HostRow | AcctAdd
+    | UsageRow | PlaceRow | PolicyRow | Event | PeopleRow | BlobChange
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -306,25 +281,49 @@ class Answer:
     durable: bool
 
 
+class ResultRow(NamedTuple):
+    """A final task as the results call returns it, as a JSON array in this order."""
+
+    element: int
+    state: str
+    result: str
+    cause: str
+    message: str
+    attempt: int
+    last_line: str
+    out: int  # bytes of standard output
+    err: int
+
+
+class ClosedRow(NamedTuple):
+    """Elements low .. high - 1 that became final without rows, as the results call returns them."""
+
+    low: int
+    high: int
+    state: str
+    cause: str
+    message: str
+
+
 class Final(NamedTuple):
-    """A task of an open run became final, as the results call tells it."""
+    """A task of an open run became final."""
 
     run: int
     seq: int  # of its event
-    told: list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout, of stderr
-    holder: str = ""  # whose the pilot is that ran it, as the server knows it; empty: a group's, or none ran it
+    row: ResultRow
+    holder: str = ""  # owner of the pilot that ran it; empty: a group's, or none ran it
 
 
 class Closed(NamedTuple):
-    """Elements low .. high - 1 of an open run became final without rows."""
+    """Elements of an open run became final without rows."""
 
     run: int
     seq: int
-    told: list[Any]  # low, high, state, cause, message
+    row: ClosedRow
 
 
 class Notice(NamedTuple):
-    """Something that a person may have asked to be told by a command of theirs (policy: ban.hook)."""
+    """Something that an administrator's command is called for (policy: ban.hook)."""
 
     what: str  # banned, lifted
     kind: str  # of the place
@@ -336,7 +335,7 @@ class Notice(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What one command led to. `finals`: what followers of open runs are told once all this is durable."""
+    """The effects of one command. `finals`: results that followers of open runs get once all this is durable."""
 
     result: Any = None
     finals: list[Final | Closed] = field(default_factory=list)

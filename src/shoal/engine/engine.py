@@ -38,7 +38,7 @@ from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.tasks import failures, manual_retry, runs
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.places import why_owner, why_site
-from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.reason import Reason
 from shoal.engine.why.targets import why
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
@@ -57,7 +57,7 @@ class Engine:
             Accept: lambda c: runs.accept(self.state, c),
             Add: lambda c: runs.add(self.state, c),
             Close: lambda c: runs.close(self.state, c),
-            PollRun: lambda c: runs.heard(self.state, c),
+            PollRun: lambda c: runs.note_poll(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: manual_retry.retry(self.state, c),
             Enrol: lambda c: exchange.enrol(self.state, c),
@@ -76,9 +76,9 @@ class Engine:
     def _tick(self) -> None:
         rounds.turn(self.state)  # before exchanges that waited for it are answered empty
         losses.watch(self.state)
-        losses.make_way(self.state)
+        losses.clear_pilots(self.state)
         runs.close_abandoned(self.state)
-        failures.let_back(self.state)
+        failures.release_avoiding(self.state)
         prefetch.look_after(self.state)
         balance.balance(self.state)
 
@@ -94,6 +94,12 @@ class Engine:
         before, self.state = self.state, state
         state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
         state.finished = before.finished  # a counter of the metrics: it may not go back
+        state.enrolled = before.enrolled  # a registration that is repeated is the same pilot, if it was committed
+        for name, gone in state.gone.items():
+            gone.heir = before.gone[name].heir if name in before.gone else ""
+        for name, pilot in state.pilots.items():
+            if name in before.pilots:  # the last log lines of attempts that they reported may still come
+                pilot.ended, pilot.batches = before.pilots[name].ended, before.pilots[name].batches
         state.unheard = set()  # nothing handed out is missing from the database, so nobody need be waited for
         state.out, state.now = Outcome(), now
         state.emit("engine_rebuilt", why=why)
@@ -113,7 +119,7 @@ class Engine:
         rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)
-        state.stir()
+        state.update_activity()
         state.out.changes += state.accounting.rows(now)
         return state.out
 
@@ -126,7 +132,7 @@ class Engine:
                 times.append(pilot.parked_until)
         times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
         times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
-        times += [run.asked + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
+        times += [run.last_poll + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unheard:
             times.append(state.quarantine_until)
         if state.suspects:

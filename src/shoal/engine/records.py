@@ -1,8 +1,8 @@
-"""The engine's memory: runs, arrays, live tasks, attempts and pilots. Data and lookups; the rules are elsewhere.
+"""The engine's records: runs, arrays, live tasks, attempts and pilots. Data and lookups; the rules are elsewhere.
 
-A run is arrays laid end to end; a single task is an array of one. An element is in exactly one of three places:
-`todo` (waiting or ready, according to its array), `tasks` with a live attempt, or `done`. A Task object exists
-only for elements that have a row: live ones, and ready ones with a history. Nothing finished stays [ADR 0001].
+A run is a sequence of arrays; a single task is an array of one. An element is in exactly one of three sets: `todo`
+(waiting or ready, according to its array), `tasks` with a live attempt, or `done`. A Task object exists only for elements
+that have a row: live ones, and ready ones with a history. Nothing finished is kept [ADR 0001].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ClassKey(NamedTuple):
-    """Everything matching looks at [ADR 0011]: tasks of one key are the same to every pilot."""
+    """Everything matching looks at [ADR 0011]: to every pilot, tasks with one key are alike."""
 
     owner: str
     needs: Needs
@@ -40,19 +40,27 @@ class ClassKey(NamedTuple):
     surroundings: str = ""  # set-up, container and checkpoint
     avoid: tuple[str, ...] = ()  # hosts
     avoid_sites: tuple[str, ...] = ()
-    alone: bool = False  # it gets a pilot for itself
+    alone: bool = False  # it must be the only task of its pilot
+
+
+class FailedAt(NamedTuple):
+    """Where an attempt failed."""
+
+    host: str
+    site: str
+    holder: str
 
 
 @dataclass(slots=True)
 class TaskOverrides:
-    """What makes a task differ from its array since something happened to it."""
+    """What makes a task differ from its array after failures, losses and checkpoints."""
 
-    memory: int = 0  # bytes it is given instead of what it asked for: it ran out of that
+    memory: int = 0  # bytes it gets instead of what it asked for, after it ran out of memory
     base: int = 0  # bytes that the cap of that is counted from, if it asked for none
     raises: int = 0  # of memory
-    avoid: list[str] = field(default_factory=list)  # hosts it shall not come back to
+    avoid: list[str] = field(default_factory=list)  # hosts it is not sent to again
     refunds: int = 0  # failures that cost it no retry
-    stagings: int = 0  # failures to bring its files that cost it none
+    stagings: int = 0  # failures of staging that cost it none
     files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
     part: int = 0  # checkpoints so far that ended an attempt
     idle_parts: int = 0  # of those, the last ones that brought it no further
@@ -60,38 +68,39 @@ class TaskOverrides:
     saved_number: int = 0  # its number, and
     began_with: dict[str, str] = field(default_factory=dict)  # the files that this attempt began with
     avoid_sites: list[str] = field(default_factory=list)  # it is tried at another site first
-    failed_at: list[list[str]] = field(default_factory=list)  # host, site and holder of pilots it was sent away from
-    alone: bool = False  # pilots were lost that held it among others: its next try shows whether it is to blame
+    failed_at: list[FailedAt] = field(default_factory=list)  # where failures may have been the host's fault
+    alone: bool = False  # pilots were lost that held it among others: its next attempt shows whether it is to blame
 
     @property
     def is_apart(self) -> bool:
-        """Does matching have to tell it from its neighbours?"""
+        """True if matching has to treat it as a class of its own."""
         return bool(self.memory or self.avoid or self.avoid_sites or self.alone)
 
     def avoids(self, host: str, site: str) -> bool:
-        """Is it to be tried elsewhere first?"""
+        """True if it is to be tried elsewhere first."""
         return host in self.avoid or site in self.avoid_sites
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A live try: leased to a pilot that may or may not have begun it."""
+    """A live attempt: leased to a pilot that may or may not have begun it."""
 
     id: AttemptId
     pilot: str
     leased: float
     running: bool = False
-    reply_seq: int = 0  # the reply that carried it; 0: not known, so send it again if the pilot lacks it
+    reply_seq: int = 0  # the reply that carried its lease; 0: not known, so it is sent again if the pilot lacks it
     started: float | None = None
     orphaned: float | None = None  # its pilot is gone, the right to run ends then (exclusive, never)
-    site: str | None = None  # where it is counted as leased; None: nowhere
+    site: str | None = None  # at which quotas count it; None: not counted
     cores: int = 0  # that its owner's share counts as running, since
     counted: float = 0.0
     took: float | None = None  # core seconds, once they are reported
-    resent: int = 0  # times that it was sent again to a pilot that neither holds nor reports it
-    assigned: str = ""  # how it came to its pilot, if several pilots could have had it
+    resent: int = 0  # times that its lease was sent again to a pilot that neither holds nor reports it
+    assigned: str = ""  # how a round chose its pilot, if several could have had it
     reserved: float = 0.0  # core seconds that its owner's quota is charged with while it is leased
     was_alone: bool = False  # its pilot is gone, and held nothing else
+    is_suspect: bool = True  # its pilot is gone, and this task may have been what ended it
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
 
@@ -103,25 +112,25 @@ class Task:
     array: Array
     element: int
     state: TaskState = TaskState.READY
-    number: int = 0  # highest attempt number handed out
+    number: int = 0  # highest attempt number used
     retries: int = 0
     losses: int = 0
     live: dict[AttemptId, Attempt] = field(default_factory=dict)
     past: dict[AttemptId, str] = field(default_factory=dict)  # attempts given up as lost, and their pilots
-    note: str = ""  # what went wrong last
+    note: str = ""  # message of its last failure or loss
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
     special: TaskOverrides | None = None
 
     @property
     def needs(self) -> Needs:
-        """What it takes of a pilot."""
+        """The capacity that it takes of a pilot."""
         needs = self.array.spec.needs
         return replace(needs, memory=self.special.memory) if self.special is not None and self.special.memory else needs
 
     @property
     def differences(self) -> TaskOverrides:
-        """What makes it differ, to be changed."""
+        """What makes it differ from its array, created when first needed."""
         if self.special is None:
             self.special = TaskOverrides()
         return self.special
@@ -132,7 +141,7 @@ class Task:
         return TaskId(self.array.run.number, self.element)
 
     def story(self) -> list[str]:
-        """What is known of it, for the error that must never happen."""
+        """Details for the error of an illegal transition."""
         return [str(self.id), f"attempts {self.number}", f"live {[str(a) for a in self.live]}", self.note]
 
 
@@ -148,14 +157,14 @@ class Chunk:
     pilot: str
     leased: float
     reply_seq: int  # as in Attempt
-    left: RangeSet  # elements that are still in it
+    left: RangeSet  # elements still in it
     reserved: float = 0.0  # as in Attempt, for each element
     resent: int = 0  # as in Attempt
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
 
     def attempt(self, element: int) -> AttemptId:
-        """The attempt that an element of it is under."""
+        """The attempt of one of its elements."""
         run = self.array.run
         return AttemptId(run.number, element, self.number, self.incarnation, run.nonce)
 
@@ -175,25 +184,25 @@ class Array:
     live: int = 0  # tasks with a live attempt
     unmet: set[int] = field(default_factory=set)  # firsts of parents not yet complete
     children: list[Array] = field(default_factory=list)
-    queued: bool = False  # stands in its class's heap
-    accepted: bool = True  # False while it is on its way to the disk
+    queued: bool = False  # it is in its class's heap
+    accepted: bool = True  # False until it is durable
     chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
-    kind: str = ""  # what its class is told by: the program or function
-    trait: str = ""  # by what its failures are compared with others'
-    apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own: queued there?
-    sequence: ElementOrder | None = None  # the order its person gave to its elements [DIANE U10]
+    kind: str = ""  # program or function, a part of its class key
+    trait: str = ""  # identifies the command, to compare failures with
+    apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own -> queued there
+    sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
 
     @property
     def due(self) -> float:
-        """Its deadline; without one it comes after all that have one."""
+        """Its deadline; infinite without one, so that it comes after all that have one."""
         if self.spec.due_in is not None:
             return self.run.created + self.spec.due_in
         return self.spec.due_at if self.spec.due_at is not None else float("inf")
 
     def first_plain(self) -> int:
-        """The next element to be leased, of those that stand in the array's own class."""
+        """The next element to be leased, of those in the array's own class."""
         if self.sequence is not None:
             return self.sequence.next(self.todo, self.apart)
         element = self.todo.first()
@@ -211,22 +220,22 @@ class Array:
 
     @property
     def waiting(self) -> bool:
-        """Do its elements wait for parents?"""
+        """True if its elements wait for parents."""
         return bool(self.unmet)
 
     def count_live(self, by: int) -> None:
-        """A task got its first live attempt, or lost its last."""
+        """Tasks got their first live attempt, or lost their last."""
         self.live += by
         self.run.live += by
 
     @property
     def complete(self) -> bool:
-        """Has every element succeeded?"""
+        """True if every element has succeeded."""
         return self.succeeded == self.count
 
     @property
     def throttled(self) -> bool:
-        """Are as many running as its own limit allows?"""
+        """True if as many are live as its own limit allows."""
         return self.spec.throttle is not None and self.live >= self.spec.throttle
 
     def state_of(self, element: int) -> TaskState | None:
@@ -266,10 +275,10 @@ class Run:
     finished: float | None = None
     env_file: str = ""
     open: bool = False  # more tasks may be added
-    asked: float = 0.0  # when its submitter was last heard of, while it is open
-    accepted: bool = True  # False while its submission is on its way to the disk
+    last_poll: float = 0.0  # of its submitter, while it is open
+    accepted: bool = True  # False until its submission is durable
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
-    base: int = 0  # attempt numbers up to this one may have been handed out by a server that crashed
+    base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     firsts: list[int] = field(default_factory=list)
 
     def array_of(self, element: int) -> Array | None:
@@ -313,7 +322,7 @@ class Pilot:
     protocol: int = PROTOCOL
     nonces: dict[int, str] = field(default_factory=dict)  # of the last exchanges, by seq
     ended: OrderedDict[str, None] = field(default_factory=OrderedDict)  # reported lately: their logs may still come
-    watched: dict[tuple[str, str], float] = field(default_factory=dict)  # (attempt, stream) -> when it was asked for
+    watched: dict[tuple[str, str], float] = field(default_factory=dict)  # (attempt, stream) -> when it was ordered
     seq: int = 0
     replies: dict[int, Reply] = field(default_factory=dict)
     parked: int | None = None  # seq of the exchange that waits
@@ -322,36 +331,36 @@ class Pilot:
     chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict)  # by run, low and incarnation
     chunked: int = 0  # elements in them
     batches: deque[tuple[AttemptId, int]] = field(default_factory=lambda: deque(maxlen=64))  # reported lately
-    proofs: Proofs | None = None  # of leases, in the exchange that is being taken in
-    stopping: dict[str, float] = field(default_factory=dict)  # attempts it was told to stop lately, and when
-    asked_move: float = float("-inf")  # when it was last asked to let a task go on elsewhere
-    asked_back: float = 0.0  # when it was last asked to give something back
-    facts: dict[str, TagValue] | None = None  # tags with the server's own facts over them, made when first asked for
-    stamp: int = 0  # raised when something changed that expressions may look at
+    proofs: Proofs | None = None  # of leases, in the exchange that is being handled
+    stopping: dict[str, float] = field(default_factory=dict)  # attempts it was ordered to stop lately, and when
+    asked_move: float = float("-inf")  # when it was last ordered to let a task go on elsewhere
+    asked_back: float = 0.0  # when it was last ordered to give something back
+    facts: dict[str, TagValue] | None = None  # tags overlaid with the server's own facts, made when first needed
+    stamp: int = 0  # raised when something changed that expressions may read
     eligibilities: dict[str, Eligibility] = field(default_factory=dict)  # by owner: classes that it can run
-    published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks left here
-    proven: bool = False  # something succeeded here
-    sole: int = -1  # serial of the class that all it holds is of; -1: of several, or it is not known
+    published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks published here
+    proven: bool = False  # something succeeded on its host
+    sole: int = -1  # serial of the only class that it holds; -1: several, or not known
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
-    renewing: str = ""  # the zip it was told to become
-    leaving: bool = False  # it said so itself
+    renewing: str = ""  # digest of the code that it was ordered to become
+    leaving: bool = False  # it ends by its own decision
     suspect: bool = False
-    heard: bool = True  # has it sent its held list to this incarnation?
-    may_be_stale: bool = False  # an exchange that does not acknowledge a reply of this life may be older than its start
+    heard: bool = True  # False until it has sent its held list to this incarnation
+    may_be_stale: bool = False  # an exchange without acknowledgement of a reply of this incarnation may be from before
     lone: AttemptId | None = None  # held alone, to see whether the pilot is lost again: nothing else is leased here
-    cleared_for: TaskId | None = None  # gets nothing more until it is empty, for a task that must be alone
+    cleared_for: TaskId | None = None  # it gets nothing more until it is empty, for a task that must be alone
     returns: int = 0  # exchanges in a row in which it gave back what it was leased, and began nothing
     returned_at: int = 0  # number of the last of them
 
     @property
     def unfit(self) -> str:
-        """Why it can take nothing just now, as it says itself; it comes back by itself."""
+        """Why it can take nothing just now, as it reports; it recovers by itself."""
         return str(self.tags.get("unfit", ""))
 
     def story(self) -> list[str]:
-        """What is known of it, for the error that must never happen."""
+        """Details for the error of an illegal transition."""
         return [self.name, self.host, self.reason]
 
     def chunk_of(self, attempt: AttemptId) -> Chunk | None:
@@ -362,16 +371,16 @@ class Pilot:
         return None
 
     def reach(self, first: AttemptId) -> int:
-        """The element up to which the neighbours of an attempt are in its chunk; its own if it is in none."""
+        """The element behind the last neighbour of an attempt in its chunk; its own element if it is in none."""
         chunk = self.chunk_of(first)
         return chunk.left.reach(first.element) if chunk is not None else first.element
 
     def holds(self, attempt: AttemptId) -> bool:
-        """Is this attempt with this pilot?"""
+        """True if this attempt is leased to this pilot."""
         return attempt in self.live or self.chunk_of(attempt) is not None
 
     def ended_lately(self, attempt: AttemptId) -> bool:
-        """Was it reported a moment ago, so that its last words may still come?"""
+        """True if it was reported lately, so that its last log lines may still come."""
         if str(attempt) in self.ended:
             return True
         return any(
@@ -387,20 +396,20 @@ class Pilot:
 
     @property
     def holder(self) -> str:
-        """Whose it is, as the journal writes it."""
+        """Its owner, or `@group`, as events name it."""
         return self.owner or f"@{self.group}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its own name, and those that it is known to have had before."""
+        """Its own name, and those that it had before."""
         return (self.name, *self.former)
 
     def note_class(self, serial: int, is_first: bool) -> None:
-        """It was leased tasks of a class; `is_first`: it held nothing before."""
+        """Note that it was leased tasks of a class; `is_first`: it held nothing before."""
         self.sole = serial if is_first or self.sole == serial else -1
 
     def has_heard(self, seq: int) -> bool:
-        """Did this exchange, or one two after it, come before?"""
+        """True if this exchange, or one two after it, was received before."""
         return seq < self.seq - 1 or seq == self.seq or seq in self.replies or seq in self.nonces
 
     def keep(self, reply: Reply) -> None:
@@ -412,7 +421,7 @@ class Pilot:
 
 @dataclass(slots=True)
 class EndedPilot:
-    """What is remembered of a pilot that ended: it may come back for what it held, if it can prove who it was."""
+    """What is remembered of a pilot that ended: it may come back for what it held, if it can prove its identity."""
 
     session: str
     former: list[str]
@@ -422,4 +431,4 @@ class EndedPilot:
     reason: str
     revoked: bool
     bound: bool = False  # its session was good over TLS only
-    heir: str = ""  # the pilot that came back for what it held: nobody else can
+    heir: str = ""  # the pilot as which it came back: no other can

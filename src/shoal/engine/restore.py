@@ -1,7 +1,7 @@
-"""From the database's snapshot back to a living engine: nothing running is forgotten, nothing is handed out twice.
+"""Restores the engine's state from a snapshot of the database: nothing running is forgotten, nothing is leased twice.
 
-Every living pilot gets a fresh full lease, and matching stays closed until each has said what it holds, or the
-quarantine has passed [protocol 10; promise I7].
+Every living pilot gets a fresh full lease, and matching stays closed until each has sent its held list, or the quarantine
+has passed [protocol 10; promise I7].
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.chunks import enter
 from shoal.engine.matching.leasing import attach
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Attempt, Chunk, EndedPilot, Pilot, Run, Task, TaskOverrides
+from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
 from shoal.engine.snapshot import Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
@@ -75,7 +75,7 @@ def load(
     for row in runs:
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
-            row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), asked=state.now,
+            row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), last_poll=state.now,
             nonce=row.nonce, base=row.base,
         )  # fmt: skip
         state.runs[row.run] = run
@@ -103,7 +103,7 @@ def load(
             for task in array.tasks.values():
                 if task.element in array.todo and task.special is not None and task.special.is_apart:
                     state.offer_back(task)
-            state.queue.offer(array, state.now)
+            state.queue.offer(array)
 
 
 def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:
@@ -164,6 +164,7 @@ def _task(state: State, row: TaskRow) -> None:
     )
     if row.special:
         task.special = TaskOverrides(**json.loads(row.special))
+        task.special.failed_at = [FailedAt(*place) for place in task.special.failed_at]
         if task.special.avoid or task.special.avoid_sites:
             state.avoiding[task.id] = task
         if task.special.alone:

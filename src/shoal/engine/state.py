@@ -1,4 +1,4 @@
-"""The engine's whole state and the few ways to change it that every rule shares: events, rows, places of elements."""
+"""The engine's whole state and the changes that all rules share: events, rows, elements, attempts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import (
+    AcctAdd,
+    ArrayRow,
+    Change,
+    Final,
+    HostRow,
+    Outcome,
+    PilotRow,
+    ResultRow,
+    RunRow,
+    TaskRow,
+)
 from shoal.engine.matching.classes import Queue
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
@@ -23,14 +34,38 @@ from shoal.sched.ban import Banned
 from shoal.sched.match import give, take
 from shoal.wire.messages import Order, Registered, Report
 
-SETTLED_KEPT = 10_000  # finals remembered so that a report told twice gets the same verdict
+SETTLED_KEPT = 10_000  # final tasks remembered so that a repeated report gets the same verdict
 HostKey = tuple[str, str, str, str]  # identity, owner, group, site
 KEEP_FINISHED = 60.0  # seconds a finished run stays in memory for stragglers
 
 
-def settled_text(winner: str, nonce: str, pilot: str) -> str:
-    """The attempt that settled a task, and the pilot that reported it, as one text."""
-    return f"{winner}~{nonce} {pilot}"
+class Settled(NamedTuple):
+    """The attempt that settled a task, and the pilot that reported it; all empty where no report did."""
+
+    winner: str  # number@incarnation
+    nonce: str  # of the run
+    pilot: str
+
+
+class Reservation(NamedTuple):
+    """A pilot whose capacity an owner waits for, since it has a task that needs more than is free at once."""
+
+    pilot: str
+    since: float
+
+
+class WorkOff(NamedTuple):
+    """The class for which a pilot works off what it has fetched ahead."""
+
+    serial: int
+    since: float
+
+
+class Stopping(NamedTuple):
+    """A cancelled attempt that is not known to be dead yet: a retry must not overlap it."""
+
+    task: Task
+    attempt: Attempt
 
 
 @dataclass
@@ -52,30 +87,29 @@ class State:
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    # Run, element -> winner and who reported it, as `settled_text` writes it; oldest first.
-    settled: dict[tuple[int, int], str] = field(default_factory=dict)
+    settled: dict[tuple[int, int], Settled] = field(default_factory=dict)  # by run and element, oldest first
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
-    nudged: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
+    with_orders: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
     suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
-    dying: dict[AttemptId, tuple[Task, Attempt]] = field(default_factory=dict)  # cancelled, must not overlap a retry
-    unheard: set[str] = field(default_factory=set)  # pilots that must speak before matching starts
+    dying: dict[AttemptId, Stopping] = field(default_factory=dict)
+    unheard: set[str] = field(default_factory=set)  # pilots that must send their held list before matching starts
     quarantine_until: float = 0.0
     settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
-    keeper: str = ""  # whose pilots the server itself starts; only they hear what is wrong with those
-    trouble: str = ""  # why no pilot comes, in the words of whoever starts them
+    keeper: str = ""  # owner of the pilots that the server itself starts; only they see `trouble`
+    trouble: str = ""  # why the server cannot start a pilot
     finished: dict[str, int] = field(default_factory=dict)  # tasks by final state since this start
     out: Outcome = field(default_factory=Outcome)
     now: float = 0.0
     policy_version: int = 0
     last_round: float = 0.0  # of matching by interval
     assigned: str = ""  # how the last round with a choice assigned tasks to pilots
-    kept: dict[str, tuple[str, float]] = field(default_factory=dict)  # owner -> pilot whose room it waits for, since
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by owner
     lease_key: bytes = b""  # that proofs of leases are made with
-    cleared: dict[str, tuple[int, float]] = field(default_factory=dict)  # pilot -> class it makes room for, since
+    working_off: dict[str, WorkOff] = field(default_factory=dict)  # by pilot
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     accounting: Accounting = field(init=False)
 
@@ -98,7 +132,7 @@ class State:
         owner: str | None = None,
         **data: Any,
     ) -> None:
-        """Write a line into the journal; it belongs to the owner of its run, else to its pilot's."""
+        """Write an event; it belongs to the owner of its run, else to its pilot's."""
         number = task.run if task is not None else run
         if owner is None:
             of = self.runs.get(number) if number is not None else None
@@ -156,14 +190,15 @@ class State:
         )  # fmt: skip
         self.change(row)
 
-    def tell_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
-        """Have those who follow an open run told; just before the task's last event."""
+    def announce_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
+        """Have followers of an open run get the result; just before the task's last event."""
         if task.array.run.open:
-            result, line, out, err = (
-                (report.result, report.last_line, report.out, report.err) if report else ("", "", 0, 0)
-            )
-            told = [task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err]
-            self.out.finals.append(Final(task.array.run.number, self.next_seq, told, holder))
+            ended = report or Report("", "")
+            row = ResultRow(
+                task.element, task.state.value, ended.result, task.cause, task.note, task.number, ended.last_line,
+                ended.out, ended.err,
+            )  # fmt: skip
+            self.out.finals.append(Final(task.array.run.number, self.next_seq, row, holder))
 
     def write_pilot(self, pilot: Pilot) -> None:
         """Have a pilot's row written."""
@@ -177,7 +212,7 @@ class State:
             )
         )  # fmt: skip
 
-    # --- places of elements
+    # --- elements and attempts
     def task_at(self, array: Array, element: int) -> Task:
         """The Task object of an element, made when it first differs from its array."""
         task = array.tasks.get(element)
@@ -193,7 +228,7 @@ class State:
         return array.tasks[attempt.element]
 
     def hold(self, array: Array, attempt: Attempt, needs: Needs, pilot: Pilot) -> None:
-        """An attempt takes its room of a pilot and of what its owner may have."""
+        """An attempt takes capacity of a pilot and of its owner's quota."""
         owner = array.run.owner
         pilot.free = take(pilot.free, needs)
         if attempt.site is not None:  # it moved with its pilot, which came back under a new name
@@ -210,7 +245,7 @@ class State:
             self.accounting.tree.start(array.run.owner, self.now, attempt.cores, began)
 
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
-        """An attempt is no longer live: its pilot's room is free again, and its owner's."""
+        """An attempt is no longer live: its capacity is free again, and counts no more for its owner."""
         gone = task.live.pop(attempt)
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, task.needs
@@ -237,17 +272,17 @@ class State:
         queued: float = 0.0,
         staging: float = 0.0,
     ) -> None:
-        """Put what ended into the accounts."""
+        """Put attempts that ended into the accounts; `fate` is useful, failed, lost or duplicated."""
         run = array.run
-        line = self.accounting.account(
-            run.owner, pilot.site, pilot.host, pilot.name, run.number, self.now, took, fate, tasks, queued, staging
-        )
-        self.change(line)
+        self.accounting.spend(run.owner, pilot.site, self.now, took)
+        amounts: dict[str, Any] = {fate: took, "tasks": tasks, "queued": queued, "staging": staging}
+        hour = int(self.now // 3600.0)
+        self.change(AcctAdd(hour, run.owner, pilot.site, pilot.host, pilot.name, run.number, **amounts))
 
-    def stir(self) -> None:
-        """Tell the share who has work now, and who has none any more."""
-        for owner in self.queue.take_stirred():
-            if self.queue.lines[owner].order:
+    def update_activity(self) -> None:
+        """Update the share with owners that got work, or have none any more."""
+        for owner in self.queue.take_activity():
+            if self.queue.owners[owner].order:
                 self.accounting.tree.wake(owner, self.now)
             else:
                 self.accounting.tree.rest(owner, self.now)
@@ -262,13 +297,13 @@ class State:
         self.write_task(task)
 
     def offer_back(self, task: Task) -> None:
-        """A task with a history is ready: among its neighbours, or apart where matching has to tell it from them."""
+        """Offer a ready task with a history: in its array's class, or in its own where matching has to treat it apart."""
         array = task.array
         if task.special is not None and task.special.is_apart:
-            self.queue.offer_apart(array, task.element, self.now)
+            self.queue.offer_apart(array, task.element)
         elif array.sequence is not None:
             array.sequence.back(task.element)
-        self.queue.offer(array, self.now)  # if it was throttled, it may go on
+        self.queue.offer(array)  # if it was throttled, it may go on
 
     def make_final(self, task: Task, to: TaskState) -> None:
         """Move a task to its final state and out of memory; rows and events are the caller's."""
@@ -289,8 +324,8 @@ class State:
         """Something of an array ended: if it was throttled, it may go on."""
         if array.spec.throttle is not None:
             for element in array.apart:
-                self.queue.offer_apart(array, element, self.now)
-        self.queue.offer(array, self.now)
+                self.queue.offer_apart(array, element)
+        self.queue.offer(array)
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""
@@ -304,19 +339,19 @@ class State:
     def remember(self, task: TaskId, winner: str, nonce: str, pilot: str) -> None:
         """Keep which attempt settled a task, and who reported it, for a while."""
         self.settled.pop(task, None)
-        self.settled[task] = settled_text(winner, nonce, pilot)
+        self.settled[task] = Settled(winner, nonce, pilot)
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 
-    def remember_all(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
+    def remember_range(self, run: Run, low: int, high: int, winner: str, pilot: str) -> None:
         """The same for elements low .. high - 1, which were settled for the first time."""
-        text, number = settled_text(winner, run.nonce, pilot), run.number
-        self.settled.update({(number, element): text for element in range(low, high)})
+        settled, number = Settled(winner, run.nonce, pilot), run.number
+        self.settled.update({(number, element): settled for element in range(low, high)})
         if len(self.settled) > SETTLED_KEPT:
             self._forget_settled()
 
     def _forget_settled(self) -> None:
-        """The oldest go, many at a time: one by one, each would step over the places of those before it."""
+        """Drop the oldest, many at a time: one by one, each would skip the empty slots of those before it."""
         for key in list(islice(self.settled, len(self.settled) - SETTLED_KEPT + SETTLED_KEPT // 4)):
             del self.settled[key]
 
@@ -341,9 +376,9 @@ class State:
             advance_pilot(pilot, want)
 
     def order(self, pilot: Pilot, order: Order) -> None:
-        """Have a pilot told something with its next answer; one that waits gets it now."""
+        """Send an order with the pilot's next reply; a waiting exchange is answered now."""
         pilot.orders.append(order)
-        self.nudged[pilot.name] = pilot
+        self.with_orders[pilot.name] = pilot
 
     def ban_of(self, pilot: Pilot) -> Banned | None:
         """Why nothing is sent to a pilot, its host or its site now: by what its own holder's pilots showed."""

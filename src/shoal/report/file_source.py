@@ -13,6 +13,7 @@ from shoal.db.accounts import AccountQuery
 from shoal.db.end_reasons import ending_of
 from shoal.db.location import explained
 from shoal.db.reader import EventsGone, Reader
+from shoal.engine.why.reason import Reason
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
@@ -22,7 +23,6 @@ from shoal.wire.task import parse_spec
 
 if TYPE_CHECKING:  # the engine is loaded only where it is asked
     from shoal.engine.engine import Engine
-    from shoal.engine.why.ready_task import Reason
 
 _SECRETS = ("session", "former", "identity")  # of a pilot; nothing a listing should show
 
@@ -39,11 +39,12 @@ def engine_why(state: Path, target: str) -> Json:
         engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
     engine.state.unheard.clear()  # nobody is being waited for: there is no server to wait
     where, reasons = _ask(engine, target)
-    asleep = {
-        "text": "no server is running, so nothing new is handed out",
-        "fix": "any work starts it again: `shoal wait RUN`, `shoal run ...`, or `shoal server start`",
-    }
-    return {"target": target, "state": where, "reasons": [asleep, *(asdict(reason) for reason in reasons)]}
+    asleep = Reason(
+        "no_server",
+        "no server is running, so nothing new is handed out",
+        "any work starts it again: `shoal wait RUN`, `shoal run ...`, or `shoal server start`",
+    )
+    return {"target": target, "state": where, "reasons": [asdict(reason) for reason in (asleep, *reasons)]}
 
 
 def _ask(engine: Engine, target: str) -> tuple[str, list[Reason]]:

@@ -1,64 +1,110 @@
-"""Who gets which: one task for each pilot, from a table of ranks [LBO D8]. Standard library, so that it travels.
+"""Assignment of tasks of several classes to slots of several pilots, in rounds [LBO D8].
 
-Rows are those that choose (pilots), columns what is given out (tasks); [LBO III.C] has them the other way round.
-Ranks come dense (a list of rows) or sparse (triples of row, column and rank; of a cell named twice the best rank counts).
-A cell that is missing, or whose rank is not a finite number, may not be assigned. Ties go to the lowest row, then the
-lowest column, so that every implementation gives the same pairs. The exact assignment of large tables is in
-`vector/assign.py`.
+A class stands for as many equal tasks as it has ready, a pilot for as many slots as it has free. A higher priority comes
+before a better rank: level by level the round maximises the total rank of what it assigns, exactly where the table is
+small enough for that to pay, and greedily beyond [LBO III.C]. Ties go to the earlier deadline and the older task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heapreplace
-from math import inf, isfinite, nan
-from typing import Callable
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
+from typing import NamedTuple
+
+EXACT_CELLS = 4_096  # slots x tasks of a level: up to some 15 ms
+AT_ONCE = (64, 8, 1)  # slots of a pilot and tasks of a class that one round looks at, at most: fewer if it is too large
+TIE = 1e-9  # of the range of ranks: what deadline and age may weigh against them, all together
+
+EXACT, GREEDY = "exact", "greedy"
 
 Pair = tuple[int, int]  # row, column
-Triple = tuple[int, int, float]  # row, column, rank
-Row = list[tuple[float, int]]  # what a row wants: -rank and column, best first
 
 
-def one_by_one(rows: Sequence[Sequence[float]]) -> list[Pair]:
-    """Each row in its turn takes the best column that is left: how a queue serves pilots as they ask [LBO III.C]."""
-    taken: set[int] = set()
-    pairs = []
-    for row, ranks in enumerate(rows):
-        column = _best(ranks, taken)
-        if column >= 0:
-            taken.add(column)
+class Cell(NamedTuple):
+    """A pilot (row) may run a task of a class (column)."""
+
+    level: float  # smaller comes first
+    rank: float  # -inf: it is no number; such a pilot may still be used, last of all
+    rest: tuple[float, ...]  # deadline, age, ...: smaller comes first among equal ranks
+    row: int
+    column: int
+
+
+class Round(NamedTuple):
+    """What was assigned, best first, and how."""
+
+    pairs: list[Pair]
+    how: str  # EXACT or GREEDY
+
+
+def assign(cells: Sequence[Cell], slots: Mapping[int, int], tasks: Mapping[int, int]) -> Round:
+    """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 by default). Where all of
+    them are too many for one table, fewer of each are assigned, and the caller repeats the round for the rest."""
+    levels: dict[float, list[Cell]] = {}
+    for cell in cells:
+        levels.setdefault(cell.level, []).append(cell)
+    for most in AT_ONCE if len(cells) <= EXACT_CELLS else ():
+        free = {cell.row: min(most, slots.get(cell.row, 1)) for cell in cells}
+        ready = {cell.column: min(most, tasks.get(cell.column, 1)) for cell in cells}
+        if all(_size(level, free, ready) <= EXACT_CELLS for level in levels.values()):
+            return Round(_by_levels(levels, free, ready), EXACT)
+    return Round(greedy(cells), GREEDY)
+
+
+def _size(level: list[Cell], free: Mapping[int, int], ready: Mapping[int, int]) -> int:
+    """Cells of the table of one level."""
+    rows, columns = {cell.row for cell in level}, {cell.column for cell in level}
+    return sum(free[row] for row in rows) * sum(ready[column] for column in columns)
+
+
+def _by_levels(levels: dict[float, list[Cell]], free: dict[int, int], ready: dict[int, int]) -> list[Pair]:
+    pairs: list[Pair] = []
+    for level in sorted(levels):
+        left = [cell for cell in levels[level] if free[cell.row] > 0 and ready[cell.column] > 0]
+        rows = [row for row in sorted({cell.row for cell in left}) for _ in range(free[row])]
+        columns = [column for column in sorted({cell.column for cell in left}) for _ in range(ready[column])]
+        for row, column in _exactly(left, rows, columns) if left else ():
+            free[row] -= 1
+            ready[column] -= 1
             pairs.append((row, column))
     return pairs
 
 
-def one_by_one_sparse(triples: Iterable[Triple]) -> list[Pair]:
-    """As `one_by_one`, from triples; rows in the order of their numbers."""
-    taken: set[int] = set()
+def greedy(cells: Sequence[Cell]) -> list[Pair]:
+    """The best cell of all again and again, its row and column removed [LBO III.C]: one task of each class, one slot of
+    each pilot, in the order of choice. Ties go to the lowest row, then the lowest column."""
+    rows: set[int] = set()
+    columns: set[int] = set()
     pairs = []
-    for row, wanted in sorted(_by_row(triples).items()):
-        for _, column in wanted:
-            if column not in taken:
-                taken.add(column)
-                pairs.append((row, column))
-                break
+    for cell in sorted(cells, key=lambda cell: (cell.level, -cell.rank, cell.rest, cell.row, cell.column)):
+        if cell.row not in rows and cell.column not in columns:
+            rows.add(cell.row)
+            columns.add(cell.column)
+            pairs.append((cell.row, cell.column))
     return pairs
 
 
-def greedy(rows: Sequence[Sequence[float]]) -> list[Pair]:
-    """Again and again the best cell of all, its row and column removed [LBO III.C]; pairs in the order of choice."""
-    nobody: set[int] = set()
-    heads = []
-    for row, ranks in enumerate(rows):
-        column = _best(ranks, nobody)
-        if column >= 0:
-            heads.append((-ranks[column], row, column))
-    return _by_heads(heads, lambda row: _sorted_row(enumerate(rows[row])))
+def _exactly(cells: Sequence[Cell], rows: list[int], columns: list[int]) -> list[Pair]:
+    """The largest total rank of one level, best pairs first."""
+    worth = _worth(cells, min(len(rows), len(columns)))
+    table = [[worth.get((row, column), -inf) for column in columns] for row in rows]
+    pairs = [(rows[row], columns[column]) for row, column in exact(table)]
+    return sorted(pairs, key=lambda pair: (-worth[pair], pair))
 
 
-def greedy_sparse(triples: Iterable[Triple]) -> list[Pair]:
-    """As `greedy`, from triples."""
-    wanted = _by_row(triples)
-    return _by_heads([(ranks[0][0], row, ranks[0][1]) for row, ranks in wanted.items()], wanted.__getitem__)
+def _worth(cells: Sequence[Cell], few: int) -> dict[Pair, float]:
+    """Ranks as numbers between 0 and 1, those that are none far below, and a little for what decides between equals."""
+    known = [cell.rank for cell in cells if isfinite(cell.rank)]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    order = {rest: at for at, rest in enumerate(sorted({cell.rest for cell in cells}))}
+    tie = TIE / (max(1, few) * max(1, len(order)))
+    found: dict[Pair, float] = {}
+    for cell in cells:
+        # Halves: the largest numbers there are would differ by more than that.
+        scaled = (cell.rank / 2 - low / 2) / (high / 2 - low / 2) if high > low and isfinite(cell.rank) else 0.0
+        none = 0.0 if isfinite(cell.rank) else few + 1.0
+        found[cell.row, cell.column] = scaled - none - tie * order[cell.rest]
+    return found
 
 
 def exact(rows: Sequence[Sequence[float]]) -> list[Pair]:
@@ -91,11 +137,11 @@ def _cheapest(costs: list[list[float]]) -> list[Pair]:
         while owner[column]:
             seen[column] = True
             here, delta, following = owner[column], inf, 0
-            line, base = costs[here - 1], of_row[here]
+            cost, base = costs[here - 1], of_row[here]
             for other in range(1, width + 1):
                 if seen[other]:
                     continue
-                reduced = line[other - 1] - base - of_column[other]
+                reduced = cost[other - 1] - base - of_column[other]
                 if reduced < least[other]:
                     least[other], before[other] = reduced, column
                 if least[other] < delta:
@@ -111,60 +157,3 @@ def _cheapest(costs: list[list[float]]) -> list[Pair]:
             owner[column] = owner[before[column]]
             column = before[column]
     return sorted((owner[column] - 1, column - 1) for column in range(1, width + 1) if owner[column])
-
-
-def _by_heads(heads: list[tuple[float, int, int]], row_of: Callable[[int], Row]) -> list[Pair]:
-    """A heap of each row's best cell. A cell whose column is gone meanwhile gives way to the row's next best: what
-    is on top and still free is the best of all, as no row gets better. Only rows that lose a column are sorted."""
-    heapify(heads)
-    taken: set[int] = set()
-    pairs: list[Pair] = []
-    sorted_rows: dict[int, Row] = {}
-    places: dict[int, int] = {}
-    while heads:
-        _, row, column = heads[0]
-        if column not in taken:
-            taken.add(column)
-            pairs.append((row, column))
-            sorted_rows.pop(row, None)
-            heappop(heads)
-            continue
-        if row not in sorted_rows:
-            sorted_rows[row] = row_of(row)
-        wanted, at = sorted_rows[row], places.get(row, 0)
-        while at < len(wanted) and wanted[at][1] in taken:
-            at += 1
-        places[row] = at
-        if at < len(wanted):
-            heapreplace(heads, (wanted[at][0], row, wanted[at][1]))
-        else:
-            heappop(heads)
-    return pairs
-
-
-def _best(ranks: Sequence[float], taken: set[int]) -> int:
-    """The lowest of the best columns that are free; -1 if there is none."""
-    best = max(ranks, default=nan)
-    if isfinite(best):  # a NaN that stands first comes out of `max` itself, one that stands later cannot win
-        column = ranks.index(best)
-        if column not in taken:
-            return column
-    best, found = -inf, -1
-    for column, rank in enumerate(ranks):
-        if best < rank < inf and column not in taken:
-            best, found = rank, column
-    return found
-
-
-def _sorted_row(cells: Iterable[tuple[int, float]]) -> Row:
-    return sorted((-rank, column) for column, rank in cells if isfinite(rank))
-
-
-def _by_row(triples: Iterable[Triple]) -> dict[int, Row]:
-    found: dict[int, Row] = {}
-    for row, column, rank in triples:
-        if isfinite(rank):
-            found.setdefault(row, []).append((-rank, column))
-    for wanted in found.values():
-        wanted.sort()
-    return found

@@ -48,7 +48,7 @@ class Banned(NamedTuple):
     name: str
     reason: str
     until: float
-    probing: bool = False  # the ban is over, but the probe that tells whether the place is good again still runs
+    probing: bool = False  # the ban is over, but the probe that shows whether the place is good again still runs
 
 
 def ban_time(dt: float, failures: int, longest: float, scale: float) -> float:
@@ -68,8 +68,8 @@ def fail(
     failures: int = 1,
     since: Optional[float] = None,
 ) -> Streak:
-    """The streak after one more failure; `failures` tells how many there were if earlier ones were not blamed yet,
-    `since` from when on the place did badly, if that was long before the failure showed it."""
+    """The streak after one more failure; `failures`: how many there were, if earlier ones were not counted yet; `since`:
+    from when on the place was bad, if that was long before the failure."""
     first, before, latest = now if since is None else min(now, since), 0, now
     if streak is not None:
         first, before, latest = streak.first, streak.failures, max(streak.latest, now)
@@ -107,8 +107,7 @@ def may_probe(streak: Optional[Streak], now: float) -> bool:
 class Places:
     """The streaks of all places of one holder, by kind and name; the longest ago that failed are forgotten beyond `kept`.
 
-    Names of hosts and sites are what pilots claim, so each owner or group has its own `Places` (`engine.books`): a lie
-    bans nothing of anybody else's.
+    Pilots name their hosts and sites themselves, so each owner or group has its own `Places`: a lie bans nothing of others.
     """
 
     def __init__(self, longest: float, scale: float, kept: int = PLACES_KEPT) -> None:
@@ -129,7 +128,7 @@ class Places:
         since: Optional[float] = None,
         is_sites: bool = False,
     ) -> list[Banned]:
-        """A failure that was the place's fault; returns the bans that are in force by it, which people are told.
+        """A failure that was the place's fault; returns the bans that are in force by it, for events.
 
         `site_hosts`: how many hosts the site has now. `failures`: how many in a row this one concludes, if those before
         it were left open (`Kinds.in_row`). `since`: as in `fail`. `is_sites`: it is known to be the whole site's fault.
@@ -154,7 +153,7 @@ class Places:
         return raised
 
     def clear(self, pilot: str, host: str, site: str) -> list[tuple[str, str]]:
-        """A success: their streaks end. Returns the places that had been banned, which people are told."""
+        """A success: their streaks end. Returns the places that had been banned, for events."""
         if not self.streaks:
             return []
         lifted = []
@@ -212,7 +211,7 @@ class Places:
                 self.streaks[key] = streak._replace(probing=now)
 
     def release(self, pilot: str, host: str, site: str) -> None:
-        """A probe ended and told nothing: returned, cancelled, lost, or failed by its own error."""
+        """A probe ended without a result: returned, cancelled, lost, or failed by its own error."""
         for key in ((PILOT, pilot), (HOST, host), (SITE, site)):
             streak = self.streaks.get(key)
             if streak is not None and streak.probing is not None:
@@ -226,7 +225,7 @@ class Places:
         ]
 
     def load(self, rows: Iterable[list[Any]]) -> None:
-        """Take the rows of a `dump` in, instead of what is known. Probes are not: nobody knows whether they live."""
+        """Replace everything by the rows of a `dump`. Probes are not among them: whether they live is not known."""
         self.streaks.clear()
         self._site_of.clear()
         self._hosts.clear()

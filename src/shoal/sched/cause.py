@@ -3,7 +3,7 @@ of the same kind fare on this host and on others [protocol 4].
 
 The rule that everything here serves: a task's own error never bans a host. The same task, or the same kind of task,
 failing on several hosts is the task; failing on one host what works on others is the host. The hosts of one site may all
-be wrong in the same way (a file system, a missing library), so where another site could run it, its word counts, too.
+be wrong in the same way (a file system, a missing library), so where another site could run it, its outcome counts, too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shoal.model.states import Cause
 
 FULL = 0.9  # of its memory limit that a task killed by SIGKILL must have used to be called out of memory
 SIGKILL, SIGTERM, SIGXCPU = 9, 15, 24
-BY_SHELL = 128  # a shell says exit code 128 + n for a command that signal n ended
+BY_SHELL = 128  # a shell exits with 128 + n for a command that signal n ended
 OWN_HOSTS = 2  # hosts on which a kind that succeeded nowhere failed: then it is the kind
 OWN_SITES = 2  # sites, likewise, where another site could run it
 CHANCE = 0.01  # of so many failures in a row by the kind's own errors, below which it is the host
 STRANGE_KINDS = 3  # kinds that failed on a host while none succeeded: then it is the host, whatever they do elsewhere
-OPEN_FAILURES = 5  # in a row on one host while nobody knows whose fault it is; then what failed waits
-OPEN_WAIT = 60.0  # seconds, for another host to tell
+OPEN_FAILURES = 5  # in a row on one host while it is open whose fault they are; then that kind waits
+OPEN_WAIT = 60.0  # seconds that it waits for an outcome on another host
 
 # What the pilot saw itself, which no other evidence can overrule.
 _SEEN = frozenset(Cause) - {Cause.TASK_ERROR, Cause.SIGNAL}
@@ -38,7 +38,6 @@ class FailureFacts(NamedTuple):
     signal: Optional[int] = None
     max_rss: int = 0  # bytes
     memory: int = 0  # its limit, 0 if it has none
-    host_memory: int = 0  # of the host, 0 if not known
     evidence: str = ""  # "oom_kill": the cgroup or the kernel killed it for memory
     duration: float = 0.0
     time: Optional[float] = None  # its limit
@@ -54,8 +53,7 @@ def decide(facts: FailureFacts) -> Cause:
     ended_by = facts.signal
     if ended_by is None and facts.exit_code is not None and facts.exit_code > BY_SHELL:
         ended_by = facts.exit_code - BY_SHELL
-    room = facts.memory or facts.host_memory
-    if ended_by == SIGKILL and room and facts.max_rss >= FULL * room:
+    if ended_by == SIGKILL and facts.memory and facts.max_rss >= FULL * facts.memory:
         return Cause.OUT_OF_MEMORY
     out_of_time = ended_by == SIGXCPU or (ended_by in (SIGKILL, SIGTERM) and facts.duration >= (facts.time or 0.0))
     if facts.time is not None and out_of_time:
@@ -68,7 +66,7 @@ class Whose(str, Enum):
 
     TASK = "task"
     HOST = "host"
-    OPEN = "open"  # it is too early to say
+    OPEN = "open"  # not known yet
 
     def __str__(self) -> str:
         return str(self.value)
@@ -103,16 +101,16 @@ class _Kind:
 
     def __init__(self) -> None:
         self.good = 0  # also on hosts that are forgotten
-        self.has_other_site = False  # could another site run it, as its latest failure was told?
+        self.has_other_site = False  # another site could run it, as of its latest failure
         self.hosts: OrderedDict[str, _Record] = OrderedDict()
         self.sites: OrderedDict[str, _Record] = OrderedDict()
         self.times: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
 
 class Kinds:
-    """How every kind of task fared where. A kind is any text that tasks alike share: their class. The engine feeds it
-    successes, failures by `task_error` and `signal`, and tasks over time; another one, fed by what became of setup
-    lines, tells the same of those. There is one for each owner or group that pilots belong to (`engine.books`)."""
+    """Outcomes by kind of task and place. A kind is any text that tasks alike share. The engine adds successes, failures by
+    `task_error` and `signal`, and tasks over time; a second one has the outcomes of set-up lines. There is one for each
+    owner or group that pilots belong to (`engine.policy.accounting.Evidence`)."""
 
     def __init__(self, kept: int = KINDS_KEPT, hosts_per_kind: int = HOSTS_PER_KIND) -> None:
         self.kept, self.hosts_per_kind = kept, hosts_per_kind
@@ -154,7 +152,7 @@ class Kinds:
             self._bad_hosts.popitem(last=False)
 
     def excuse(self, kind: str, host: str, site: str = "") -> None:
-        """A failure there turned out to be the task's own: it no longer speaks against the host, nor against its site."""
+        """A failure there turned out to be the task's own: it counts no more against the host, nor against its site."""
         known = self._kinds.get(kind)
         records = (known.hosts.get(host), known.sites.get(site)) if known is not None else ()
         for record in records:
@@ -205,9 +203,9 @@ class Kinds:
         return record is None or not record.good or record.in_row > 1
 
     def is_slow(self, kind: str, site: str) -> bool:
-        """Is it the site that a task of this kind was just over its time there [SPHINX S8]? It is if the kind fits
-        elsewhere, and
-        never here, more often than chance explains; or if several kinds were over their times here and none in time."""
+        """True if the site is at fault that a task of this kind was over its time there [SPHINX S8]: the kind is in time
+        elsewhere and never here, more often than chance explains, or several kinds were over their times here and none in
+        time."""
         known = self._kinds.get(kind)
         in_time, over = known.times.get(site, (0, 0)) if known is not None else (0, 0)
         if known is None or in_time or not over:
@@ -235,7 +233,7 @@ class Kinds:
             return False
         good = bad = 0
         for name, other in known.hosts.items():
-            if name != host and other.good:  # a host that never managed it says nothing about the kind's own errors
+            if name != host and other.good:  # a host without a success shows nothing of the kind's own errors
                 good += other.good
                 bad += other.bad
         if good and (bad / (good + bad)) ** record.in_row <= CHANCE:
@@ -243,9 +241,9 @@ class Kinds:
         return len(self._unexplained(host)) >= STRANGE_KINDS
 
     def may_try(self, kind: str, host: str, now: float, others: int) -> bool:
-        """May a task of this kind be sent there? No, for a minute, if several in a row failed and another host can tell
-        whose fault that is: a black hole eats a queue long before the first success elsewhere [promise I12]. If they
-        were of several kinds, nothing may."""
+        """True if a task of this kind may be sent there: not for a minute if several in a row failed and another host can
+        show whose fault that is, since a host that fails everything would empty the queue long before the first success
+        elsewhere [promise I12]. If they were of several kinds, nothing may."""
         if others <= 0:
             return True
         known = self._kinds.get(kind)
@@ -259,7 +257,7 @@ class Kinds:
         return len(unexplained) < 2 or sum(unexplained.values()) < OPEN_FAILURES
 
     def in_row(self, host: str) -> int:
-        """How many failed there since anything succeeded, without what fails everywhere: what `Places.blame` is told."""
+        """How many failed there since anything succeeded, without what fails everywhere, for `Places.blame`."""
         return sum(self._unexplained(host).values())
 
     def failed_hosts(self, kind: str) -> int:

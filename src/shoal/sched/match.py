@@ -1,16 +1,23 @@
-"""Does a task fit a pilot? The answer is a reason, so that `shoal why` can never say something else."""
+"""Does a task fit a pilot? The answer is a reason, which `shoal why` shows as it is."""
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Union
 
 from shoal.model.quantities import show_size
 from shoal.model.spec import Needs
 from shoal.wire.messages import Capacity
 
 
+def pairs(needs: Union[Needs, Capacity], room: Capacity) -> tuple[tuple[int, int], ...]:
+    """What is needed and what there is, of each resource."""
+    return (
+        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
+    )  # fmt: skip
+
+
 def misfit(needs: Needs, room: Capacity) -> Optional[str]:
-    """Why a task with these needs can never run in this room; None if it can."""
+    """Why a task with these needs does not fit into this capacity; None if it does."""
     if needs.cores > room.cores:
         return f"needs {needs.cores} cores, has {room.cores}"
     if needs.memory > room.memory:
@@ -23,15 +30,13 @@ def misfit(needs: Needs, room: Capacity) -> Optional[str]:
 
 
 def how_many(needs: Needs, room: Capacity) -> int:
-    """How many such tasks fit into this room at once."""
-    pairs = (
-        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
-    )  # fmt: skip
-    return max(0, min(has // wants for wants, has in pairs if wants)) if all(has >= 0 for _, has in pairs) else 0
+    """How many such tasks fit into this capacity at once."""
+    found = pairs(needs, room)
+    return max(0, min(has // wants for wants, has in found if wants)) if all(has >= 0 for _, has in found) else 0
 
 
 def take(room: Capacity, needs: Needs, count: int = 1) -> Capacity:
-    """The room that is left beside so many; it may go below zero where tasks are fetched ahead."""
+    """The capacity that is left beside so many tasks; below zero where tasks are fetched ahead."""
     return Capacity(
         room.cores - count * needs.cores,
         room.memory - count * needs.memory,
@@ -41,5 +46,5 @@ def take(room: Capacity, needs: Needs, count: int = 1) -> Capacity:
 
 
 def give(room: Capacity, needs: Needs, count: int = 1) -> Capacity:
-    """The room when they have left it."""
+    """The capacity when they have ended."""
     return take(room, needs, -count)

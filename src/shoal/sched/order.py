@@ -1,7 +1,7 @@
-"""In which order an owner's tasks go: fixed priority, waiting time and deadline, strict or as a weighted sum [GWP 4.3].
+"""The order of an owner's tasks: priority, waiting time and deadline, strict or as a weighted sum [GWP 4.3].
 
 Share is the fourth term: in the strict order it decides between owners before anything else (`share`); in the weighted
-one it is added for each owner when a pilot asks.
+one it is added for each owner at each request of a pilot.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ HOUR = 3600.0
 DEADLINE_HALF = 3600.0  # seconds before its deadline at which a task has half of what the deadline can give it
 
 
-def place(rule: OrderRule, priority: float, since: float, due: float, now: float) -> tuple[float, float]:
-    """Where a task that is ready since then stands; smaller goes first. In the strict order `now` does not matter.
+def position(rule: OrderRule, priority: float, since: float, due: float, now: float) -> tuple[float, float]:
+    """The position of a task that is ready since then; smaller goes first. In the strict order `now` does not matter.
 
-    Places are compared only if they were reckoned for the same `now`, which may lie a little before `since`: then the
-    waiting time is below zero, so that of two tasks the one that waits for longer is first also then.
+    Positions are compared only if they were computed for the same `now`, which may be a little before `since`: then the
+    waiting time is below zero, so that the task that waits for longer is first also then.
     """
     if rule.policy == "strict":
         return -priority, due
     return -rule.priority * priority - rule.waiting * (now - since) / HOUR - rule.deadline * _urgency(due, now), due
 
 
-def place_inside(rule: OrderRule, since: float, due: float, now: float) -> tuple[float, float]:
+def position_inside(rule: OrderRule, since: float, due: float, now: float) -> tuple[float, float]:
     """The same among tasks of one class, which have one priority. Where the weight of deadlines is 0, or the task has no
     deadline, it does not depend on `now`."""
     if rule.policy == "strict":

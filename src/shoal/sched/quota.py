@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from shoal.model.policy import Rule, outward
 from shoal.model.quantities import many, show_size
 from shoal.sched.calendar import HOUR, occurrence
 
-NO_BOUND = 1 << 60  # cores that may start where no rule says anything
+NO_BOUND = 1 << 60  # cores that may start where no rule limits them
 KEPT_HOURS = 32 * 24  # of spent time one by one: a month and a day; before that only the total
 _MICRO = 1_000_000
 _CORE_HOUR = HOUR * _MICRO
@@ -32,10 +32,6 @@ _CORE_HOUR = HOUR * _MICRO
 class Block:
     """Why something may not start, be queued or be kept now."""
 
-    rule: Rule
-    kind: str  # the limit's name in the rule
-    limit: float
-    used: float
     text: str
     lifted: Optional[float]  # when at the latest this rule will allow it again; None: when something ends or changes
 
@@ -77,7 +73,7 @@ class _Limit:
         rule = self.rule
         if rule.share is None:
             return rule.cores
-        part = math.floor(rule.share * self.capacity + 1e-9)  # 0.29 of 100 is 29, whatever binary fractions say
+        part = math.floor(rule.share * self.capacity + 1e-9)  # 0.29 of 100 is 29, whatever the binary fraction is
         return part if rule.cores is None else min(part, rule.cores)
 
 
@@ -108,7 +104,7 @@ class Ledger:
     """Counts of all owners, and the rules they must stay within."""
 
     def __init__(self, rules: Iterable[Rule], groups: Mapping[str, str]) -> None:
-        """`groups` from owner to group is asked when an owner is first seen; tell `change` of later ones."""
+        """`groups` maps owners to groups and is read when an owner is first seen; `change` takes later ones."""
         self._running: dict[tuple[str, str], int] = {}
         self._reserved: dict[tuple[str, str], int] = {}
         self._spent: dict[tuple[str, str], _Spent] = {}
@@ -176,16 +172,9 @@ class Ledger:
 
     # --- what happens
     def start(self, owner: str, site: str, cores: int, expected: float = 0.0) -> None:
-        """A lease was granted: its cores run, and the core seconds it is expected to take are reserved."""
-        self._hold(owner, site, cores, round(expected * _MICRO))
-
-    def end(self, owner: str, site: str, cores: int, expected: float, now: float, actual: float) -> None:
-        """The lease ended: give the same cores and expectation as at its start, and the core seconds it took."""
-        self._hold(owner, site, -cores, -round(expected * _MICRO))
-        self.spend(owner, site, now, actual)
-
-    def _hold(self, owner: str, site: str, cores: int, micro: int) -> None:
-        pair = (owner, site)
+        """A lease was granted: its cores run, and the core seconds it is expected to take are reserved. When it ends, the
+        same numbers below zero take that back."""
+        pair, micro = (owner, site), round(expected * _MICRO)
         self._running[pair] = self._running.get(pair, 0) + cores
         if micro:
             self._reserved[pair] = self._reserved.get(pair, 0) + micro
@@ -265,28 +254,29 @@ class Ledger:
 
     def may_queue(self, owner: str, count: int, now: float) -> Optional[Block]:
         """Why an owner may not submit so many more tasks; None: it may."""
-        for limit in self._everywhere(owner):
-            most = limit.rule.queued
-            if most is None or limit.queued + count <= most:
-                continue
-            _, closes, is_open = occurrence(limit.rule.when, now)
-            if is_open:
-                text = (
-                    f"at most {many(most, 'task')} may wait or run, there are {limit.queued:,}, and {count:,} more came"
-                )
-                return _block(limit, "queued", most, limit.queued, text, closes)
-        return None
+
+        def describe(most: int, used: int) -> str:
+            return f"at most {many(most, 'task')} may wait or run, there are {used:,}, and {count:,} more came"
+
+        return self._may_add(owner, "queued", count, now, describe)
 
     def may_keep(self, owner: str, size: int, now: float) -> Optional[Block]:
         """Why an owner may not keep so many more bytes; None: it may."""
+
+        def describe(most: int, used: int) -> str:
+            return f"at most {show_size(most)} may be kept, there are {show_size(used)}, this is {show_size(size)}"
+
+        return self._may_add(owner, "stored", size, now, describe)
+
+    def _may_add(
+        self, owner: str, kind: str, count: int, now: float, describe: Callable[[int, int], str]
+    ) -> Optional[Block]:
         for limit in self._everywhere(owner):
-            most = limit.rule.stored
-            if most is None or limit.stored + size <= most:
-                continue
-            _, closes, is_open = occurrence(limit.rule.when, now)
-            if is_open:
-                text = f"at most {show_size(most)} may be kept, there are {show_size(limit.stored)}, this is {show_size(size)}"
-                return _block(limit, "stored", most, limit.stored, text, closes)
+            most, used = getattr(limit.rule, kind), getattr(limit, kind)
+            if most is not None and used + count > most:
+                _, closes, is_open = occurrence(limit.rule.when, now)
+                if is_open:
+                    return _block(limit, kind, describe(most, used), closes)
         return None
 
     # --- to be shown and kept
@@ -312,16 +302,16 @@ class Ledger:
         return found
 
     def counts(self) -> Counts:
-        """The counts themselves, for whoever counts again."""
+        """The counts themselves, for the consistency check."""
         return Counts(self._running, self._queued, self._capacity)
 
-    def load(self, lines: Iterable[tuple[str, str, int, float]]) -> None:
-        """Take over what the accounts know of an empty ledger's past: owner, site, hour and core seconds; the oldest hours
-        first. The rest is counted again from leases, tasks and blobs."""
-        for owner, site, hour, seconds in lines:
+    def load(self, rows: Iterable[tuple[str, str, int, float]]) -> None:
+        """Load what the accounts have into an empty ledger: owner, site, hour and core seconds, the oldest hours first. The
+        rest is counted again from leases, tasks and blobs."""
+        for owner, site, hour, seconds in rows:
             self._spent.setdefault((owner, site), _Spent()).add(hour, round(seconds * _MICRO))
         for limit in self._limits:
-            limit.opens, limit.closes = math.inf, -math.inf  # counted again at the next question
+            limit.opens, limit.closes = math.inf, -math.inf  # counted again when next used
 
 
 def _no_cores(limit: _Limit, most: int, cores: int) -> Block:
@@ -329,7 +319,7 @@ def _no_cores(limit: _Limit, most: int, cores: int) -> Block:
     by_share = rule.share is not None and (rule.cores is None or most < rule.cores)
     why = f", {rule.share:g} of {limit.capacity}" if by_share else ""
     text = f"at most {many(most, 'core')} may run{why}, {limit.running} do, and this takes {cores}"
-    return _block(limit, "share" if by_share else "cores", most, limit.running, text, limit.closes)
+    return _block(limit, "share" if by_share else "cores", text, limit.closes)
 
 
 def _no_hours(limit: _Limit, most: int, micro: int) -> Block:
@@ -337,10 +327,10 @@ def _no_hours(limit: _Limit, most: int, micro: int) -> Block:
     text = f"{most / _CORE_HOUR:g} core hours may be used, {spent:.3g} are and {reserved:.3g} are reserved"
     if micro:
         text += f", and this may take {micro / _CORE_HOUR:.3g}"
-    return _block(limit, "core_hours", most / _CORE_HOUR, spent + reserved, text, limit.closes)
+    return _block(limit, "core_hours", text, limit.closes)
 
 
-def _block(limit: _Limit, kind: str, most: float, used: float, text: str, closes: float) -> Block:
-    """A refusal in words. A window that ends lifts a limit of hours, and every limit of a part of the week."""
+def _block(limit: _Limit, kind: str, text: str, closes: float) -> Block:
+    """The end of a window lifts a limit of hours, and every limit of a part of the week."""
     passes = closes < math.inf and (kind == "core_hours" or not occurrence(limit.rule.when, closes)[2])
-    return Block(limit.rule, kind, most, used, f"{text} (quota of {limit.rule.describe()})", closes if passes else None)
+    return Block(f"{text} (quota of {limit.rule.describe()})", closes if passes else None)

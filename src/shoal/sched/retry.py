@@ -1,7 +1,7 @@
-"""What follows a failure: another try, here or elsewhere, with more memory, at whose cost; or the end.
+"""Retry policy: what follows a failure is another attempt, here or elsewhere, with more memory, free or not; or the end.
 
-Pure: the engine keeps a small `History` for each task that failed, asks `next_step`, and keeps what `remember` returns.
-Every free try is counted, so that no task goes on for ever.
+The engine keeps a small `History` for each task that failed, calls `next_step`, and keeps what `remember` returns. Every
+free attempt is counted, so that no task goes on for ever.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ MAX_REFUNDS = 3  # failures of one task that were the host's fault, or may have 
 MAX_RAISES = 10  # times that one task gets more memory, however small the steps are
 SETUP_HOSTS = 3  # hosts on which the same setup lines must fail before they are the task's own error
 MAX_IDLE_PARTS = 3  # parts of a task with checkpoints in a row that brought it no further; then it ends
-FIT_SHARE = 0.8  # of a kind's tasks that must finish in time at a site before one that does not speaks against the site
+FIT_SHARE = 0.8  # of a kind's tasks that must finish in time at a site before one that does not counts against the site
 
 
 class Terms(NamedTuple):
-    """What was asked for, and the policy's rule of memory."""
+    """What the submitter asked for, and the policy's rule of memory."""
 
     retries: int = 0
     rerun: Rerun = Rerun.SAFE
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
 
 
 class History(NamedTuple):
-    """What a task has behind it."""
+    """Earlier failures of a task."""
 
     burnt: int = 0  # retries
     refunds: int = 0
@@ -43,13 +43,11 @@ class Failure(NamedTuple):
     """What is known about the failure and the pool."""
 
     whose: Whose = Whose.TASK  # by `Kinds.whose`
-    started: bool = True  # did the command itself run?
     max_rss: int = 0
     largest: int = 0  # bytes of memory of the largest host it may go to; 0: not known
     hosts: int = 1  # that could run it, this one included
     setup_failed: int = 1  # hosts on which the same setup lines fail, this one included (`Kinds.failed_hosts`)
     setup_worked: bool = False  # did they ever work anywhere? (`Kinds.worked`)
-    origin_gone: bool = False  # the input is not where it came from any more: nobody can stage it
     has_untried_site: bool = False  # the site is in doubt, and another one could run it where it was not tried yet
 
 
@@ -77,47 +75,44 @@ _MAYBE_HOSTS = frozenset({Cause.TASK_ERROR, Cause.SIGNAL, Cause.STAGE_OUT})
 _BETTER_ELSEWHERE = frozenset({Cause.OVER_TIME, Cause.STAGE_IN, Cause.STAGE_OUT, Cause.PILOT_LOST})
 
 
-def next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step:
+def next_step(cause: Cause, terms: Terms, past: History, failure: Failure) -> Step:
     """What to do after an attempt that ended by this cause."""
-    step = _next_step(cause, terms, past, scene)
-    if isinstance(step, Retry) and step.elsewhere and scene.has_untried_site:
+    step = _next_step(cause, terms, past, failure)
+    if isinstance(step, Retry) and step.elsewhere and failure.has_untried_site:
         return step._replace(other_site=True)
     return step
 
 
-def _next_step(cause: Cause, terms: Terms, past: History, scene: Failure) -> Step:
+def _next_step(cause: Cause, terms: Terms, past: History, failure: Failure) -> Step:
     if cause in _ENDS:
         return Final(cause, "it is not to run again")
-    if terms.rerun is Rerun.NEVER and scene.started:
+    if terms.rerun is Rerun.NEVER:
         return Final(cause, "it must not run twice (rerun=never)")
     if cause is Cause.OUT_OF_MEMORY:
-        return _more_memory(terms, past, scene)
+        return _more_memory(terms, past, failure)
     if cause is Cause.HOST_UNFIT:
-        return _unfit(terms, past, scene)
-    if cause is Cause.STAGE_IN:
-        if scene.origin_gone:
-            return Final(cause, "its input is gone, so no other try can succeed")
-        if not past.stagings:
-            return Retry(False, True, None, "its input may arrive elsewhere")
-    is_slow_site = cause is Cause.OVER_TIME and scene.has_untried_site
-    in_doubt = (cause in _MAYBE_HOSTS or is_slow_site) and scene.whose is not Whose.TASK
+        return _unfit(terms, past, failure)
+    if cause is Cause.STAGE_IN and not past.stagings:
+        return Retry(False, True, None, "its input may arrive elsewhere")
+    is_slow_site = cause is Cause.OVER_TIME and failure.has_untried_site
+    in_doubt = (cause in _MAYBE_HOSTS or is_slow_site) and failure.whose is not Whose.TASK
     if (in_doubt or cause is Cause.PILOT_LOST) and past.refunds < MAX_REFUNDS:
         if cause is Cause.PILOT_LOST:
             return Retry(False, True, None, "its pilot was lost")
-        place = "site" if scene.has_untried_site else "host"
-        known = scene.whose is Whose.HOST
+        place = "site" if failure.has_untried_site else "host"
+        known = failure.whose is Whose.HOST
         return Retry(
             False, True, None, f"the {place} is at fault" if known else f"another {place} will show whose it is"
         )
     return _burn(cause, terms, past, in_doubt or cause in _BETTER_ELSEWHERE)
 
 
-def remember(past: History, cause: Cause, scene: Failure, step: Retry) -> History:
-    """What a task has behind it after this step."""
+def remember(past: History, cause: Cause, failure: Failure, step: Retry) -> History:
+    """The history of a task after this step."""
     if step.burn:
         past = past._replace(burnt=past.burnt + 1)
     if step.memory is not None:
-        return past._replace(raises=past.raises + 1, memory=step.memory, base=past.base or scene.max_rss)
+        return past._replace(raises=past.raises + 1, memory=step.memory, base=past.base or failure.max_rss)
     if not step.burn and cause is Cause.STAGE_IN:
         return past._replace(stagings=past.stagings + 1)
     if not step.burn:
@@ -134,6 +129,14 @@ def next_part(idle: int, progressed: bool) -> tuple[int, Optional[Final]]:
     return idle, Final(Cause.TASK_ERROR, f"{idle} parts in a row left its checkpoint as it was")
 
 
+def after_full_disk(terms: Terms, past: History) -> Step:
+    """What follows an attempt that ran until a disk of its host was full: a free try, but not for ever, since it may be
+    the task that fills the disks."""
+    if past.refunds < MAX_REFUNDS:
+        return Retry(False, True, None, "the disk of its host is full")
+    return _burn(Cause.HOST_UNFIT, terms, past, True)
+
+
 def counts_against_site(in_time: int, over: int) -> bool:
     """Is a task over its time, counted in `over`, the site's fault [SPHINX S8]? Only if most others of its kind fit in
     time there: a limit that is too short for everybody is the task's own. Takes `Kinds.times`."""
@@ -147,26 +150,26 @@ def _burn(cause: Cause, terms: Terms, past: History, elsewhere: bool) -> Step:
     return Retry(True, elsewhere, None, f"{left - 1} more after this one" if left > 1 else "this is its last retry")
 
 
-def _more_memory(terms: Terms, past: History, scene: Failure) -> Step:
+def _more_memory(terms: Terms, past: History, failure: Failure) -> Step:
     """More memory at each try, at no cost, up to the cap or the largest host; then it ends."""
-    now = past.memory or terms.memory or scene.max_rss
+    now = past.memory or terms.memory or failure.max_rss
     if not now:
-        return _burn(Cause.OUT_OF_MEMORY, terms, past, True)  # nothing to reckon with
+        return _burn(Cause.OUT_OF_MEMORY, terms, past, True)  # no figure to start from
     limit = int(terms.cap * (terms.memory or past.base or now))
     reason = f"{terms.cap:g} times what it asked for" if terms.memory else f"{terms.cap:g} times what it used first"
-    if scene.largest and scene.largest < limit:
-        limit, reason = scene.largest, "what the largest host has"
+    if failure.largest and failure.largest < limit:
+        limit, reason = failure.largest, "what the largest host has"
     more = min(limit, int(now * terms.factor))
     if more <= now or past.raises >= MAX_RAISES:
         return Final(Cause.OUT_OF_MEMORY, f"it was given {now} bytes, and more than {reason} is not tried")
     return Retry(False, False, more, f"{more} bytes instead of {now}")
 
 
-def _unfit(terms: Terms, past: History, scene: Failure) -> Step:
+def _unfit(terms: Terms, past: History, failure: Failure) -> Step:
     """Not the task's fault, until the same lines failed on three hosts, or on all there are, and worked nowhere."""
-    is_everywhere = scene.setup_failed >= min(SETUP_HOSTS, max(1, scene.hosts)) and not scene.has_untried_site
-    if not scene.setup_worked and is_everywhere:
-        many = f"on {scene.setup_failed} hosts" if scene.setup_failed > 1 else "on the only host"
+    is_everywhere = failure.setup_failed >= min(SETUP_HOSTS, max(1, failure.hosts)) and not failure.has_untried_site
+    if not failure.setup_worked and is_everywhere:
+        many = f"on {failure.setup_failed} hosts" if failure.setup_failed > 1 else "on the only host"
         return Final(Cause.TASK_ERROR, f"its setup failed {many} and worked on none")
     if past.refunds < MAX_REFUNDS:
         return Retry(False, True, None, "the host is unfit for it")

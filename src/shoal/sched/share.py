@@ -1,4 +1,4 @@
-"""Fair share: who of the owners with work is next, so that each gets what the policy says is due to it.
+"""Fair share: which of the owners with work is next, so that each gets what is due to it by the policy.
 
 Rules
 - A tree: root, groups (dotted names nest), owners. Each vertex has a share, 1 unless the policy says otherwise.
@@ -35,7 +35,7 @@ FIRST_MEAN = 30.0  # seconds a task takes, while none has ended
 MEMORY = 0.02  # weight of the last task in the mean
 STALE = 1.0  # seconds after which what is due is computed again
 SETTLE = 0.05  # seconds that who comes and goes may wait for it
-LEAST_USE = 1.0  # core seconds of all children: below that their parts of it say nothing
+LEAST_USE = 1.0  # core seconds of all children: below that their parts of it mean nothing
 FRESH, LATER, LAST = 0, 1, 2  # first start, in turn, only if nobody else
 
 Key = tuple[int, float, str]  # smallest first
@@ -73,7 +73,7 @@ class Tree:
     """Shares, usage and turns of all owners."""
 
     def __init__(self, shares: Mapping[str, float], groups: Mapping[str, str], rule: UsageRule) -> None:
-        """`shares` by owner or "@group", `groups` from owner to group; both are asked when an owner is first seen."""
+        """`shares` by owner or "@group", `groups` from owner to group; both are read when an owner is first seen."""
         self._shares, self._groups, self._rule = shares, groups, rule
         self._root = _Vertex("", None, 1.0, make_usage(rule))
         self._vertices: dict[str, _Vertex] = {}  # groups by "@name"
@@ -90,7 +90,7 @@ class Tree:
 
     # --- the tree
     def _group(self, name: str) -> _Vertex:
-        """The vertex of a group; made, with those it is inside of, when first asked for."""
+        """The vertex of a group; made, with those it is inside of, when first needed."""
         if not name:
             return self._root
         key = "@" + name
@@ -151,11 +151,11 @@ class Tree:
         """Settle all credits up to now and compute anew what is due."""
         due = self.due(self._awake, now)
         owners = list(self._awake.values())
-        if self._dirty:  # somebody came or went just after the last reckoning: the new parts count since then
+        if self._dirty:  # an owner came or went just after the last computation: the new parts count since then
             for owner in owners:
                 owner.due = due[owner.name]
         credits = [self._credit(owner, now) for owner in owners]
-        # Only differences count. Around zero, who comes with nothing stands in the middle.
+        # Only differences count. They are kept around zero, so that an owner without credit is in the middle.
         middle = sum(credits) / len(credits) if credits else 0.0
         total = self._all_used(now)
         for owner, credit in zip(owners, credits):
@@ -184,7 +184,7 @@ class Tree:
 
     # --- who is next
     def key(self, name: str, now: float) -> Key:
-        """Where an owner that is awake stands now: the smallest is next. It changes with each start and end."""
+        """The turn of an owner that is awake: the smallest is next. It changes with each start and end."""
         if self._unknown:
             self._reckon(now)
         return self._keys([self._awake[name]], now)[0]
@@ -250,10 +250,8 @@ class Tree:
         self._dirty = True
 
     def start(self, name: str, now: float, cores: float, began: Optional[float] = None) -> None:
-        """Cores of an owner run from now, or since `began` if that is told after a restart.
-
-        What is only fetched ahead holds no slot: start it with 0 cores, its end will tell what it took.
-        """
+        """Cores of an owner run from now, or since `began` after a restart. What is only fetched ahead holds no slot: it is
+        started with 0 cores, and counted at its end."""
         owner = self._owner(name)
         since = now if began is None else began
         vertex: Optional[_Vertex] = owner
@@ -305,17 +303,17 @@ class Tree:
         return owner.due, owner.cores / self._cores if self._cores > 0 else 0.0
 
     def cores(self) -> dict[str, float]:
-        """Running cores by owner, for whoever counts again."""
+        """Running cores by owner, for the consistency check."""
         return {name: owner.cores for name, owner in self._owners.items()}
 
     def rows(self, names: Optional[Iterable[str]] = None) -> dict[str, list[float]]:
         """What is to be kept of these owners, or of all: a few numbers. What still runs is not in it."""
-        asked = self._owners if names is None else names
-        found = {name: self._owners[name].settled.dump() for name in asked if name in self._owners}
+        wanted = self._owners if names is None else names
+        found = {name: self._owners[name].settled.dump() for name in wanted if name in self._owners}
         return {name: row for name, row in found.items() if row}
 
     def load(self, rows: Mapping[str, Sequence[float]]) -> None:
-        """Take over what was kept; then tell with `start` what still runs."""
+        """Load what was kept; `start` adds what still runs."""
         for name, row in rows.items():
             vertex: Optional[_Vertex] = self._owner(name)
             self._owners[name].settled.load(row)

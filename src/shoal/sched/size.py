@@ -1,4 +1,4 @@
-"""How many tasks travel at once [ADR 0009]: enough that talking costs little, few enough that the tail stays short
+"""How many tasks are sent at once [ADR 0009]: enough that messages cost little, few enough that the tail stays short
 [DIANE U8]."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SLOW_LEAST = 2.0  # seconds
 def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
     """How many short tasks a pilot may hold beyond its free slots; `mean` is how long they take on this pilot.
 
-    Beside others never more than half of its share of what is ready, so that at the tail single tasks go to whoever is
-    free; what it holds too much when others come is taken back.
+    Beside other pilots never more than half of its share of what is ready, so that at the tail single tasks go to any free
+    slot; what it holds too much when others join is taken back.
     """
     if mean is None or mean > SHORT or slots < 1:
         return 0
@@ -30,13 +30,13 @@ def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
 
 
 def turn(mean: Optional[float]) -> int:
-    """How many tasks an owner gets at once where several wait: one, or as many short ones as pass in a moment."""
+    """How many tasks an owner gets at once where several wait: one, or as many short ones as end in a moment."""
     return max(1, min(25, int(TURN / max(mean, 1e-6)))) if mean is not None else 1
 
 
 def piece(mean: Optional[float], calls: int, slots: int) -> int:
-    """How many of a chunk's calls a runner gets at once: few at first, then some 20 ms of work, and never so many
-    that another slot of the pilot stands idle beside it for long."""
+    """How many of a chunk's calls a runner gets at once: few at first, then some 20 ms of work, and never so many that
+    another slot of the pilot is idle for long."""
     if calls <= 1:
         return calls
     share = -(-calls // max(1, slots))
@@ -52,5 +52,5 @@ def give_up_share(held: int, slots: int) -> int:
 
 
 def is_straggler(age: float, mean: Optional[float]) -> bool:
-    """Has a task run for so long that a second copy is worth a slot nobody needs?"""
+    """True if a task has run for so long that an idle slot is worth a second copy."""
     return mean is not None and age > max(SLOW * mean, SLOW_LEAST)

@@ -1,7 +1,7 @@
-"""What a vertex of the share tree has used, in core seconds: fading with a half-life, or counted in frames.
+"""Usage of a vertex of the share tree in core seconds: decaying with a half-life, or counted in time frames.
 
-What runs counts while it runs, at the rate of its cores; when it ends, that guess is replaced by what it really took.
-So nobody looks idle who holds every slot with long tasks.
+Running tasks count at the rate of their cores; at their end this estimate is replaced by what they really took. So an
+owner that holds every slot with long tasks does not look idle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LN2 = math.log(2.0)
 
 
 class HalfLife:
-    """Use that weighs half as much after each half-life."""
+    """Usage that counts half as much after each half-life."""
 
     __slots__ = ("_fade", "_rate", "_stamp", "_value")
 
@@ -36,19 +36,19 @@ class HalfLife:
         return -math.expm1(-self._fade * seconds) / self._fade
 
     def add(self, now: float, amount: float) -> None:
-        """Core seconds used just now, or at a time before the last one told."""
+        """Add core seconds used now, or at an earlier time."""
         self._advance(now)
         self._value += amount if now >= self._stamp else amount * math.exp(self._fade * (now - self._stamp))
 
     def run(self, now: float, cores: float, began: float) -> None:
-        """Cores run, since a time that may be long ago."""
+        """Cores started to run, perhaps long ago."""
         self._advance(now)
         self._rate += cores
         if began < now:
             self._value += cores * self._spread(now - began)
 
     def stop(self, now: float, cores: float, began: float, actual: float) -> None:
-        """They run no more: what they really took, in core seconds, stands for what was counted."""
+        """Cores ended: the core seconds that they really took replace what was counted."""
         self._advance(now)
         self._rate -= cores
         length = now - began
@@ -58,7 +58,7 @@ class HalfLife:
             self._value += actual
 
     def at(self, now: float) -> float:
-        """The use as it weighs now."""
+        """The decayed usage now."""
         passed = now - self._stamp
         if passed <= 0 or (not self._value and not self._rate):
             return max(0.0, self._value)
@@ -66,7 +66,7 @@ class HalfLife:
         return max(0.0, self._value * gone + self._rate * (1.0 - gone) / self._fade)
 
     def take_in(self, other: Usage, now: float) -> None:
-        """Count another's use of the same kind too, from now on: a group has a new member."""
+        """Add another vertex's usage of the same kind: a group has a new member."""
         if isinstance(other, HalfLife):
             self._advance(now)
             other._advance(now)
@@ -74,20 +74,18 @@ class HalfLife:
             self._rate += other._rate
 
     def dump(self) -> list[float]:
-        """A time and what was used until then; what runs is told again by who starts it again."""
+        """A time and the usage until then, without what still runs."""
         return [self._stamp, self._value] if self._value > 0 else []
 
     def load(self, row: Sequence[float]) -> None:
-        """Take over what an account of either kind dumped."""
+        """Add what a usage of either kind dumped."""
         for at, used in zip(row[::2], row[1::2]):
             self.add(float(at), float(used))
 
 
 class Windowed:
-    """Use of the last frames, the present one in full, earlier ones the less the older they are [GWP table 3].
-
-    What runs counts from its start; what ended counts in the frame it ended in.
-    """
+    """Usage of the last frames, the present one in full, earlier ones the less the older they are [GWP table 3].
+    Running tasks count from their start, ended ones in the frame in which they ended."""
 
     __slots__ = ("_buckets", "_frame", "_frames", "_head", "_rate", "_since")
 
@@ -106,31 +104,31 @@ class Windowed:
             self._frames = {at: used for at, used in self._frames.items() if at > head - self._buckets}
 
     def add(self, now: float, amount: float) -> None:
-        """Core seconds used just now, or at a time before the last one told."""
+        """Add core seconds used now, or at an earlier time."""
         self._advance(now)
         at = math.floor(now / self._frame)
         if at > self._head - self._buckets:
             self._frames[at] = self._frames.get(at, 0.0) + amount
 
     def run(self, now: float, cores: float, began: float) -> None:
-        """Cores run, since a time that may be long ago."""
+        """Cores started to run, perhaps long ago."""
         self._rate += cores
         self._since += cores * min(began, now)
 
     def stop(self, now: float, cores: float, began: float, actual: float) -> None:
-        """They run no more: what they really took, in core seconds, stands for what was counted."""
+        """Cores ended: the core seconds that they really took replace what was counted."""
         self._rate -= cores
         self._since = self._since - cores * min(began, now) if self._rate else 0.0
         self.add(now, actual)
 
     def at(self, now: float) -> float:
-        """The use as it weighs now."""
+        """The decayed usage now."""
         self._advance(now)
         ended = sum(used * (self._buckets - self._head + at) for at, used in self._frames.items()) / self._buckets
         return max(0.0, ended) + max(0.0, self._rate * now - self._since)
 
     def take_in(self, other: Usage, now: float) -> None:
-        """Count another's use of the same kind too, from now on: a group has a new member."""
+        """Add another vertex's usage of the same kind: a group has a new member."""
         if isinstance(other, Windowed):
             self._advance(now)
             other._advance(now)
@@ -140,11 +138,11 @@ class Windowed:
             self._since += other._since
 
     def dump(self) -> list[float]:
-        """Pairs of a time and what was used then; what runs is told again by who starts it again."""
+        """Pairs of a time and the usage then, without what still runs."""
         return [number for at in sorted(self._frames) for number in ((at + 0.5) * self._frame, self._frames[at])]
 
     def load(self, row: Sequence[float]) -> None:
-        """Take over what an account of either kind dumped."""
+        """Add what a usage of either kind dumped."""
         for at, used in zip(row[::2], row[1::2]):
             self.add(float(at), float(used))
 
@@ -153,5 +151,5 @@ Usage = Union[HalfLife, Windowed]
 
 
 def make_usage(rule: UsageRule) -> Usage:
-    """An empty account of the kind that a policy wants."""
+    """An empty usage of the kind that a policy sets."""
     return Windowed(rule.window, rule.buckets) if rule.kind == WINDOW else HalfLife(rule.half_life)

@@ -7,7 +7,7 @@ what is gone gets it from the database.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shoal.engine.changes import Closed, Final
@@ -51,7 +51,7 @@ class RunResults:
 
 
 def _weigh(entry: Final | Closed) -> int:
-    return _OVERHEAD + len(entry.told[2])
+    return _OVERHEAD + (len(entry.row.result) if isinstance(entry, Final) else 0)
 
 
 class RecentResults:
@@ -81,21 +81,21 @@ class RecentResults:
         return recent.take(after, limit) if recent is not None else None
 
 
-def told(entries: Iterable[Final | Closed]) -> tuple[list[list[Any]], list[list[Any]], list[str]]:
+def told(entries: Iterable[Final | Closed]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[str]]:
     """Entries as the results call gives them: one by one, and ranges; and for each of the first whose its pilot is."""
-    results: list[list[Any]] = []
-    closed: list[list[Any]] = []
+    results: list[Sequence[Any]] = []
+    closed: list[Sequence[Any]] = []
     holders: list[str] = []
     for entry in entries:
         if isinstance(entry, Closed):
-            closed.append(entry.told)
+            closed.append(entry.row)
         else:
-            results.append(entry.told)
+            results.append(entry.row)
             holders.append(entry.holder)
     return results, closed, holders
 
 
-def foreign_elements(rows: list[list[Any]], holders: list[str], reader: str) -> list[int]:
+def foreign_elements(rows: Sequence[Sequence[Any]], holders: list[str], reader: str) -> list[int]:
     """The elements that ran on a pilot which is not the reader's own, as far as something was returned."""
     if holders.count(reader) == len(holders):
         return []

@@ -30,7 +30,7 @@ from shoal.engine.commands import (
 )
 from shoal.engine.engine import Engine
 from shoal.engine.records import Attempt, Task
-from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.reason import Reason
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_task, start_count
 from shoal.model.states import TaskState

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from shoal.engine.commands import Enrol
+from shoal.engine.restore import restore
 from shoal.engine.state import State
 from shoal.model.event import KINDS
+from shoal.model.ids import parse_attempt
 from shoal.model.states import TaskState
-from shoal.wire.messages import Capacity
-from tests.unit.engine.stand import Stand, bad, good
+from shoal.wire.messages import PROTOCOL, Capacity, Register
+from tests.unit.engine.stand import OWNER, Stand, bad, good
 
 
 def busy_stand() -> Stand:
@@ -154,3 +157,27 @@ def test_the_check_finds_every_planted_damage(damage: Callable[[State], None]) -
     assert stand.sound()
     damage(stand.engine.state)
     assert stand.engine.check() != []
+
+
+def test_a_rebuilt_engine_keeps_what_only_the_process_knew() -> None:
+    stand = Stand()
+    stand.submit({"array": "1-3"})
+    register = Register(PROTOCOL, "0", "host", "id", Capacity(1, 1 << 30, 1 << 30, 0), nonce="n1")
+    registered = stand.do(Enrol(register, OWNER, "local")).result
+    first = stand.pilot(3)
+    attempt = first.work()
+    first.talk(good(attempt))
+    lost = stand.pilot()
+    stand.bury(lost)
+    heir = stand.pilot(former=lost)
+    stand.commit()
+    state = restore(stand.database.snapshot(), stand.timing, stand.rng, stand.now)
+    stand._take(stand.engine.rebuild(state, stand.now, "a defect"))
+    assert stand.do(Enrol(register, OWNER, "local")).result == registered, (
+        "a registration that is repeated is one pilot"
+    )
+    assert stand.engine.state.gone[lost.name].heir == heir.name, "nobody else may come back as the lost pilot"
+    assert stand.engine.state.pilots[first.name].ended_lately(parse_attempt(attempt)), (
+        "its last log lines may still come"
+    )
+    assert stand.sound()

@@ -21,7 +21,6 @@ G = 1 << 30
         (FailureFacts("task_error", exit_code=1, evidence="oom_kill"), Cause.OUT_OF_MEMORY),
         (FailureFacts("signal", signal=9, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
         (FailureFacts("task_error", exit_code=137, max_rss=95 * G, memory=100 * G), Cause.OUT_OF_MEMORY),
-        (FailureFacts("signal", signal=9, max_rss=95 * G, host_memory=100 * G), Cause.OUT_OF_MEMORY),
         (FailureFacts("signal", signal=9, max_rss=50 * G, memory=100 * G), Cause.SIGNAL),
         (FailureFacts("signal", signal=9, max_rss=50 * G), Cause.SIGNAL),
         (FailureFacts("signal", signal=11, max_rss=99 * G, memory=100 * G), Cause.SIGNAL),

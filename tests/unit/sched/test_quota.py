@@ -14,6 +14,12 @@ HOUR = 3600.0
 GROUPS = {"anna": "phys.hep", "bert": "phys", "carl": "chem"}
 
 
+def end(ledger: Ledger, owner: str, site: str, cores: int, expected: float, now: float, actual: float) -> None:
+    """A lease ended after so many core seconds."""
+    ledger.start(owner, site, -cores, -expected)
+    ledger.spend(owner, site, now, actual)
+
+
 def ledger(*rules: Rule) -> Ledger:
     return Ledger(rules, GROUPS)
 
@@ -52,10 +58,10 @@ def test_a_rule_counts_all_it_covers_together_and_the_tightest_decides() -> None
     assert quota.room("anna", "eu", NOW) == 1 and quota.room("anna", "us", NOW) == 5
     assert quota.blocks("anna", "eu", 1, 0, NOW) is None
     block = quota.blocks("bert", "eu", 2, 0, NOW)
-    assert block is not None and block.rule.site == "eu" and (block.limit, block.used) == (4, 3)
+    assert block is not None
     assert block.text == "at most 4 cores may run, 3 do, and this takes 2 (quota of who=@phys site=eu)"
     assert block.lifted is None
-    quota.end("anna", "eu.cern", 3, 0.0, NOW, 1.0)
+    end(quota, "anna", "eu.cern", 3, 0.0, NOW, 1.0)
     assert quota.blocks("bert", "eu", 2, 0, NOW) is None
 
 
@@ -66,7 +72,7 @@ def test_a_limit_below_what_runs_kills_nothing_and_nothing_starts() -> None:
     quota.change([Rule("anna", cores=5)], GROUPS)
     assert quota.room("anna", "eu", NOW) == 0
     block = quota.blocks("anna", "eu", 1, 0, NOW)
-    assert block is not None and (block.limit, block.used) == (5, 20)
+    assert block is not None and block.text.startswith("at most 5 cores may run, 20 do")
 
 
 def test_a_share_of_the_cores_that_are_there_follows_the_pilots() -> None:
@@ -78,7 +84,7 @@ def test_a_share_of_the_cores_that_are_there_follows_the_pilots() -> None:
     assert quota.room("anna", "eu.cern", NOW) == 29
     quota.start("anna", "eu", 29)
     block = quota.blocks("bert", "eu", 1, 0, NOW)
-    assert block is not None and block.kind == "share" and "at most 29 cores may run, 0.29 of 100, 29 do" in block.text
+    assert block is not None and "at most 29 cores may run, 0.29 of 100, 29 do" in block.text
     quota.change([Rule("@phys", "eu", share=0.5)], GROUPS)
     assert quota.room("anna", "eu", NOW) == 21
     quota.capacity("eu", -40)
@@ -91,11 +97,11 @@ def test_hours_are_spent_reserved_and_forgotten_at_the_end_of_the_window() -> No
     quota.start("bert", "us", 4, 4 * HOUR)
     assert quota.blocks("anna", "eu", 1, 2 * HOUR, NOW) is None, "it fits to the last second"
     block = quota.blocks("anna", "eu", 1, 2 * HOUR + 1, NOW)
-    assert block is not None and block.kind == "core_hours" and (block.limit, block.used) == (10, 8)
+    assert block is not None
     assert block.text.startswith("10 core hours may be used, 4 are and 4 are reserved, and this may take 2")
     midnight = NOW + 10.5 * HOUR
     assert block.lifted == midnight
-    quota.end("bert", "us", 4, 4 * HOUR, NOW + HOUR, 6 * HOUR)
+    end(quota, "bert", "us", 4, 4 * HOUR, NOW + HOUR, 6 * HOUR)
     assert quota.room("anna", "eu", NOW + HOUR) == 0, "all is spent, whatever is expected"
     assert quota.blocks("anna", "eu", 1, 0.0, NOW + HOUR) is not None
     assert quota.room("anna", "eu", midnight - 1) == 0 and quota.room("anna", "eu", midnight) == NO_BOUND
@@ -130,7 +136,7 @@ def test_a_rule_for_a_part_of_the_week_exists_only_then() -> None:
         assert block is not None and block.lifted == six
     assert quota.blocks("anna", "eu", 1, 0, six) is None and quota.room("anna", "eu", six) == NO_BOUND
     assert quota.may_queue("anna", 1, six) is None and quota.may_keep("anna", 1, six) is None
-    quota.end("anna", "eu", 2, 0.0, six, 10 * HOUR)
+    end(quota, "anna", "eu", 2, 0.0, six, 10 * HOUR)
     assert quota.blocks("anna", "eu", 1, HOUR, six + 14 * HOUR) is None, "what ended outside does not count"
 
 
@@ -142,7 +148,7 @@ def test_queued_tasks_and_stored_bytes_are_bounded_to_the_last_one() -> None:
     block = quota.may_queue("bert", 5, NOW)
     assert block is not None and block.text.startswith("at most 10 tasks may wait or run, there are 6, and 5 more came")
     block = quota.may_keep("anna", 6, NOW)
-    assert block is not None and block.kind == "stored" and block.lifted is None
+    assert block is not None and "may be kept" in block.text and block.lifted is None
     assert quota.may_queue("carl", 10**6, NOW) is None
 
 

@@ -13,6 +13,7 @@ from shoal.sched.retry import (
     History,
     Retry,
     Terms,
+    after_full_disk,
     counts_against_site,
     next_step,
     remember,
@@ -105,7 +106,7 @@ def test_over_time_speaks_against_a_site_only_if_most_others_fit_there() -> None
 
 
 def test_failed_setup_goes_elsewhere_until_it_failed_on_three_hosts_and_is_then_the_tasks_error() -> None:
-    scene = Failure(started=False, hosts=10)
+    scene = Failure(hosts=10)
     assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(), scene._replace(setup_failed=1)))
     assert is_free(next_step(Cause.HOST_UNFIT, Terms(), History(refunds=1), scene._replace(setup_failed=2)))
     step = next_step(Cause.HOST_UNFIT, Terms(retries=5), History(refunds=2), scene._replace(setup_failed=3))
@@ -134,20 +135,20 @@ def test_a_failed_stage_in_has_one_free_try_elsewhere() -> None:
     assert burns(next_step(Cause.STAGE_IN, Terms(retries=1), past, Failure()), elsewhere=True)
 
 
-def test_an_input_that_is_gone_is_not_tried_again() -> None:
-    assert ends(next_step(Cause.STAGE_IN, Terms(retries=5), History(), Failure(origin_gone=True)), Cause.STAGE_IN)
+def test_a_full_disk_is_free_three_times_and_then_burns_a_retry() -> None:
+    assert all(is_free(after_full_disk(Terms(), History(refunds=count))) for count in range(3))
+    assert burns(after_full_disk(Terms(retries=1), History(refunds=3)), elsewhere=True)
+    assert ends(after_full_disk(Terms(), History(refunds=3)), Cause.HOST_UNFIT)
 
 
 def test_a_lost_pilot_costs_nothing_at_first() -> None:
     assert is_free(next_step(Cause.PILOT_LOST, Terms(), History(), Failure()))
 
 
-def test_what_must_not_run_twice_ends_once_it_has_started() -> None:
+def test_what_must_not_run_twice_ends_by_any_failure() -> None:
     terms = Terms(retries=5, rerun=Rerun.NEVER, memory=G)
     for cause in Cause:
         assert ends(next_step(cause, terms, History(), Failure(whose=Whose.HOST)), cause), cause
-    assert is_free(next_step(Cause.HOST_UNFIT, terms, History(), Failure(started=False, hosts=5)))
-    assert is_free(next_step(Cause.STAGE_IN, terms, History(), Failure(started=False)))
 
 
 @pytest.mark.parametrize("cause", [Cause.CANCELLED, Cause.POISON, Cause.DEPENDENCY_FAILED])

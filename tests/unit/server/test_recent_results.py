@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.engine.changes import Closed, Final
+from shoal.engine.changes import Closed, ClosedRow, Final, ResultRow
 from shoal.server import recent_results
 from shoal.server.recent_results import RecentResults, foreign_elements, told
 
 
 def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
-    return Final(run, seq, [seq, "succeeded", text, "", "", 1, "", 0, 0])
+    return Final(run, seq, ResultRow(seq, "succeeded", text, "", "", 1, "", 0, 0))
 
 
 def test_what_comes_after_a_place_is_told_and_what_was_heard_goes() -> None:
@@ -59,8 +59,8 @@ def test_runs_that_left_memory_take_theirs_with_them() -> None:
 
 
 def test_ranges_are_told_apart_from_single_ones() -> None:
-    closed = Closed(1, 5, [3, 9, "cancelled", "cancelled", "why"])
-    assert told([final(4), closed]) == ([final(4).told], [closed.told], [""])
+    closed = Closed(1, 5, ClosedRow(3, 9, "cancelled", "cancelled", "why"))
+    assert told([final(4), closed]) == ([final(4).row], [closed.row], [""])
 
 
 def test_elements_of_others_pilots_are_named_where_something_was_returned() -> None:

@@ -14,6 +14,7 @@ from shoal.cli.output.progress_display import Display, Status, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_raw
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
+from shoal.engine.why.reason import PARENTS, TOO_LARGE
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
@@ -28,8 +29,6 @@ LOOK_EVERY = 1.0  # seconds between questions about pilots and reasons
 TAIL_LINES = 10
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
 REFUSED, INTERRUPTED = 3, 130
-# What the engine says of tasks that no pilot there is can ever run, and of those that wait for others.
-TOO_LARGE, PARENTS = "no pilot is large enough", "it waits for "
 
 Json = dict[str, Any]
 
@@ -161,9 +160,9 @@ def one_row(client: Client, run: str) -> Json:
     return client.run(run)
 
 
-def reason_of(why: Json, wanted: str = "") -> str:
-    """The first reason (with the wanted words), with its fix."""
-    reasons = [reason for reason in why.get("reasons") or () if wanted in reason["text"]]
+def reason_of(why: Json, code: str = "") -> str:
+    """The first reason (with this code), with its fix."""
+    reasons = [reason for reason in why.get("reasons") or () if code in ("", reason.get("code"))]
     if not reasons:
         return ""
     first = reasons[0]
@@ -172,8 +171,8 @@ def reason_of(why: Json, wanted: str = "") -> str:
 
 def nothing_fits(why: Json) -> bool:
     """Is everything that is left of a run too large for every pilot, or behind something that is?"""
-    texts = [str(reason["text"]) for reason in why.get("reasons") or ()]
-    return any(TOO_LARGE in text for text in texts) and all(TOO_LARGE in text or PARENTS in text for text in texts)
+    codes = {reason.get("code") for reason in why.get("reasons") or ()}
+    return TOO_LARGE in codes and codes <= {TOO_LARGE, PARENTS}
 
 
 def failure_text(failure: Failure) -> str:

@@ -1,15 +1,14 @@
-"""When pilots stand idle and nothing is ready: take back what others have not begun, and copy what is slow [ADR 0009].
-
-Looked at with each tick, not with each command: it is about tenths of seconds.
+"""Load balancing when pilots are idle and nothing is ready: take back what others have not begun, and copy what is slow
+[ADR 0009]. Done with each tick, not with each command: tenths of seconds do not matter here.
 """
 
 from __future__ import annotations
 
-from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of
-from shoal.engine.matching.leasing import banned, grant_copy
-from shoal.engine.matching.prefetch import AGAIN, TAKE_BACK
+from shoal.engine.matching.leasing import grant_copy
+from shoal.engine.matching.prefetch import OTHERS_IDLE, ask_back, unbegun
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.state import State
@@ -24,22 +23,16 @@ MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be move
 
 
 def balance(state: State) -> None:
-    """Find work for pilots that wait with room to spare."""
+    """Find work for pilots that wait and have free slots."""
     if state.now < state.settle_until:
         return
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
     idle = [
-        p
-        for p in state.parked.values()
-        if p.free.cores > 0
-        and not p.draining
-        and p.heard
-        and p.lone is None
-        and p.cleared_for is None
-        and not p.unfit
-        and banned(state, p) is None
-    ]
+        p for p in state.parked.values()
+        if p.free.cores > 0 and not p.draining and p.heard and p.lone is None and p.cleared_for is None and not p.unfit
+        and state.ban_of(p) is None
+    ]  # fmt: skip
     if not idle:
         return
     wanted = sum(pilot.free.cores for pilot in idle)
@@ -53,29 +46,18 @@ def balance(state: State) -> None:
 
 def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
     """Ask a pilot for some of what it has not begun; returns how many were asked for."""
-    count = min(wanted, give_up_share(pilot.held, pilot.room.cores))
-    if count < 1 or pilot.protocol < ORDERS[TAKE_BACK] or state.now < pilot.asked_back + AGAIN:
-        return 0
-    asked = 0
-    # The last ones first: they would begin last.
-    for chunk in reversed(list(pilot.chunks.values())):
-        if asked < count:
-            low, high = chunk.left.ranges()[-1]
-            low = max(low, high - (count - asked))
-            state.order(pilot, Order(TAKE_BACK, str(chunk.attempt(low)), "others are idle", count=high - low))
-            asked += high - low
-    for attempt in reversed(list(pilot.live.values())):
-        if asked < count and not attempt.running and state.task_of(attempt.id).array.spec.rerun is Rerun.SAFE:
-            state.order(pilot, Order(TAKE_BACK, str(attempt.id), "others are idle"))
-            asked += 1
-    if asked:
-        pilot.asked_back = state.now
-    return asked
+    left = min(wanted, give_up_share(pilot.held, pilot.room.cores))
+    spans = []
+    for first, _, part in unbegun(state, pilot) if left > 0 else ():
+        count = min(part.tasks, left)
+        spans.append((first._replace(element=first.element + part.tasks - count), count))
+        left -= count
+    return ask_back(state, pilot, spans, OTHERS_IDLE)
 
 
 def may_copy(spec: Spec) -> bool:
-    """May two copies of it run at once? In the submitter's directory they would write over each other [protocol 3].
-    What can write a checkpoint is moved instead: a copy would do again what is done [GWP G10]."""
+    """True if two copies may run at once: in the submitter's directory they would write over each other [protocol 3].
+    A task with checkpoints is moved instead, since a copy would repeat what is done [GWP G10]."""
     return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN) and not spec.checkpoint
 
 
@@ -100,8 +82,7 @@ def _back_up(state: State, pilot: Pilot) -> None:
 
 
 def _move(state: State, idle: Pilot) -> None:
-    """Have the slowest task that can write a checkpoint go on where there is room [GWP G10]: one at a time for each
-    pilot."""
+    """Have the slowest task with checkpoints go on at an idle pilot [GWP G10]: one at a time for each pilot."""
     slow = []
     for pilot in state.pilots.values():
         if pilot.host == idle.host or pilot.protocol < ORDERS[MOVE] or state.now < pilot.asked_move + MOVE_AGAIN:
@@ -118,7 +99,7 @@ def _move(state: State, idle: Pilot) -> None:
         why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
         state.order(pilot, Order(MOVE, str(attempt.id), why))
         task = state.task_of(attempt.id)
-        if pilot.host not in task.differences.avoid:  # or it would go on where it was
+        if pilot.host not in task.differences.avoid:  # else it would go on where it was
             task.differences.avoid.append(pilot.host)
             state.avoiding[task.id] = task
         state.emit("task_moved", task=name, attempt=attempt.id.number, pilot=pilot, why=why)
@@ -138,14 +119,14 @@ def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
 
 
 def _fits(state: State, pilot: Pilot, task: Task) -> bool:
-    """Could a pilot run this task now?"""
+    """True if a pilot could run this task now."""
     array = task.array
     cls = state.queue.class_of(array)
     return (
         state.serves(pilot, array.run.owner)
         and (task.special is None or not task.special.avoids(pilot.host, pilot.site))
         and misfit(task.needs, pilot.free) is None
-        and cls in menu_of(state, pilot, state.queue.lines[array.run.owner])
+        and cls in eligibility_of(state, pilot, array.run.owner)
         and suits_now(state, pilot, cls)
         and state.accounting.may_start(array.run.owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
     )

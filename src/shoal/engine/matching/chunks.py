@@ -1,16 +1,17 @@
 """Chunks: neighbouring elements leased, and mostly finished, as one [ADR 0009].
 
-A chunk is a range, no objects. Whatever concerns one of its elements alone first carves it out into the task it
-would have been without chunks: there is one set of rules, and this is only a faster way through the common case.
+A chunk is a range, without an object for each element. Whatever concerns one element alone first carves it out into the
+task that it would have been without chunks: there is one set of rules, and chunks are only faster in the common case.
 """
 
 from __future__ import annotations
 
 from bisect import insort_right
+from collections.abc import Iterable
 from itertools import repeat
 
-from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
-from shoal.engine.pilots.bans import praise
+from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successes
+from shoal.engine.pilots.bans import record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
@@ -23,7 +24,7 @@ from shoal.wire.messages import Batch
 
 
 def may_chunk(spec: Spec) -> bool:
-    """Can its elements be leased together? Those in whose directory parameters stand are made whole one by one."""
+    """True if its elements can be leased together: not if their directory or standard input has parameters."""
     if spec.rerun is not Rerun.SAFE:
         return False
     return spec.sweep is None or not any(holes(text) for text in (spec.cwd, spec.stdin) if text and text != OWN)
@@ -50,7 +51,7 @@ def grant_chunk(
     precedence: int = 0,
     is_ahead: bool = False,
 ) -> Chunk:
-    """Give elements low .. high - 1 to a pilot."""
+    """Lease elements low .. high - 1 to a pilot."""
     left, number = RangeSet([(low, high)]), array.run.base + 1  # elements with a history are leased one by one
     chunk = Chunk(array, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
     chunk.precedence, chunk.is_ahead = precedence, is_ahead
@@ -75,7 +76,7 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
 
 
 def carve(state: State, chunk: Chunk, element: int) -> Task:
-    """Take an element out of its chunk: from here on it is a task like any other."""
+    """Take an element out of its chunk: from now on it is a task like any other."""
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
@@ -87,16 +88,9 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     return task
 
 
-def carve_pilot(state: State, pilot: Pilot) -> None:
-    """Its pilot is going: everything in its chunks becomes a task."""
-    for chunk in list(pilot.chunks.values()):
-        for element in list(chunk.left):
-            carve(state, chunk, element)
-
-
-def carve_array(state: State, array: Array) -> None:
-    """Everything in an array's chunks becomes a task."""
-    for chunk in list(array.chunks):
+def carve_all(state: State, chunks: Iterable[Chunk]) -> None:
+    """Take every element out of these chunks."""
+    for chunk in list(chunks):
         for element in list(chunk.left):
             carve(state, chunk, element)
 
@@ -112,11 +106,8 @@ def _leave(state: State, chunk: Chunk, low: int, high: int, pilot: Pilot) -> Non
 
 
 def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low: int, high: int) -> None:
-    """Elements low .. high - 1 of a chunk succeeded; their values stand in the batch from place `at` on.
-
-    What a single report does by `reports._succeed`, but for all of them at once; the caller sees to what follows
-    for their run.
-    """
+    """Elements low .. high - 1 of a chunk succeeded; their values are in the batch from index `at` on. As
+    `reports._succeed` for all of them at once; what follows for their run is done by the caller."""
     array, run, count, now = chunk.array, chunk.array.run, high - low, state.now
     _leave(state, chunk, low, high, pilot)
     pilot.free = give(pilot.free, array.spec.needs, count)
@@ -128,32 +119,32 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.finished["succeeded"] = state.finished.get("succeeded", 0) + count
 
     winner, code = f"{chunk.number}@{chunk.incarnation}", None if array.spec.function else 0
-    told = Successes(
+    rows = Successes(
         run.number, low, high, chunk.number, winner, code, chunk.leased, now, pilot.name, pilot.host, pilot.site, run.owner,
         state.next_seq, batch, at,
     )  # fmt: skip
-    state.change(told)
+    state.change(rows)
     if run.open:
-        _tell(state, told, pilot.owner)
+        _announce(state, rows, pilot.owner)
     state.next_seq += count
-    state.remember_all(run, low, high, winner, pilot.name)
+    state.remember_range(run, low, high, winner, pilot.name)
     total = sum(batch.duration[at : at + count])
     took = total * array.spec.needs.cores
     state.accounting.tree.end(run.owner, now, 0, now, took)
     state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
     tally(state, pilot, "succeeded", took, count)
-    praise(state, pilot, array, count)
+    record_success(state, pilot, array, count)
     state.learn(array, pilot, total / count, count)
 
 
-def _tell(state: State, told: Successes, holder: str) -> None:
-    """Those who follow the run hear of each."""
-    said, run, count = told.columns, told.run, told.high - told.low
-    out = said.out[told.at : told.at + count] or repeat(0, count)
-    err = said.err[told.at : told.at + count] or repeat(0, count)
+def _announce(state: State, rows: Successes, holder: str) -> None:
+    """Have followers of the run learn of each."""
+    columns, count = rows.columns, rows.high - rows.low
+    out = columns.out[rows.at : rows.at + count] or repeat(0, count)
+    err = columns.err[rows.at : rows.at + count] or repeat(0, count)
     state.out.finals += [
-        Final(run, seq, [element, "succeeded", result, "", "", told.number, line, wrote, failed], holder)
-        for seq, (element, _, _, _, _, line, result), wrote, failed in zip(
-            range(told.seq, told.seq + count), told.values(), out, err, strict=True
+        Final(rows.run, seq, ResultRow(element, "succeeded", result, "", "", rows.number, line, *sizes), holder)
+        for seq, (element, _, _, _, _, line, result), *sizes in zip(
+            range(rows.seq, rows.seq + count), rows.values(), out, err, strict=True
         )
     ]

@@ -1,8 +1,8 @@
-"""Ready work grouped into classes by everything matching looks at [ADR 0011]: a pilot's request looks at the best class
-first, never along the queue.
+"""Ready tasks grouped into classes by everything that matching looks at [ADR 0011]: a pilot's request looks at the best
+class first, never along the whole queue.
 
-A class belongs to one owner, and each owner has a line of classes in order. What stands in a class is lots: an array
-with whatever of it is ready, or a single task that something makes differ from its array.
+A class belongs to one owner, and each owner has a queue of classes in order. A class holds leasables: an array with
+whatever of it is ready, or a single task that something makes differ from its array.
 """
 
 from __future__ import annotations
@@ -21,34 +21,43 @@ from shoal.model.spec import Spec
 from shoal.model.states import Rerun
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
-from shoal.sched.order import place, place_inside
+from shoal.sched.order import position, position_inside
 
 if TYPE_CHECKING:
-    from shoal.sched.vector.filter_classes import ClassFilter
+    from shoal.sched.vector.expr import ClassFilter
 
-Place = tuple[float, float, int, int, int]  # order, deadline, run, first, serial of the class
-FUNCTION = "function "  # begins the kind of a function
-CONTAINER = "container "  # begins the surroundings of what runs in one
-KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten with what they taught
-# Names whose values change with every lease or moment: what depends on them is looked at anew each time.
+FUNCTION = "function "  # prefix of the kind of a function
+CONTAINER = "container "  # prefix of the surroundings of a container
+KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten together with their durations
+# Names whose values change with every lease or moment: expressions over them are evaluated anew each time.
 VOLATILE = frozenset(
     {
         "free_slots", "free_cores", "free_memory_mb", "free_disk_mb", "free_gpus", "time_left", "state",
         "data_local_mb", "data_local_fraction",
     }
 )  # fmt: skip
-RECENT = 64  # durations by which the longest are judged
-RESORTED = 1_000  # lots of a class that are put in order anew with that; where they are more, as they came
-REORDER = 1.0  # seconds after which weighted places are laid out anew
-LOOKED = 32  # lots whose elements are counted one by one
-COMINGS_KEPT = 20_000  # classes that got work again, as menus are told of them
+RECENT = 64  # durations that the 95th percentile is taken of
+RESORTED = 1_000  # leasables of a class that are sorted anew when weighted positions are; more stay in order of arrival
+REORDER = 1.0  # seconds after which weighted positions are computed anew
+COUNTED = 32  # leasables whose elements are counted one by one
+ARRIVALS_KEPT = 20_000  # classes that got work again, for eligibilities to learn of
+
+
+class Position(NamedTuple):
+    """Where a class stands in its owner's queue; smaller goes first."""
+
+    order: float
+    due: float
+    run: int
+    first: int  # element
+    serial: int  # of the class
 
 
 class Leasable(NamedTuple):
-    """What can be leased: the ready elements of an array, or one of them that stands apart."""
+    """What can be leased: the ready elements of an array, or one of them that is in a class of its own."""
 
     array: Array
-    element: int  # 0: all but those that stand apart
+    element: int  # 0: all but those in classes of their own
 
     def has_ready(self) -> bool:
         """Could something of it be leased now?"""
@@ -63,40 +72,36 @@ def is_open(array: Array) -> bool:
     return array.accepted and array.run.accepted and not array.unmet and not array.throttled
 
 
+class HeapEntry(NamedTuple):
+    """One leasable of a class, ordered by all fields before it."""
+
+    order: float
+    due: float
+    run: int
+    first: int
+    serial: int
+    leasable: Leasable
+
+
 class TaskClass:
-    """Lots that matching cannot tell apart, in order, with the durations they showed."""
+    """Leasables that matching cannot tell apart, in order, with the durations of their tasks."""
 
     __slots__ = (
-        "_p95",
-        "base",
-        "heap",
-        "is_forgotten",
-        "is_safe",
-        "is_volatile",
-        "key",
-        "listed",
-        "mean",
-        "names",
-        "needs",
-        "rank",
-        "recent",
-        "require",
-        "serial",
-    )
+        "_p95", "base", "heap", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean", "names", "needs", "rank",
+        "recent", "require", "serial",
+    )  # fmt: skip
 
     def __init__(self, key: ClassKey, serial: int, base: TaskClass | None = None) -> None:
         self.key, self.serial = key, serial
         self.needs = key.needs  # what each of its tasks takes
         self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
         self.is_forgotten = False
-        self.base = base or self  # where durations are learned: those of a task that stands apart are its array's
-        self.heap: list[
-            tuple[float, float, int, int, int, Leasable]
-        ] = []  # place in here (two), run, first, serial, lot
+        self.base = base or self  # where durations are learned: the class of the array, for a task apart from it
+        self.heap: list[HeapEntry] = []
         self.mean: float | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self._p95: float | None = None
-        self.listed: Place | None = None  # where it stands in its owner's line
+        self.listed: Position | None = None  # in its owner's queue
         self.require: Expr | None = parse(key.require) if key.require else None
         self.rank: Expr | None = parse(key.rank, "rank") if key.rank else None
         self.names: frozenset[str] = frozenset().union(*(e.tags for e in (self.require, self.rank) if e is not None))
@@ -104,11 +109,11 @@ class TaskClass:
 
     @property
     def has_expressions(self) -> bool:
-        """Does it matter to it what a pilot says of itself?"""
+        """True if what a pilot can run of it depends on the pilot's tags."""
         return self.require is not None or self.rank is not None
 
     def learn(self, duration: float, count: int = 1) -> None:
-        """How long its tasks take; `count` of them took so long on average."""
+        """Take in how long tasks took: `count` of them, so long on average."""
         kept = 0.9**count
         self.mean = duration if self.mean is None else kept * self.mean + (1.0 - kept) * duration
         self.recent.append(duration)
@@ -128,9 +133,9 @@ class TaskClass:
         return self.key.needs.cores * (self.key.time or self.base.p95 or 0.0)
 
     def head(self) -> Leasable | None:
-        """The first lot with something ready; spent and throttled ones drop out here."""
+        """The first leasable with something ready; exhausted and throttled ones are removed here."""
         while self.heap:
-            leasable = self.heap[0][5]
+            leasable = self.heap[0].leasable
             if leasable.has_ready():
                 return leasable
             heapq.heappop(self.heap)
@@ -142,76 +147,84 @@ class TaskClass:
 
     def ready(self, most: int) -> int:
         """How many elements are ready, at least, and counted no further than `most`."""
-        total = max(0, len(self.heap) - LOOKED)  # each of the others has one, whatever it has besides
-        for *_, leasable in self.heap[:LOOKED]:
+        total = max(0, len(self.heap) - COUNTED)  # each of the others has one at least
+        for *_, leasable in self.heap[:COUNTED]:
             if total >= most:
                 break
             total += 1 if leasable.element else len(leasable.array.todo) - len(leasable.array.apart)
         return total
 
 
+class PreparedClasses(NamedTuple):
+    """The classes of an owner made ready for numpy, and one of each kind of them."""
+
+    filter: ClassFilter
+    alike: list[TaskClass]
+
+
 class OwnerQueue:
     """One owner's classes with ready work, in order."""
 
-    __slots__ = ("asking", "classes", "comings", "epoch", "log", "news", "order", "owner", "sieve", "turned")
+    __slots__ = (
+        "arrivals", "arrivals_epoch", "class_filter", "classes", "epoch", "log", "order", "owner", "ranked_arrivals",
+        "with_expressions",
+    )  # fmt: skip
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.order: list[Place] = []
+        self.order: list[Position] = []
         self.classes: dict[int, TaskClass] = {}  # by serial
-        self.log: list[TaskClass] = []  # as they came: who knows the first ones need only look at the others
+        self.log: list[TaskClass] = []  # in order of creation: an eligibility looks only at those it has not seen
         self.epoch = 0  # raised when the log begins anew
-        self.asking = 0  # how many of them have expressions
-        self.sieve: tuple[ClassFilter, list[TaskClass]] | None = (
-            None  # these made ready for numpy, and one of each kind
-        )
-        self.news = 0  # raised when a class gets work that had none
-        self.comings: list[TaskClass] = []  # those with a rank that did
-        self.turned = 0  # raised when these begin anew
+        self.with_expressions = 0  # how many of them have expressions
+        self.class_filter: PreparedClasses | None = None
+        self.arrivals = 0  # raised when a class gets work that had none
+        self.ranked_arrivals: list[TaskClass] = []  # those of them with a rank
+        self.arrivals_epoch = 0  # raised when `ranked_arrivals` begins anew
 
     def enter(self, cls: TaskClass) -> None:
-        """A class that is new."""
+        """Add a new class."""
         self.classes[cls.serial] = cls
         self.log.append(cls)
-        self.asking += cls.has_expressions
+        self.with_expressions += cls.has_expressions
 
-    def come(self, cls: TaskClass) -> None:
-        """A class has work that had none."""
-        self.news += 1
+    def add_arrival(self, cls: TaskClass) -> None:
+        """A class got work that had none."""
+        self.arrivals += 1
         if cls.rank is not None:
-            if len(self.comings) >= COMINGS_KEPT:
-                self.comings = []
-                self.turned += 1
-            self.comings.append(cls)
+            if len(self.ranked_arrivals) >= ARRIVALS_KEPT:
+                self.ranked_arrivals = []
+                self.arrivals_epoch += 1
+            self.ranked_arrivals.append(cls)
 
     def forget(self) -> None:
-        """Classes without work go."""
+        """Drop the classes that were forgotten."""
         self.classes = {serial: cls for serial, cls in self.classes.items() if not cls.is_forgotten}
         self.log = list(self.classes.values())
-        self.asking = sum(cls.has_expressions for cls in self.log)
-        self.begin_anew()
+        self.with_expressions = sum(cls.has_expressions for cls in self.log)
+        self.invalidate()
 
-    def begin_anew(self) -> None:
-        """Whoever knows what fits where has to ask again."""
-        self.sieve = None
+    def invalidate(self) -> None:
+        """Have every eligibility of this owner's classes evaluated anew."""
+        self.class_filter = None
         self.epoch += 1
 
 
 def kind_of(spec: Spec) -> str:
-    """By what tasks are told apart of which one learns how long the others take: the program, or the function."""
+    """The program or function: tasks of one kind are expected to take equally long."""
     if spec.function:
         return FUNCTION + hashlib.sha256(spec.function.encode()).hexdigest()[:16]
     return spec.command[0] if spec.command else "sh"
 
 
 def trait_of(spec: Spec, owner: str) -> str:
-    """By what a failure is compared with what became of others: the same words of the same person."""
+    """By what a failure is compared with other tasks: the same command of the same owner."""
     words = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
     return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def surroundings_of(spec: Spec) -> str:
-    """What a pilot must know to do besides running a command."""
+    """What a pilot must be able to do besides running a command."""
     if not (spec.setup or spec.container or spec.checkpoint):
         return ""
     words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
@@ -220,24 +233,24 @@ def surroundings_of(spec: Spec) -> str:
 
 
 class Queue:
-    """All owners' lines."""
+    """The queues of all owners."""
 
     def __init__(self, rule: OrderRule | None = None) -> None:
-        self.lines: dict[str, OwnerQueue] = {}
+        self.owners: dict[str, OwnerQueue] = {}
         self.rule = rule or OrderRule()
         self.names: set[str] = set()  # tags that expressions of classes look at
         self._classes: dict[ClassKey, TaskClass] = {}
         self._serials = itertools.count(1)
         self.ranked = 0  # classes with work that ask for the best pilot
         self._with_work = 0  # owners
-        self._ordered = 0.0  # when weighted places were laid out
-        self._stirred: set[str] = set()  # owners who got their first work, or lost their last
+        self._ordered = 0.0  # when weighted positions were computed
+        self._activity: set[str] = set()  # owners that got their first work, or lost their last
 
     def __iter__(self) -> Iterator[TaskClass]:
         return iter(self._classes.values())
 
     def class_of(self, array: Array, element: int = 0) -> TaskClass:
-        """The class of an array, or of one of its elements that stands apart; made when first needed."""
+        """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
             spec = array.spec
@@ -245,134 +258,126 @@ class Queue:
                 array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind, spec.require, spec.rank,
                 spec.time, surroundings_of(spec),
             )  # fmt: skip
-            found = array.cls = self._made(key)
+            found = array.cls = self._class(key)
         if element:
             task = array.tasks[element]
             key, special = found.key._replace(needs=task.needs), task.special
             if special is not None:
                 avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
                 key = key._replace(avoid=avoid, avoid_sites=sites, alone=special.alone)
-            found = self._made(key, found)
+            found = self._class(key, found)
         return found
 
-    def _made(self, key: ClassKey, base: TaskClass | None = None) -> TaskClass:
+    def _class(self, key: ClassKey, base: TaskClass | None = None) -> TaskClass:
         found = self._classes.get(key)
         if found is None:
             if len(self._classes) > KEPT_CLASSES:
                 for cls in self._classes.values():
                     cls.is_forgotten = not cls.heap and cls.listed is None
                 self._classes = {k: c for k, c in self._classes.items() if not c.is_forgotten}
-                for known in self.lines.values():
+                for known in self.owners.values():
                     known.forget()
             found = self._classes[key] = TaskClass(key, next(self._serials), base)
-            line = self.lines.setdefault(key.owner, OwnerQueue(key.owner))
             self.names |= found.names
-            line.enter(found)
+            self.owners.setdefault(key.owner, OwnerQueue(key.owner)).enter(found)
         return found
 
     def has_work(self) -> bool:
-        """May there be a class with ready work? (No means no.)"""
+        """False if no class has ready work; True if one may have."""
         return self._with_work > 0
 
-    # --- places
-    def offer(self, array: Array, now: float = 0.0) -> None:
-        """The array has ready elements, or may have again: put it in its place."""
+    # --- positions
+    def offer(self, array: Array) -> None:
+        """The array has ready elements, or may have again: put it into its class."""
         leasable = Leasable(array, 0)
         if array.queued or not leasable.has_ready():
             return
         array.queued = True
-        self._put(self.class_of(array), leasable, now)
+        self._put(self.class_of(array), leasable)
 
-    def offer_apart(self, array: Array, element: int, now: float) -> None:
-        """One element is ready that stands apart from its array."""
+    def offer_apart(self, array: Array, element: int) -> None:
+        """One element is ready that is in a class of its own."""
         if not array.apart.get(element):
             array.apart[element] = True
-            self._put(self.class_of(array, element), Leasable(array, element), now)
+            self._put(self.class_of(array, element), Leasable(array, element))
 
-    def _put(self, cls: TaskClass, leasable: Leasable, now: float) -> None:
+    def _put(self, cls: TaskClass, leasable: Leasable) -> None:
         array = leasable.array
-        # The serial parts an array from its own earlier self, which a retried run may have left in here.
+        # The serial tells an array from its own earlier self, which a retried run may have left in here.
         first = leasable.element or array.first
-        inside = place_inside(self.rule, array.since, array.due, self._ordered)
-        heapq.heappush(cls.heap, (*inside, array.run.number, first, next(self._serials), leasable))
-        self._list(cls, now)
+        inside = position_inside(self.rule, array.since, array.due, self._ordered)
+        heapq.heappush(cls.heap, HeapEntry(*inside, array.run.number, first, next(self._serials), leasable))
+        self._list(cls)
 
     def _sort(self, cls: TaskClass) -> None:
-        """Put the lots of a class in order anew."""
-        cls.heap = [
-            (
-                *place_inside(self.rule, leasable.array.since, leasable.array.due, self._ordered),
-                run,
-                first,
-                serial,
-                leasable,
-            )
-            for _, _, run, first, serial, leasable in cls.heap
-        ]
+        """Sort the leasables of a class anew."""
+        for at, entry in enumerate(cls.heap):
+            array = entry.leasable.array
+            order, due = position_inside(self.rule, array.since, array.due, self._ordered)
+            cls.heap[at] = entry._replace(order=order, due=due)
         heapq.heapify(cls.heap)
 
-    def _list(self, cls: TaskClass, now: float) -> None:
-        """Put a class where its head belongs, or out of the line if it has none."""
-        line = self.lines[cls.key.owner]
+    def _list(self, cls: TaskClass) -> None:
+        """Put a class where its head belongs in its owner's queue, or remove it if it has none."""
+        owned = self.owners[cls.key.owner]
         head = cls.head()
-        where = self._place(cls, head) if head is not None else None
+        where = self._position(cls, head) if head is not None else None
         if where == cls.listed:
             return
-        had_work = bool(line.order)
+        had_work = bool(owned.order)
         if cls.listed is not None:
-            del line.order[bisect_left(line.order, cls.listed)]
+            del owned.order[bisect_left(owned.order, cls.listed)]
         if where is not None:
-            insort(line.order, where)
+            insort(owned.order, where)
             if cls.listed is None:
-                line.come(cls)
+                owned.add_arrival(cls)
         if cls.rank is not None:
             self.ranked += (where is not None) - (cls.listed is not None)
         cls.listed = where
-        if bool(line.order) is not had_work:
+        if bool(owned.order) is not had_work:
             self._with_work += -1 if had_work else 1
-            self._stirred.add(line.owner)
+            self._activity.add(owned.owner)
 
-    def take_stirred(self) -> set[str]:
-        """Owners who got their first work, or lost their last, since this was asked."""
-        stirred, self._stirred = self._stirred, set()
-        return stirred
+    def take_activity(self) -> set[str]:
+        """Owners that got their first work, or lost their last, since the last call."""
+        activity, self._activity = self._activity, set()
+        return activity
 
-    def _place(self, cls: TaskClass, head: Leasable) -> Place:
+    def _position(self, cls: TaskClass, head: Leasable) -> Position:
         array = head.array
-        # All weighted places are of one moment, or a task that is listed later would seem to have waited for longer.
-        value, due = place(self.rule, cls.key.priority, array.since, array.due, self._ordered)
-        return value, due, array.run.number, head.element or array.first, cls.serial
+        # All weighted positions are of one moment, or a task that is listed later would seem to have waited for longer.
+        order, due = position(self.rule, cls.key.priority, array.since, array.due, self._ordered)
+        return Position(order, due, array.run.number, head.element or array.first, cls.serial)
 
-    def place_of(self, array: Array, priority: float, now: float) -> Place:
-        """Where an array's class would stand, were its elements ready."""
-        value, due = place(self.rule, priority, array.since, array.due, now)
-        return value, due, array.run.number, array.first, 0
+    def position_of(self, array: Array, priority: float) -> Position:
+        """Where an array's class would stand, were its elements ready; of the same moment as all listed positions."""
+        order, due = position(self.rule, priority, array.since, array.due, self._ordered)
+        return Position(order, due, array.run.number, array.first, 0)
 
-    def relist(self, cls: TaskClass, now: float) -> None:
-        """Something of a class was leased, or proved not to be there."""
+    def relist(self, cls: TaskClass) -> None:
+        """Something of a class was leased, or turned out not to be ready."""
         if self.rule.policy == "strict" or cls.head() is None:
-            self._list(cls, now)
+            self._list(cls)
 
     def set_rule(self, rule: OrderRule, now: float) -> None:
-        """Places are reckoned in another way from now on."""
+        """Compute positions by another rule from now on."""
         self.rule, self._ordered = rule, now
         for cls in self:
             self._sort(cls)
-        self.relist_all(now)
+        self._relist_all()
 
-    def relist_all(self, now: float) -> None:
-        """Lay all places out anew."""
-        for line in self.lines.values():
-            for cls in [line.classes[entry[4]] for entry in line.order]:
-                self._list(cls, now)
+    def _relist_all(self) -> None:
+        for owned in self.owners.values():
+            for cls in [owned.classes[where.serial] for where in owned.order]:
+                self._list(cls)
 
     def reorder(self, now: float) -> None:
-        """Lay weighted places out anew, for they change with time."""
+        """Compute weighted positions anew, since they change with time."""
         if self.rule.policy != "strict" and now >= self._ordered + REORDER:
             self._ordered = now
             if self.rule.waiting and self.rule.deadline:
-                # The nearer a deadline is the more it weighs: only then the order inside a class changes with time.
+                # Only a deadline, which weighs more the nearer it is, changes the order inside a class with time.
                 for cls in self:
                     if 1 < len(cls.heap) <= RESORTED:
                         self._sort(cls)
-            self.relist_all(now)
+            self._relist_all()

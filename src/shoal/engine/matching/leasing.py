@@ -1,38 +1,38 @@
-"""Rules of leasing: which ready tasks a pilot gets, each under a new attempt number [ADR 0011, 0009; protocol 10].
+"""Leasing: which ready tasks a pilot gets, each under a new attempt number [ADR 0011, 0009; protocol 10].
 
-Between owners the share decides, then an owner's own order (`eligibilities.candidates`); what cannot start now is passed over.
+Between owners the share decides, then an owner's own order (`eligibility.candidates`); what cannot start now is skipped.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
 from shoal.engine.matching.classes import Leasable, OwnerQueue, TaskClass
-from shoal.engine.matching.eligibility import NothingFits, candidates, menu_of
+from shoal.engine.matching.eligibility import NothingFits, candidates, eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.matching.prefetch import (
+    GoesBefore,
     Holdings,
     Prefetched,
-    clear,
     holdings,
     is_short,
     knows_precedence,
     note_overtaken,
+    work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import Array, Attempt, Chunk, Pilot
-from shoal.engine.state import State
+from shoal.engine.state import Reservation, State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
-from shoal.sched.ban import Banned
 from shoal.sched.match import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
@@ -40,11 +40,11 @@ from shoal.sched.size import ahead, turn
 from shoal.wire.messages import Capacity, Lease
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
-TRUST_GROWS = 2.0  # seconds
-MAX_MISSES = 16  # classes that a full pilot is tried on
-MANY_MISSES = 64  # classes that did not fit, to be remembered
-FEW_OWNERS = 16  # with work, whose turns are reckoned anew at each start
-KEPT_LONG = 900.0  # seconds that one pilot's room is waited for before another pilot's is
+TRUST_GROWS = 2.0  # seconds after which it is twice as many
+MAX_MISSES = 16  # classes in a row that may not fit before a full pilot is given up on
+MANY_MISSES = 64  # classes that did not fit from which on this is remembered
+FEW_OWNERS = 16  # with work: so many turns are computed anew at each start
+RESERVED_LONG = 900.0  # seconds that one pilot's capacity is reserved before another pilot's is
 
 
 def closed(state: State) -> str:
@@ -55,63 +55,58 @@ def closed(state: State) -> str:
     return ""
 
 
-def banned(state: State, pilot: Pilot) -> Banned | None:
-    """Why nothing is sent to a pilot, its host or its site now."""
-    return state.ban_of(pilot)
-
-
 def may_fill(state: State, pilot: Pilot) -> bool:
-    """May this pilot get anything now?"""
-    is_set_apart = pilot.draining or pilot.unfit or pilot.lone is not None
-    if is_set_apart or not pilot.heard or not state.queue.has_work() or closed(state):
+    """True if this pilot may get anything now."""
+    is_excluded = pilot.draining or pilot.unfit or pilot.lone is not None
+    if is_excluded or not pilot.heard or not state.queue.has_work() or closed(state):
         return False
-    return banned(state, pilot) is None
+    return state.ban_of(pilot) is None
 
 
 def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]:
-    """Lease to a pilot what fits into it now; and whether the leases must be durable before they are sent."""
+    """Lease to a pilot what fits now; also returns whether the leases must be durable before they are sent."""
     if state.accounting.policy.match.mode != EVENT or not may_fill(state, pilot):
         return [], False
     filling = LeaseRound(state, pilot, reply_seq)
     filling.fill()
-    filling.tell()
+    filling.log_leases()
     return filling.leases, filling.durable
 
 
-def served_lines(state: State, pilot: Pilot) -> list[OwnerQueue]:
-    """Lines with work of owners whom the pilot serves."""
+def served_queues(state: State, pilot: Pilot) -> list[OwnerQueue]:
+    """Queues with work of owners whom the pilot serves."""
     if pilot.owner:
-        line = state.queue.lines.get(pilot.owner)
-        return [line] if line is not None and line.order else []
-    return [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+        owned = state.queue.owners.get(pilot.owner)
+        return [owned] if owned is not None and owned.order else []
+    return [owned for owned in state.queue.owners.values() if owned.order and state.serves(pilot, owned.owner)]
 
 
 class _Cursor:
-    """How far an owner's classes were looked through for one pilot."""
+    """The iteration over an owner's classes for one pilot."""
 
-    __slots__ = ("_walk", "cls", "eligibility", "line", "looked", "news")
+    __slots__ = ("_classes", "arrivals", "cls", "eligibility", "misses", "owned")
 
-    def __init__(self, state: State, pilot: Pilot, line: OwnerQueue) -> None:
-        self.line = line
+    def __init__(self, state: State, pilot: Pilot, owned: OwnerQueue) -> None:
+        self.owned = owned
         is_strict = state.queue.rule.policy == STRICT
-        self.eligibility = menu_of(state, pilot, line)
-        self._walk: Iterator[TaskClass] = candidates(self.eligibility, line, is_strict)
+        self.eligibility = eligibility_of(state, pilot, owned.owner)
+        self._classes: Iterator[TaskClass] = candidates(self.eligibility, owned, is_strict)
         self.cls: TaskClass | None = None
-        self.looked = 0  # classes that did not fit; -1: some of them may fit without more room
-        self.news = line.news
+        self.misses = 0  # classes that did not fit; -1: some of them may fit without more capacity
+        self.arrivals = owned.arrivals
 
     def miss(self, is_large: bool) -> None:
-        """A class was passed over."""
-        self.looked = self.looked + 1 if is_large and self.looked >= 0 else -1
+        """Count a class that was skipped."""
+        self.misses = self.misses + 1 if is_large and self.misses >= 0 else -1
 
     def step(self) -> TaskClass | None:
         """The next class; None: there are no more."""
-        self.cls = next(self._walk, None)
+        self.cls = next(self._classes, None)
         return self.cls
 
 
 class LeaseRound:
-    """One answer being filled with leases."""
+    """The leases of one reply while they are being chosen."""
 
     def __init__(self, state: State, pilot: Pilot, reply_seq: int) -> None:
         self.state, self.pilot, self._seq = state, pilot, reply_seq
@@ -129,9 +124,9 @@ class LeaseRound:
         self._probes = self._places is not None and self._places.is_on_trial(
             pilot.name, pilot.host, pilot.site, state.now
         )
-        self._held: Holdings | None = None  # what the pilot holds, looked through when first asked for
+        self._held: Holdings | None = None  # what the pilot holds, found when first needed
         self._awake: dict[str, OwnerQueue] = {}  # owners between whom the share decides here
-        self._is_cleared = False  # it makes room for something: nothing more is fetched ahead
+        self._works_off = False  # it frees a slot for something: nothing more is fetched ahead
         self._is_full = False  # nor leased at all
         self._is_alone = False  # there is no other class with work
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
@@ -139,83 +134,87 @@ class LeaseRound:
     # --- whose turn
     def fill(self) -> None:
         """Lease until the pilot is full or nothing more fits."""
-        state = self.state
         self._fill()
-        if not self._is_cleared:
-            state.cleared.pop(self.pilot.name, None)
+        if not self._works_off:
+            self.state.working_off.pop(self.pilot.name, None)
 
     def _fill(self) -> None:
         state = self.state
         state.queue.reorder(state.now)
-        lines = served_lines(state, self.pilot)
-        if len(lines) == 1:
-            state.kept.pop(lines[0].owner, None)  # nobody else would take the room
-            cursor = _Cursor(state, self.pilot, lines[0])
-            self._is_alone = len(lines[0].order) == 1
+        owners = served_queues(state, self.pilot)
+        if len(owners) == 1:
+            state.reservations.pop(owners[0].owner, None)  # nobody else would take the capacity
+            cursor = _Cursor(state, self.pilot, owners[0])
+            self._is_alone = len(owners[0].order) == 1
             while (cls := self._next(cursor)) is not None:
                 self.lease_from(cls, MAX_LEASES)
             return
-        state.stir()
-        self._awake = {line.owner: line for line in lines}
-        # Owners by their turn. Each start changes the standing of all; where they are many, only its owner moves back
-        # and the others stay where they are, which is right to one task.
-        turns = [(self._turn(cursor), at, cursor) for at, cursor in enumerate(self._cursors(lines))]
+        state.update_activity()
+        self._awake = {owned.owner: owned for owned in owners}
+        # Owners by their turn. Each start changes the share of all; where they are many, only its owner moves back
+        # and the others keep their turn, which is exact to one task.
+        turns = [(self._turn(cursor.owned), at, cursor) for at, cursor in enumerate(self._cursors())]
         heapq.heapify(turns)
-        if state.kept and self._is_kept([cursor for _, _, cursor in turns]):
+        if state.reservations and self._is_reserved([cursor for _, _, cursor in turns]):
             return
         while turns:
             _, at, cursor = turns[0]
             cls = self._next(cursor)
             if cls is None:
-                if not self.count and len(turns) == len(lines) and self._keep(cursor):
+                if not self.count and len(turns) == len(owners) and self._reserve(cursor):
                     return
                 heapq.heappop(turns)
                 continue
             self.lease_from(cls, turn(cls.base.mean))
             if state.queue.rule.policy == STRICT and len(turns) > FEW_OWNERS:
-                heapq.heapreplace(turns, (self._turn(cursor), at, cursor))
+                heapq.heapreplace(turns, (self._turn(cursor.owned), at, cursor))
             else:
-                turns = [(self._turn(other), at, other) for _, at, other in turns]
+                turns = [(self._turn(other.owned), at, other) for _, at, other in turns]
                 heapq.heapify(turns)
 
-    # --- room for what is wide
-    def _keep(self, cursor: _Cursor) -> bool:
-        """Keep what becomes free here for the owner that is first in turn, if its task wants more room than is free now:
-        narrow tasks of others would take each core as it comes, and it would never start [promise I13]. One pilot at a
-        time."""
-        state, pilot, owner = self.state, self.pilot, cursor.line.owner
-        name, since = state.kept.get(owner, ("", 0.0))
-        if name != pilot.name and name in state.pilots and state.now - since < KEPT_LONG:
+    # --- capacity for wide tasks
+    def _reserve(self, cursor: _Cursor) -> bool:
+        """Reserve what becomes free here for the owner that is first in turn, if its task needs more than is free now:
+        narrow tasks of others would take each core as it becomes free, and it would never start [promise I13]. One pilot
+        at a time."""
+        state, pilot, owner = self.state, self.pilot, cursor.owned.owner
+        found = state.reservations.get(owner)
+        is_elsewhere = found is not None and found.pilot != pilot.name
+        if (
+            found is not None
+            and is_elsewhere
+            and found.pilot in state.pilots
+            and state.now - found.since < RESERVED_LONG
+        ):
             return False
-        if not self._lacks_room(cursor):
+        if not self._lacks_capacity(cursor):
             return False
-        if name != pilot.name:
-            state.kept[owner] = (pilot.name, state.now)
+        if found is None or is_elsewhere:
+            state.reservations[owner] = Reservation(pilot.name, state.now)
         return True
 
-    def _is_kept(self, cursors: list[_Cursor]) -> bool:
-        """Is this pilot kept for somebody whose task does not fit yet? (If it does, its owner starts it first.)"""
+    def _is_reserved(self, cursors: list[_Cursor]) -> bool:
+        """True if this pilot is reserved for an owner whose task does not fit yet; one that fits is leased here."""
         state, pilot = self.state, self.pilot
-        for owner in [owner for owner, (name, _) in state.kept.items() if name == pilot.name]:
-            cursor = next((cursor for cursor in cursors if cursor.line.owner == owner), None)
+        for owner in [owner for owner, found in state.reservations.items() if found.pilot == pilot.name]:
+            cursor = next((cursor for cursor in cursors if cursor.owned.owner == owner), None)
             cls = self._next(cursor) if cursor is not None else None
             if cls is not None:
                 self.lease_from(cls, 1)
-            elif cursor is not None and self._lacks_room(cursor):
+            elif cursor is not None and self._lacks_capacity(cursor):
                 return True
             else:
-                del state.kept[owner]  # it has no such task any more, or may not start one
+                del state.reservations[owner]  # it has no such task any more, or may not start one
         return False
 
-    def _lacks_room(self, cursor: _Cursor) -> bool:
-        """Is it only for want of cores or memory, of which others hold a part, that the owner's first class waits?"""
+    def _lacks_capacity(self, cursor: _Cursor) -> bool:
+        """True if the owner's first class waits only for cores or memory, of which others hold a part."""
         state, pilot = self.state, self.pilot
         if self._open().cores < 1 or self._probes:
             return False
         is_strict = state.queue.rule.policy == STRICT
-        cls = next(
-            (cls for cls in candidates(cursor.eligibility, cursor.line, is_strict) if cls.head() is not None), None
-        )
+        found = candidates(cursor.eligibility, cursor.owned, is_strict)
+        cls = next((cls for cls in found if cls.head() is not None), None)
         if cls is None or self._may_ahead(cls):
             return False
         needs, free = cls.needs, self._open()
@@ -224,25 +223,21 @@ class LeaseRound:
         is_large = needs.cores > pilot.free.cores or needs.memory > pilot.free.memory
         return is_large and state.accounting.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
-    def _cursors(self, lines: list[OwnerQueue]) -> list[_Cursor]:
-        order = self.state.accounting.tree.order([line.owner for line in lines], self.state.now)
-        by_owner = {line.owner: line for line in lines}
-        return [_Cursor(self.state, self.pilot, by_owner[owner]) for owner in order]
+    def _cursors(self) -> list[_Cursor]:
+        order = self.state.accounting.tree.order(self._awake, self.state.now)
+        return [_Cursor(self.state, self.pilot, self._awake[owner]) for owner in order]
 
-    def _turn(self, cursor: _Cursor) -> tuple[Any, ...]:
-        return self._turn_of(cursor.line)
-
-    def _turn_of(self, line: OwnerQueue) -> tuple[Any, ...]:
-        """Where an owner stands: by share alone, or with what its first task weighs."""
-        tree, rule, owner = self.state.accounting.tree, self.state.queue.rule, line.owner
+    def _turn(self, owned: OwnerQueue) -> tuple[Any, ...]:
+        """The turn of an owner, smallest first: by share alone, or together with the weight of its first task."""
+        tree, rule, owner = self.state.accounting.tree, self.state.queue.rule, owned.owner
         if rule.policy == STRICT:
             return tree.key(owner, self.state.now)
         due, has = tree.standing(owner, self.state.now)
-        first = line.order[0][0] if line.order else 0.0
+        first = owned.order[0].order if owned.order else 0.0
         return (0 if due > 0 else 1, first - share_term(rule, due, has), owner)
 
     def _next(self, cursor: _Cursor) -> TaskClass | None:
-        """The owner's best class of which something can start now."""
+        """The owner's best class of which something can be leased now."""
         if self.count >= MAX_LEASES or self._is_full:
             return None
         cls = cursor.cls
@@ -253,14 +248,14 @@ class LeaseRound:
                 return None
             cursor.miss(self._is_large(cls))
         tight = cursor.eligibility.tight
-        is_tight = tight is not None and tight.holds(self.pilot.free, cursor.line.news, self.state.now)
+        is_tight = tight is not None and tight.holds(self.pilot.free, cursor.owned.arrivals, self.state.now)
         if is_tight and not self._holdings().ahead:
             return None
         while (cls := cursor.step()) is not None:
             is_large = self._is_large(cls)
             if not is_large:
                 if cls.head() is None:
-                    self.state.queue.relist(cls, self.state.now)
+                    self.state.queue.relist(cls)
                     continue
                 if self.most(cls) > 0:
                     self._misses = 0
@@ -270,15 +265,15 @@ class LeaseRound:
             self._misses += 1
             cursor.miss(is_large)
             if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
-                # The pilot is full, and the best classes are not fetched ahead either: the others need not be looked
-                # at. That is a matter of speed only.
+                # The pilot is full, and the best classes are not fetched ahead either: not looking at the others is a
+                # matter of speed only.
                 return None
-        if cursor.looked > MANY_MISSES:
-            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.news, self.state.now)
+        if cursor.misses > MANY_MISSES:
+            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.arrivals, self.state.now)
         return None
 
     def _is_large(self, cls: TaskClass) -> bool:
-        """Is it for want of room that not one of them can be leased?"""
+        """True if not one of them can be leased because capacity is lacking."""
         needs, free = cls.needs, self.pilot.free
         is_narrow = needs.cores <= free.cores and needs.memory <= free.memory
         if (is_narrow and needs.disk <= free.disk and needs.gpus <= free.gpus) or self._may_ahead(cls):
@@ -287,8 +282,8 @@ class LeaseRound:
 
     # --- how many
     def most(self, cls: TaskClass) -> int:
-        """How many of a class that is on its menu the pilot may get now: into free slots, ahead of them, and before
-        what it has fetched ahead."""
+        """How many of an eligible class the pilot may get now: into free slots, ahead of them, and before what it has
+        fetched ahead."""
         pilot, state = self.pilot, self.state
         if cls.key.alone or pilot.cleared_for is not None or pilot.lone is not None:
             return self._most_alone(cls)
@@ -297,7 +292,7 @@ class LeaseRound:
             room, precedence = self._before(cls)
             most = how_many(cls.needs, room) if precedence else 0
         if cls.require is not None and cls.is_volatile:
-            most = min(most, 1)  # each start may change what it looks at
+            most = min(most, 1)  # each start may change what its requirement reads
         if self._probes:
             most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
         if most > 0 and not pilot.proven:
@@ -309,16 +304,15 @@ class LeaseRound:
     def _most_alone(self, cls: TaskClass) -> int:
         """The same for a task that must be alone on its pilot, and for a pilot that is, or becomes, empty for one."""
         state, pilot = self.state, self.pilot
-        if not cls.key.alone or pilot.held or self.count or how_many(cls.needs, pilot.free) < 1:
-            return 0
-        if not suits_now(state, pilot, cls):
+        is_empty = cls.key.alone and not pilot.held and not self.count
+        if not is_empty or how_many(cls.needs, pilot.free) < 1 or not suits_now(state, pilot, cls):
             return 0
         return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, 1, cls.expected, state.now)
 
     def _trust(self) -> int:
         """How many more a pilot may hold on a host where nothing has succeeded yet: few at first, twice as many after each
-        two seconds that they live. One that fails everything at once must not have the whole queue [promise I12]; where
-        there is no other host, there is nothing to be saved."""
+        two seconds. A host that fails everything at once must not get the whole queue [promise I12]; without another
+        host there is nothing to be saved."""
         if self._is_new is None:
             self._is_new = any(
                 p.host != self.pilot.host and p.holder == self.pilot.holder for p in self.state.pilots.values()
@@ -333,7 +327,7 @@ class LeaseRound:
         return self.pilot.proven and is_short(self.pilot, cls)
 
     def _ahead(self, cls: TaskClass) -> int:
-        if self._is_cleared or self._is_spent or not self._may_ahead(cls):
+        if self._works_off or self._is_spent or not self._may_ahead(cls):
             return 0  # a pilot on which nothing succeeded yet may be a black hole [promise I12]
         if cls.serial not in self._spare:
             wanted, pilot = self._wanted(cls), self.pilot
@@ -341,7 +335,7 @@ class LeaseRound:
                 spare = wanted - max(0, pilot.held - pilot.room.cores)
             else:
                 spare = wanted - math.ceil(self._holdings().backlog / max(cls.base.mean or 0.0, 1e-6) - 1e-9)
-            # Little by little would cost a message and a row each time: only when a good part of it fits.
+            # Each lease costs a message and a row, so nothing is fetched before a good part of it fits.
             self._spare[cls.serial] = spare if spare >= wanted // 4 else 0
         return max(0, self._spare[cls.serial])
 
@@ -351,22 +345,22 @@ class LeaseRound:
             return 0
         if cls.serial not in self._wants:
             pilot, mean = self.pilot, cls.base.mean
-            # Slots that longer tasks have do not turn over.
+            # Slots of longer tasks do not become free in a moment.
             cores = pilot.room.cores if pilot.sole == cls.base.serial else self._holdings().open.cores
             wanted = ahead(mean and mean * pilot.pace, cores, cls.ready(10 * MAX_LEASES), self.state.slots)
             self._wants[cls.serial] = wanted
         return self._wants[cls.serial]
 
     def _pass_over(self, cls: TaskClass) -> bool:
-        """Nothing of a class can be leased now. What goes after it must not take what it waits for; True: nothing more
-        may be leased at all."""
+        """Nothing of a class can be leased now. What goes after it must not take the capacity that it waits for; True:
+        nothing more may be leased at all."""
         if not self._is_alone and self._spare.get(cls.serial, 1) <= 0 and self._wanted(cls) > 0:
-            # The pilot holds enough for now. When it asks again, this class comes first, whatever the others' length.
+            # The pilot holds enough for now. With its next exchange this class comes first, whatever the others' length.
             self._is_spent = self._is_spent or self._may_start(cls)
         return self._make_room(cls)
 
     def _may_start(self, cls: TaskClass) -> bool:
-        """Does nothing but room keep a class from being leased to the pilot?"""
+        """True if nothing but capacity keeps a class from being leased to the pilot."""
         state, pilot = self.state, self.pilot
         if cls.head() is None or self._probes or not suits_now(state, pilot, cls):
             return False
@@ -379,39 +373,38 @@ class LeaseRound:
         return self._held
 
     def _open(self) -> Capacity:
-        """Room that is free, or would be if what is fetched ahead were not there."""
+        """Capacity that is free, or would be without what is fetched ahead."""
         return self._holdings().open if self.pilot.free.cores < 1 else self.pilot.free
 
     def _may_overtake(self, cls: TaskClass) -> bool:
-        """May a class be sent before its slot is free, to begin before others that wait on the pilot? Where a lease is
-        the start, it may not."""
+        """True if a class may be sent before its slot is free, to begin before others that wait on the pilot. Where a
+        lease is the start, it may not."""
         pilot = self.pilot
         return bool(pilot.held) and pilot.sole != cls.base.serial and cls.is_safe and knows_precedence(pilot)
 
     def _before(self, cls: TaskClass) -> tuple[Capacity, int]:
-        """The room for a class in which what it goes before does not count, and the precedence that this needs."""
+        """The capacity for a class in which what it goes before does not count, and the precedence that this needs."""
         return self._holdings().room_before(self._goes_before(cls))
 
-    def _goes_before(self, cls: TaskClass) -> Callable[[Prefetched], bool]:
-        """Which short tasks on the pilot does a class go before? Within an owner by place; between owners by turn, and
-        those that are fetched ahead only for their first start: else each would put its own before the other's again
-        and again."""
-        queue, now, owner, listed = self.state.queue, self.state.now, cls.key.owner, cls.listed
+    def _goes_before(self, cls: TaskClass) -> GoesBefore:
+        """Which short tasks on the pilot a class goes before: within an owner by position; between owners by turn, and
+        what is fetched ahead only for its owner's first start, else each owner would overtake the other for ever."""
+        queue, owner, listed = self.state.queue, cls.key.owner, cls.listed
         turns: dict[str, bool] = {}
 
         def is_next(other: str) -> bool:
             if owner not in self._awake or other not in self._awake:
-                return False  # all that it has left is with pilots: it will be through in a moment
-            mine = self._turn_of(self._awake[owner])
+                return False  # all that it has left is with pilots and over in a moment
+            mine = self._turn(self._awake[owner])
             is_fresh = queue.rule.policy == STRICT and mine[0] == FRESH
-            return (is_fresh or not self._wanted(cls)) and mine < self._turn_of(self._awake[other])
+            return (is_fresh or not self._wanted(cls)) and mine < self._turn(self._awake[other])
 
         def goes_before(part: Prefetched) -> bool:
             if part.cls is cls.base:
                 return False
             other = part.cls.key.owner
             if other == owner:
-                return listed is not None and listed < queue.place_of(part.array, part.cls.key.priority, now)
+                return listed is not None and listed < queue.position_of(part.array, part.cls.key.priority)
             if other not in turns:
                 turns[other] = is_next(other)
             return turns[other]
@@ -420,9 +413,9 @@ class LeaseRound:
 
     def _make_room(self, cls: TaskClass) -> bool:
         """A class that goes before what the pilot has fetched cannot be sent before its slot is free: have that worked
-        off or taken back, and fetch nothing ahead that goes after it. True: free slots are kept for it, too."""
+        off or taken back, and fetch nothing ahead that goes after it. True: free slots are reserved for it, too."""
         state, pilot = self.state, self.pilot
-        if self._is_cleared or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
+        if self._works_off or self._probes or not pilot.held or pilot.sole == cls.base.serial or self._may_ahead(cls):
             return False
         if not self._holdings().ahead or how_many(cls.needs, pilot.free) > 0:
             return False
@@ -431,13 +424,13 @@ class LeaseRound:
         if not precedence or not (fits or cls.needs.cores == 1) or (fits and self._may_overtake(cls)):
             return False
         if self._may_start(cls):
-            self._is_cleared = clear(state, pilot, cls)
-            self._is_full = self._is_cleared and fits
+            self._works_off = work_off(state, pilot, cls, room, self._goes_before(cls))
+            self._is_full = self._works_off and fits
         return self._is_full
 
     # --- leases
     def lease_from(self, cls: TaskClass, at_most: int, assigned: str = "") -> None:
-        """Lease the head of a class, and what stands next to it; `assigned` says how a round chose this pilot for it."""
+        """Lease the head of a class and its neighbours; `assigned` says how a round chose this pilot for it."""
         leasable = cls.head()
         assert leasable is not None
         state, pilot, array = self.state, self.pilot, leasable.array
@@ -466,27 +459,29 @@ class LeaseRound:
             is_first = attempt.id.number == array.run.base + 1
             proof = make_proof(state.lease_key, pilot.name, str(attempt.id), 1) if is_first else ""
             self.leases.append(lease_of(array, attempt, state.state_dir, proof))
-            # Only the first attempt at a task may leave before its commit: a crash in that gap costs one number, which
-            # the next server leaves out (`Run.base`), and so no number is handed out twice.
+            # Only the first attempt at a task may be sent before its commit: a crash in that gap costs one number, which
+            # the next server leaves out (`Run.base`), so that no number is given twice.
             self.durable = self.durable or not is_first
         count = high - low
         self.count += count
-        self._held = None
+        if self._held is not None:
+            part = Prefetched(cls.base, array, cls.needs, precedence, count)
+            self._held = self._held.add(pilot, part, is_ahead)
         if precedence:
             note_overtaken(state, pilot)
-        state.kept.pop(cls.key.owner, None)
+        state.reservations.pop(cls.key.owner, None)
         spare = self._spare.get(cls.serial)
         self._spare.clear()
         if spare is not None:
             self._spare[cls.serial] = spare - max(0, count - max(0, free))
         if self._probes and self._places is not None:
             self._places.probe(pilot.name, pilot.host, pilot.site, state.now)
-        state.queue.relist(cls, state.now)
-        # A child's start shows its parents' results to the world: they must be durable first.
+        state.queue.relist(cls)
+        # A child's start makes its parents' results visible: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
 
-    def tell(self) -> None:
-        """One line in the journal for each owner."""
+    def log_leases(self) -> None:
+        """Write one event for each owner."""
         by_owner: dict[str, tuple[list[str], list[tuple[str, int]]]] = {}
         for attempt in self._singles:
             owner = self.state.runs[attempt.id.run].owner
@@ -502,7 +497,7 @@ class LeaseRound:
 def grant(
     state: State, leasable: Leasable, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0
 ) -> Attempt:
-    """Raise the attempt number and give an element to a pilot; `is_ahead`: it waits there for a slot."""
+    """Raise the attempt number and lease an element to a pilot; `is_ahead`: it waits there for a slot."""
     array = leasable.array
     element = leasable.element or array.first_plain()
     task = state.task_at(array, element)

@@ -1,7 +1,7 @@
-"""What pilots have fetched ahead gives way to what goes before it [protocol 5.3; ADR 0019].
+"""Prefetching: what pilots have fetched ahead gives way to tasks that go before it [protocol 5.3; ADR 0019].
 
-Short tasks that a pilot holds and has not begun take no room from a task that goes before them: the pilot begins that
-one at the next turnover of a slot. What waits there for too long is taken back, and keeps its place in the queue.
+Short tasks that a pilot holds and has not begun take no capacity from a task that goes before them: the pilot begins that
+one in the next slot that becomes free. What waits there for too long is taken back, and keeps its position in the queue.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.records import Array, Pilot
-from shoal.engine.state import State
+from shoal.engine.state import State, WorkOff
 from shoal.model.ids import AttemptId
 from shoal.model.spec import Needs
 from shoal.model.states import Rerun
-from shoal.sched.match import take
+from shoal.sched.match import give, how_many, pairs, take
 from shoal.sched.size import SHORT
 from shoal.wire.messages import ORDERS, SINCE, Capacity, Order
 
 TAKE_BACK = "take_back"
 AGAIN = 1.0  # seconds before a pilot is asked again to give something back
-NOT_SHORT = 1.0  # seconds that a task runs before its slot no longer counts as one that turns over
-LATE = 1.0  # seconds after which what was to begin at the next turnover is taken back
-OVERDUE = 2.0  # seconds after which other tasks are that were overtaken
+NOT_SHORT = 1.0  # seconds that a task runs before its slot no longer counts as one that is free in a moment
+LATE = 1.0  # seconds after which a task that was to begin in the next free slot is taken back
+OVERDUE = 2.0  # seconds after which tasks that were overtaken are taken back
 CLEAR_LATE = 0.3  # seconds that a pilot may take to work off what it has fetched before that is taken back
 CLEAR_LONG = 5.0  # seconds after which another pilot is cleared as well
-WHY = "something that goes first waits"
+GOES_FIRST, OTHERS_IDLE = "something that goes first waits", "others are idle"
 
 
 def is_short(pilot: Pilot, cls: TaskClass) -> bool:
-    """May tasks of a class be fetched ahead by a pilot, as far as their length and their re-run class go?"""
+    """True if tasks of a class are short enough to be fetched ahead by a pilot, and may run again."""
     mean = cls.base.mean
     return mean is not None and mean * pilot.pace <= SHORT and cls.is_safe
 
 
 def knows_precedence(pilot: Pilot) -> bool:
-    """Does it begin a lease with a precedence before those that wait?"""
+    """True if the pilot begins a lease with a precedence before those that wait."""
     return pilot.protocol >= SINCE["Lease"]["precedence"]
 
 
@@ -50,21 +50,30 @@ class Prefetched(NamedTuple):
     tasks: int
 
 
+GoesBefore = Callable[[Prefetched], bool]  # does the class in question go before these tasks?
+
+
 class Holdings(NamedTuple):
     """What a pilot holds, as matching sees it."""
 
-    open: Capacity  # all but what longer tasks take: slots in it turn over within a moment
+    open: Capacity  # all but what longer tasks take: slots in it become free within a moment
     ahead: list[Prefetched]
 
     @property
     def backlog(self) -> float:
-        """Seconds of work among these that is beyond the slots they can have."""
+        """Seconds of fetched work beyond the slots it can have."""
         tasks, slots = sum(part.tasks for part in self.ahead), max(0, self.open.cores)
         work = sum(part.tasks * (part.cls.base.mean or 0.0) for part in self.ahead)
         return work * (tasks - slots) / tasks if tasks > slots else 0.0
 
-    def room_before(self, goes_before: Callable[[Prefetched], bool]) -> tuple[Capacity, int]:
-        """The room for a task that goes before some of them, and the precedence that it needs; 0: it goes before none."""
+    def add(self, pilot: Pilot, part: Prefetched, is_ahead: bool) -> Holdings:
+        """The same with tasks that were leased just now."""
+        if is_ahead or is_short(pilot, part.cls):
+            return Holdings(self.open, [*self.ahead, part])
+        return Holdings(take(self.open, part.needs, part.tasks), self.ahead)
+
+    def room_before(self, goes_before: GoesBefore) -> tuple[Capacity, int]:
+        """The capacity for a task that goes before some of them, and the precedence that it needs; 0: before none."""
         room, precedence = self.open, 0
         for part in self.ahead:
             if goes_before(part):
@@ -75,7 +84,7 @@ class Holdings(NamedTuple):
 
 
 def holdings(state: State, pilot: Pilot) -> Holdings:
-    """Look through what a pilot holds."""
+    """What a pilot holds now."""
     room = pilot.room
     found: dict[tuple[int, int], Prefetched] = {}
     for attempt in pilot.live.values():
@@ -98,24 +107,32 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
     return Holdings(room, parts)
 
 
-# --- pilots that make room for a task that cannot be sent before its slot is free
-def clear(state: State, pilot: Pilot, cls: TaskClass) -> bool:
-    """Have a pilot work off what it holds, for a class that goes before it; False if enough others do."""
-    serial, since = state.cleared.get(pilot.name, (0, 0.0))
-    if serial != cls.serial:
-        state.cleared = {name: entry for name, entry in state.cleared.items() if name in state.pilots}
-        others = sum(1 for other, at in state.cleared.values() if other == cls.serial and state.now < at + CLEAR_LONG)
+# --- pilots that free a slot for a task that cannot be sent before the slot is free
+def work_off(state: State, pilot: Pilot, cls: TaskClass, room: Capacity, goes_before: GoesBefore) -> bool:
+    """Have a pilot work off what it has fetched ahead, for a class that goes before it; False if enough others do.
+
+    What takes too long is taken back, as far as the class goes before it and it does not fit beside the class; `room` is
+    the capacity for both: without what is long and what the class does not go before.
+    """
+    found = state.working_off.get(pilot.name)
+    if found is None or found.serial != cls.serial:
+        state.working_off = {name: entry for name, entry in state.working_off.items() if name in state.pilots}
+        others = sum(
+            1 for other in state.working_off.values()
+            if other.serial == cls.serial and state.now < other.since + CLEAR_LONG
+        )  # fmt: skip
         if others >= cls.ready(others + 1):
             return False
-        state.cleared[pilot.name] = (cls.serial, state.now)
-    elif state.now >= since + CLEAR_LATE:
-        take_back(state, pilot, state.now, state.now)
+        state.working_off[pilot.name] = WorkOff(cls.serial, state.now)
+    elif state.now >= found.since + CLEAR_LATE:
+        tasks = max(1, min(how_many(cls.needs, room), cls.ready(pilot.room.cores)))
+        take_back(state, pilot, state.now, state.now, goes_before, take(room, cls.needs, tasks))
     return True
 
 
 # --- taking back
 def note_overtaken(state: State, pilot: Pilot) -> None:
-    """Something was sent to a pilot that goes before what it holds: look later whether all of it began."""
+    """A task was sent to a pilot that goes before what it holds: check later whether all of it began."""
     state.overtaken.setdefault(pilot.name, state.now + LATE)
 
 
@@ -124,31 +141,80 @@ def look_after(state: State) -> None:
     for name in [name for name, at in state.overtaken.items() if state.now >= at]:
         pilot = state.pilots.get(name)
         if pilot is None or min(pilot.free.cores, pilot.free.memory, pilot.free.disk, pilot.free.gpus) >= 0:
-            del state.overtaken[name]  # all that it holds has a slot
+            del state.overtaken[name]  # everything it holds has a slot
             continue
         state.overtaken[name] = state.now + LATE
         take_back(state, pilot, state.now - OVERDUE, state.now - LATE)
 
 
-def take_back(state: State, pilot: Pilot, before: float, urgent_before: float) -> int:
-    """Ask a pilot for what it has not begun of what was leased before then; how many were asked for."""
+class Unbegun(NamedTuple):
+    """Neighbouring attempts that a pilot has not begun, as far as is known, and that may be taken back."""
+
+    first: AttemptId
+    leased: float
+    part: Prefetched
+
+
+def unbegun(state: State, pilot: Pilot) -> list[Unbegun]:
+    """What may be taken back of a pilot, the last ones first: they would begin last."""
     if pilot.protocol < ORDERS[TAKE_BACK] or state.now < pilot.asked_back + AGAIN:
-        return 0
+        return []
     if any(order.kind == TAKE_BACK for order in pilot.orders):
-        return 0  # it has not heard the last one yet
-    spans: list[tuple[AttemptId, int]] = []
-    for chunk in pilot.chunks.values():
-        if chunk.leased <= (urgent_before if chunk.precedence else before):
-            spans += [(chunk.attempt(low), high - low) for low, high in chunk.left.ranges()]
+        return []  # the last order was not sent yet
+    found: list[Unbegun] = []
     for attempt in pilot.live.values():
-        is_old = attempt.leased <= (urgent_before if attempt.precedence else before)
-        if is_old and not attempt.running and state.task_of(attempt.id).array.spec.rerun is Rerun.SAFE:
-            spans.append((attempt.id, 1))
-    for first, count in _merged(spans):
-        state.order(pilot, Order(TAKE_BACK, str(first), WHY, count=count))
-    if spans:
+        task = state.task_of(attempt.id)
+        if not attempt.running and task.array.spec.rerun is Rerun.SAFE:
+            cls = state.queue.class_of(task.array)
+            part = Prefetched(cls, task.array, task.needs, attempt.precedence, 1)
+            found.append(Unbegun(attempt.id, attempt.leased, part))
+    for chunk in pilot.chunks.values():
+        cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
+        for low, high in chunk.left.ranges():
+            part = Prefetched(cls, chunk.array, needs, chunk.precedence, high - low)
+            found.append(Unbegun(chunk.attempt(low), chunk.leased, part))
+    return found[::-1]
+
+
+def take_back(
+    state: State,
+    pilot: Pilot,
+    before: float,
+    urgent_before: float,
+    goes_before: GoesBefore = lambda part: True,
+    room: Capacity | None = None,
+) -> None:
+    """Ask a pilot for what it has not begun of what was leased before then; `urgent_before` is the same for what has a
+    precedence. With `room`: only as much as does not fit into it, the last ones first."""
+    found = [
+        item for item in unbegun(state, pilot)
+        if item.leased <= (urgent_before if item.part.precedence else before) and goes_before(item.part)
+    ]  # fmt: skip
+    for item in found:
+        room = take(room, item.part.needs, item.part.tasks) if room is not None else None
+    spans: list[tuple[AttemptId, int]] = []
+    for first, _, part in found:
+        count = part.tasks
+        if room is not None:
+            count = min(count, _lacking(part.needs, room))
+            room = give(room, part.needs, count)
+        spans.append((first._replace(element=first.element + part.tasks - count), count))
+    ask_back(state, pilot, spans, GOES_FIRST)
+
+
+def ask_back(state: State, pilot: Pilot, spans: list[tuple[AttemptId, int]], why: str) -> int:
+    """Order a pilot to give attempts back, each span as its first attempt and their number; how many in all."""
+    merged = _merged([span for span in spans if span[1]])
+    for first, count in merged:
+        state.order(pilot, Order(TAKE_BACK, str(first), why, count=count))
+    if merged:
         pilot.asked_back = state.now
-    return sum(count for _, count in spans)
+    return sum(count for _, count in merged)
+
+
+def _lacking(needs: Needs, free: Capacity) -> int:
+    """How many tasks with these needs have to go until nothing of what they take is below zero."""
+    return max((-(left // takes) for takes, left in pairs(needs, free) if takes and left < 0), default=0)
 
 
 def _merged(spans: list[tuple[AttemptId, int]]) -> list[tuple[AttemptId, int]]:

@@ -1,28 +1,29 @@
 """Matching in rounds: several pilots and several tasks at once.
 
-Normally a task is matched when it or a slot appears [ADR 0011]; where ranks are asked for and several pilots wait, the
-best
-of them is chosen [GWP G5]. With `match.mode = interval` nothing is matched in between: each interval at most a chunk of
-tasks is handed out, over all pilots, as the paper's scheduler does [GWP 4.3].
+Normally a task is matched when it or a slot appears [ADR 0011]; where classes have ranks and several pilots wait, the
+best of them is chosen [GWP G5]. With `match.mode = interval` nothing is matched in between: each interval at most a chunk
+of tasks is leased, over all pilots, as the paper's scheduler does [GWP 4.3].
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
 from shoal.engine.matching.classes import TaskClass
-from shoal.engine.matching.eligibility import candidates, menu_of
-from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_lines
+from shoal.engine.matching.eligibility import candidates, eligibility_of
+from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_queues
 from shoal.engine.matching.pilot_attributes import attributes, lookup
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
-from shoal.sched.assign_round import EXACT, Cell, assign
+from shoal.sched.assign import EXACT, Cell, assign
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.match import how_many
 from shoal.sched.size import turn as turn_of
 
-CROWD = 16  # waiting pilots from which on full ones are passed over
+CROWD = 16  # waiting pilots from which on full ones are skipped
 HEADS = 64  # classes of one owner that a round looks at [ADR 0011]
 
 
@@ -43,10 +44,10 @@ def turn(state: State) -> None:
 
 
 def serve_parked(state: State) -> None:
-    """There may be news for pilots that wait: work, orders."""
-    if state.nudged:
-        nudged, state.nudged = state.nudged, {}
-        for pilot in nudged.values():
+    """Answer waiting exchanges for which there is work or an order."""
+    if state.with_orders:
+        pilots, state.with_orders = state.with_orders, {}
+        for pilot in pilots.values():
             if pilot.parked is not None and (pilot.orders or (pilot.draining and not pilot.leaving)):
                 give_parked(state, pilot, *fill(state, pilot, pilot.seq))
     if not state.queue.has_work() or closed(state) or state.accounting.policy.match.mode == INTERVAL:
@@ -60,7 +61,7 @@ def serve_parked(state: State) -> None:
         waiting.sort(key=lambda pilot: pilot.free.cores <= 0)  # a free slot is better than one that soon will be
     for pilot in waiting:
         if is_crowded and pilot.free.cores <= 0:
-            continue  # what it may fetch ahead it gets when it speaks next: a command must not cost a look at each
+            continue  # it fetches ahead with its next exchange: a command must not cost a look at each pilot
         leases, durable = fill(state, pilot, pilot.seq)
         if leases:
             give_parked(state, pilot, leases, durable)
@@ -69,13 +70,13 @@ def serve_parked(state: State) -> None:
 
 
 def hand_out(state: State, most: int, is_event: bool = False) -> None:
-    """Give at most so many tasks to free slots of pilots that wait: owner by owner in turn, each class to its best
+    """Lease at most so many tasks to free slots of pilots that wait: owner by owner in turn, each class to its best
     pilots. On an event, what may be fetched ahead follows when no slot is left that could have it at once."""
     fillings = {
         pilot.name: LeaseRound(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
     }
     state.queue.reorder(state.now)
-    state.stir()
+    state.update_activity()
     while most > 0 and fillings:
         given = _best(state, fillings, most)
         if not given:
@@ -84,24 +85,21 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
     for name, filling in fillings.items():
         if is_event:
             filling.fill()
-        filling.tell()
+        filling.log_leases()
         pilot = state.pilots[name]
         if filling.leases and pilot.parked is not None:
             give_parked(state, pilot, filling.leases, filling.durable)
 
 
 def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
-    """One sweep: tasks for free slots, or as many short ones as pass in a moment, by the greatest total rank of the owner
+    """One pass: tasks for free slots, or as many short ones as end in a moment, by the greatest total rank of the owner
     whose turn it is [LBO D8]."""
-    owners: dict[str, None] = {}
-    for filling in fillings.values():
-        for line in served_lines(state, filling.pilot):
-            owners[line.owner] = None
+    owners = {owned.owner: None for filling in fillings.values() for owned in served_queues(state, filling.pilot)}
     for owner in state.accounting.tree.order(owners, state.now):
         cells, classes, pilots = _cells(state, fillings, owner)
         found = assign(cells, _slots(cells, classes, pilots), _tasks(classes))
         if len(classes) > 1 and len(pilots) > 1:
-            state.assigned = _words(found.how, len(classes), len(pilots))
+            state.assigned = _describe(found.how, len(classes), len(pilots))
         given = 0
         for row, column in found.pairs:
             cls, filling = classes[column], pilots[row]
@@ -114,15 +112,14 @@ def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
     return 0
 
 
-def _words(how: str, classes: int, pilots: int) -> str:
+def _describe(how: str, classes: int, pilots: int) -> str:
     if how == EXACT:
         return f"assigned exactly: the best total rank of {classes} kinds of tasks on {pilots} pilots"
     return f"assigned greedily, by the best rank first: {classes} kinds of tasks on {pilots} pilots are too many to be exact"
 
 
 def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[LeaseRound]) -> dict[int, int]:
-    """How many tasks each pilot has room for, whichever of its classes they are of; one where each start may change the
-    ranks of the next."""
+    """How many tasks fit into each pilot, of whichever class; one where each start may change the ranks of the next."""
     if any(cls.rank is not None and cls.is_volatile for cls in classes):
         return {}
     slots: dict[int, int] = {}
@@ -133,7 +130,7 @@ def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[LeaseRound]
 
 
 def _tasks(classes: list[TaskClass]) -> dict[int, int]:
-    """How many turns each class has ready; short tasks go several at a time."""
+    """How many turns each class has ready; short tasks are leased several at a time."""
     return {at: max(1, cls.ready(MAX_LEASES) // turn_of(cls.base.mean)) for at, cls in enumerate(classes)}
 
 
@@ -141,7 +138,7 @@ def _cells(
     state: State, fillings: dict[str, LeaseRound], owner: str
 ) -> tuple[list[Cell], list[TaskClass], list[LeaseRound]]:
     """What of an owner's best classes fits where, and how well: for each pair of a pilot (row) and a class (column)."""
-    line = state.queue.lines[owner]
+    owned = state.queue.owners[owner]
     pilots = [
         filling for filling in fillings.values() if filling.count < MAX_LEASES and state.serves(filling.pilot, owner)
     ]
@@ -150,12 +147,8 @@ def _cells(
     found: list[Cell] = []  # ordered as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
-        eligibility = menu_of(state, pilot, line)
-        looked = 0
-        for cls in candidates(eligibility, line, state.queue.rule.policy == STRICT):
-            looked += 1
-            if looked > HEADS:
-                break
+        found_here = candidates(eligibility_of(state, pilot, owner), owned, state.queue.rule.policy == STRICT)
+        for cls in islice(found_here, HEADS):
             if cls.head() is None or cls.listed is None or filling.most(cls) <= 0:
                 continue
             if how_many(cls.needs, pilot.free) <= 0:
@@ -164,12 +157,12 @@ def _cells(
                 columns[cls.serial] = len(classes)
                 classes.append(cls)
             rank = _rank(state, pilot, cls)
-            found.append(Cell(cls.listed[0], rank, cls.listed[1:], row, columns[cls.serial]))
+            found.append(Cell(cls.listed.order, rank, cls.listed[1:], row, columns[cls.serial]))
     return found, classes, pilots
 
 
 def _rank(state: State, pilot: Pilot, cls: TaskClass) -> float:
-    """How well a pilot suits a class; without a rank it may still be used, last of all."""
+    """The rank of a pilot for a class; 0 where the class has none."""
     if cls.rank is None:
         return 0.0
     return rank_of(cls.rank, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))

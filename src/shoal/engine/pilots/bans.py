@@ -1,9 +1,9 @@
-"""What successes and failures say about places: pilots, hosts and sites that fail are left alone for a while, said
-aloud, and lifted by a task that succeeds there [GWP G7; SPHINX S8].
+"""Bans: places (pilots, hosts and sites) that fail get no work for a while, with events, until a task succeeds there
+[GWP G7; SPHINX S8].
 
-All of it belongs to the pilot's holder (`accounting.Evidence`). What a group's pilots did with an owner's tasks also counts
-where that owner's own pilots are judged, under names that cannot be theirs; never the other way round, for a group must
-not lose its hosts by the word of one member's pilots.
+Evidence belongs to the pilot's holder (`accounting.Evidence`). What a group's pilots did with an owner's tasks also counts
+where that owner's own pilots are judged, under names that cannot be theirs; never the other way round, since a group must
+not lose its hosts by reports of one member's pilots.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Iterable, Iterator
 
 from shoal.engine.changes import Notice
 from shoal.engine.policy.accounting import Evidence
-from shoal.engine.records import Array, Pilot
+from shoal.engine.records import Array, FailedAt, Pilot
 from shoal.engine.state import State
 from shoal.sched.ban import HOST, PILOT, SITE
 
 
 def views(state: State, owner: str, holder: str, host: str, site: str) -> Iterator[tuple[Evidence, str, str]]:
-    """Where something that an owner's task did on a host is remembered, and by which names of host and site."""
+    """The evidence that an owner's task on a host counts in, each with the names of host and site there."""
     yield state.accounting.evidence_of(holder), host, site
     own = state.accounting.evidence.get(owner) if holder != owner else None
     if own is not None:
         yield own, f"{holder}/{host}", f"{holder}/{site}"
 
 
-def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
-    """Tasks succeeded there: whatever was held against the place is over."""
+def record_success(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
+    """Tasks succeeded on a pilot: earlier failures of its place count no more."""
     spec, owner, holder = array.spec, array.run.owner, pilot.holder
     pilot.proven, pilot.returns = True, 0
     own = state.accounting.evidence_of(holder)
     if holder == owner:  # the common case
-        told: Iterable[tuple[Evidence, str, str]] = ((own, pilot.host, pilot.site),)
+        found: Iterable[tuple[Evidence, str, str]] = ((own, pilot.host, pilot.site),)
     else:
-        told = views(state, owner, holder, pilot.host, pilot.site)
-    for evidence, host, site in told:
+        found = views(state, owner, holder, pilot.host, pilot.site)
+    for evidence, host, site in found:
         evidence.kinds.succeed(array.trait, host, site, count, spec.time is not None)
         if spec.setup or spec.container:
             evidence.setups.succeed(array.trait, host, site, count)
@@ -43,10 +43,10 @@ def praise(state: State, pilot: Pilot, array: Array, count: int = 1) -> None:
         _lift(state, pilot, places.clear(pilot.name, pilot.host, pilot.site), "a task succeeded")
 
 
-def blame(
+def record_failure(
     state: State, pilot: Pilot, reason: str, failures: int = 1, since: float | None = None, is_sites: bool = False
 ) -> None:
-    """A failure was the place's fault; a ban that it leads to is told to whoever may see the pilot, and to the hook."""
+    """A failure was the fault of the pilot's place; a ban that follows is an event, and the hook is called."""
     holder = pilot.holder
     site_hosts = len({p.host for p in state.pilots.values() if p.site == pilot.site and p.holder == holder})
     places = state.accounting.evidence_of(holder).places
@@ -58,8 +58,8 @@ def blame(
     state.accounting.touch_places(holder)
 
 
-def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) -> None:
-    """Failures that hosts were blamed for were the task's own after all."""
+def retract_failures(state: State, owner: str, trait: str, failed_at: list[FailedAt]) -> None:
+    """Failures that were counted against hosts were the task's own after all."""
     for host, site, holder in failed_at:
         for evidence, known_host, known_site in views(state, owner, holder, host, site):
             evidence.kinds.excuse(trait, known_host, known_site)
@@ -70,7 +70,7 @@ def forgive(state: State, owner: str, trait: str, failed_at: list[list[str]]) ->
 
 
 def end_probes(state: State) -> None:
-    """Probes that were returned, cancelled or lost told nothing: nobody need wait for them."""
+    """Release probes that were returned, cancelled or lost: they decide nothing."""
     for holder, evidence in state.accounting.evidence.items():
         places = evidence.places
         for kind, name in [key for key, streak in places.streaks.items() if streak.probing is not None]:

@@ -1,5 +1,4 @@
-"""Rules of pilots: taking them in, their exchanges, their silence and their end
-[protocol 5; promise R1-R5; DIANE U4; GWP G1, G14]."""
+"""Registration of pilots and their exchanges [protocol 5; promise R1-R5; DIANE U4; GWP G1, G14]."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
-from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.leasing import attach, fill
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
-from shoal.engine.pilots.hosts import arrive
+from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.pilots.long_poll import answer, give_parked, unpark
-from shoal.engine.pilots.losses import end, lose, outlived, set_draining
-from shoal.engine.pilots.reconcile import compare, expect_reports, hear
+from shoal.engine.pilots.losses import end, lose, seen_dead, set_draining
+from shoal.engine.pilots.reconcile import compare, confirm_held, readopt_reported
 from shoal.engine.records import Attempt, Pilot
 from shoal.engine.state import State
 from shoal.engine.tasks.checkpoints import check_files, save
@@ -43,42 +42,43 @@ from shoal.model.limits import (
     MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
+from shoal.sched.match import pairs
 from shoal.wire.messages import PROTOCOL, Exchange, FormerPilot, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 STAGES = ("leased", "running", "done")  # of what a pilot holds
-ASK_AGAIN = 0.2  # seconds until a pilot is asked once more what it holds, after a restart
+ASK_AGAIN = 0.2  # seconds until a pilot has to send its held list once more, after a restart
 FORMER_KEPT = 16  # names a pilot may have had
-NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be under way
+NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be in flight
 
 
 def enrol(state: State, command: Enrol) -> Registered:
-    """Take a pilot in, or note why its host is unfit [CMS C1]. Told twice, because an answer was lost, it is one
-    pilot."""
-    said = command.register
-    twin = state.enrolled.get((command.token, said.nonce)) if said.nonce else None
-    if twin is not None and (twin.pilot in state.pilots or said.unfit):
+    """Register a pilot, or note why its host is unfit [CMS C1]. Idempotent: a registration that is repeated, because the
+    reply was lost, makes one pilot."""
+    register = command.register
+    twin = state.enrolled.get((command.token, register.nonce)) if register.nonce else None
+    if twin is not None and (twin.pilot in state.pilots or register.unfit):
         return twin
     _check_register(command)
     pilot, secret = _make(state, command)
     registered = _registered(state, pilot, secret)
-    if said.nonce:
-        state.enrolled[command.token, said.nonce] = registered
+    if register.nonce:
+        state.enrolled[command.token, register.nonce] = registered
         while len(state.enrolled) > ENROLLED_KEPT:
             state.enrolled.popitem(last=False)
-    if said.unfit:
-        pilot.reason = "host_unfit: " + "; ".join(said.unfit)[:MAX_LINE]
+    if register.unfit:
+        pilot.reason = "host_unfit: " + "; ".join(register.unfit)[:MAX_LINE]
         advance_pilot(pilot, PilotState.GONE)
         state.write_pilot(pilot)
-        state.emit("pilot_unfit", pilot=pilot, reasons=said.unfit[:100], host=said.host)
+        state.emit("pilot_unfit", pilot=pilot, reasons=register.unfit[:100], host=register.host)
         return registered
-    dead = outlived(state, pilot, said.ended)
+    dead = seen_dead(state, pilot, register.ended)
     if command.max_pilots is not None:
         used = sum(1 for p in state.pilots.values() if p.token == command.token and p not in dead)
-        former = _former_of(state, said.former, pilot.holder)
-        leaving = former is not None and former.token == command.token and former not in dead  # it takes its own place
+        former = _former_of(state, register.former, pilot.holder)
+        leaving = former is not None and former.token == command.token and former not in dead  # it replaces itself
         if used - leaving >= command.max_pilots:
-            state.enrolled.pop((command.token, said.nonce), None)
+            state.enrolled.pop((command.token, register.nonce), None)
             raise Conflict(
                 f"this token lets {command.max_pilots} pilots in at a time, and they are here", code="site_full",
                 hint="it is tried again; a token with a larger --max-pilots lets more in",
@@ -87,22 +87,22 @@ def enrol(state: State, command: Enrol) -> Registered:
     state.pilots[pilot.name] = pilot
     state.count_slots(pilot, 1)
     state.sessions[pilot.session] = pilot.name
-    if said.former is not None:
-        pilot.heard = False  # its held list comes first: it may still run what it had
-        _inherit(state, pilot, said.former)
-    _bury_all(state, pilot, said.ended)
+    if register.former is not None:
+        pilot.heard = False  # its held list comes first: it may still run what it held
+        _inherit(state, pilot, register.former)
+    _bury_all(state, pilot, register.ended)
     state.write_pilot(pilot)
-    before = arrive(state, pilot)
+    before = host_joined(state, pilot)
     state.emit(
-        "pilot_joined", pilot=pilot, host=said.host, cores=said.room.cores, memory=said.room.memory,
+        "pilot_joined", pilot=pilot, host=register.host, cores=register.room.cores, memory=register.room.memory,
         former=pilot.former, before=before,
     )  # fmt: skip
     return registered
 
 
 def _bury_all(state: State, pilot: Pilot, sessions: Sequence[str]) -> None:
-    """Give up the pilots that this one saw dead on its host: nobody has to wait until their lease has run out."""
-    for dead in outlived(state, pilot, sessions):
+    """Give up the pilots that this one found dead on its host, without waiting for the end of their leases."""
+    for dead in seen_dead(state, pilot, sessions):
         lose(state, dead, f"its process is gone, says {pilot.name} on the same host")
 
 
@@ -112,41 +112,41 @@ def _check_ended(sessions: Sequence[str]) -> None:
 
 
 def _check_register(command: Enrol) -> None:
-    said = command.register
-    if not PROTOCOL - 1 <= said.protocol <= PROTOCOL:
+    register = command.register
+    if not PROTOCOL - 1 <= register.protocol <= PROTOCOL:
         raise BadInput(
-            f"protocol {said.protocol} is not spoken here", code="protocol", hint=f"this server speaks {PROTOCOL}"
+            f"protocol {register.protocol} is not spoken here", code="protocol", hint=f"this server speaks {PROTOCOL}"
         )
-    _check_tags(said.tags)
-    _check_ended(said.ended)
-    room = said.room
-    least = 0 if said.unfit else 1  # a host that takes no task may not even know what it has
+    _check_tags(register.tags)
+    _check_ended(register.ended)
+    room = register.room
+    least = 0 if register.unfit else 1  # a host that takes no task may not even know what it has
     if not (least <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
         0 <= room.memory <= MAX_BYTES and 0 <= room.disk <= MAX_BYTES
     ):
         raise BadInput(
             "that is no host", code="range", field="room", hint=f"cores from 1 to {MAX_CORES}, nothing below 0"
         )
-    texts = (said.version, said.host, said.identity, said.nonce, said.digest)
+    texts = (register.version, register.host, register.identity, register.nonce, register.digest)
     if any(len(text.encode("utf-8", "replace")) > MAX_NAME for text in texts):
         raise BadInput("a text of the registration is too long", code="too_long", hint=f"at most {MAX_NAME} bytes")
 
 
 def _make(state: State, command: Enrol) -> tuple[Pilot, str]:
     """A pilot with a new name and a new secret."""
-    said = command.register
+    register = command.register
     name = f"p{state.rng.getrandbits(32):08x}"
     while name in state.pilots or name in state.gone:
         name = f"p{state.rng.getrandbits(32):08x}"
-    tags = {name: value for name, value in said.tags.items() if "." not in name and value != ""}
-    if said.digest:
-        tags[ZIP_TAG] = said.digest
+    tags = {name: value for name, value in register.tags.items() if "." not in name and value != ""}
+    if register.digest:
+        tags[ZIP_TAG] = register.digest
     secret = make(SESSION, urlsafe_b64encode(state.rng.getrandbits(256).to_bytes(32, "big")).decode().rstrip("="))
-    ends = state.now + min(max(0.0, said.ends), MAX_SECONDS) if said.ends is not None else None
+    ends = state.now + min(max(0.0, register.ends), MAX_SECONDS) if register.ends is not None else None
     pilot = Pilot(
-        name, PilotState.QUEUED, command.owner, command.site, said.host, said.identity, digest(secret), said.room,
-        said.version, tags, state.now, state.now, said.room, command.group, command.token,
-        protocol=said.protocol, bound=command.bound, ends=ends,
+        name, PilotState.QUEUED, command.owner, command.site, register.host, register.identity, digest(secret), register.room,
+        register.version, tags, state.now, state.now, register.room, command.group, command.token,
+        protocol=register.protocol, bound=command.bound, ends=ends,
     )  # fmt: skip
     return pilot, secret
 
@@ -158,25 +158,25 @@ def _registered(state: State, pilot: Pilot, secret: str) -> Registered:
     )
 
 
-def _former_of(state: State, said: FormerPilot | None, holder: str) -> Pilot | None:
-    """The living pilot that it was, if it can prove that it was this one."""
-    former = state.pilots.get(said.pilot) if said is not None else None
-    if said is None or former is None or former.session != digest(said.session) or former.holder != holder:
+def _former_of(state: State, claimed: FormerPilot | None, holder: str) -> Pilot | None:
+    """The living pilot that it was, if it can prove that."""
+    former = state.pilots.get(claimed.pilot) if claimed is not None else None
+    if claimed is None or former is None or former.session != digest(claimed.session) or former.holder != holder:
         return None
     return former
 
 
-def _inherit(state: State, pilot: Pilot, said: FormerPilot) -> None:
-    """A pilot enrols again: if it can prove who it was, it may speak for what it held then."""
-    known = state.gone.get(said.pilot)
-    if known is not None and known.session == digest(said.session) and known.holder == pilot.holder:
-        pilot.former = [said.pilot, *known.former][:FORMER_KEPT]
+def _inherit(state: State, pilot: Pilot, claimed: FormerPilot) -> None:
+    """A pilot registers again: if it can prove which one it was, it keeps what it held."""
+    known = state.gone.get(claimed.pilot)
+    if known is not None and known.session == digest(claimed.session) and known.holder == pilot.holder:
+        pilot.former = [claimed.pilot, *known.former][:FORMER_KEPT]
         known.heir = known.heir or pilot.name
-    former = _former_of(state, said, pilot.holder)
+    former = _former_of(state, claimed, pilot.holder)
     if former is None:
         return
-    pilot.former = [said.pilot, *former.former][:FORMER_KEPT]
-    carve_pilot(state, former)
+    pilot.former = [claimed.pilot, *former.former][:FORMER_KEPT]
+    carve_all(state, former.chunks.values())
     inherit(pilot, former)
     for attempt in list(former.live.values()):
         _move(state, attempt, former, pilot)
@@ -201,7 +201,7 @@ def _check_tags(tags: Mapping[str, object]) -> None:
 
 # --- the one exchange
 def talk(state: State, exchange: Exchange) -> Conflict | None:
-    """Take an exchange in and answer it, now or when there is news; every operation is checked first [GWP G14].
+    """Handle an exchange and reply, now or when there is something to send; it is checked whole first [GWP G14].
 
     A refusal that changes something (a session used twice) is returned, all others are raised.
     """
@@ -213,8 +213,8 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     check_exchange(exchange, pilot)
     _check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
-        # One number, two contents: two pilots live with this session (a cloned machine). Neither can be told from
-        # the other, so both lose it; what they run is adopted from whoever enrols first [input E59].
+        # One number with two contents: two pilots use this session (a cloned machine). They cannot be distinguished,
+        # so both lose it; what they run is adopted from the one that registers first [input E59].
         lose(state, pilot, "its session was used by two pilots", counts=False)
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
     pilot.seen = state.now
@@ -224,12 +224,12 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         state.out.answers.append(Answer(pilot.name, exchange.seq, pilot.replies[exchange.seq], True))
         return None
     if exchange.seq == pilot.parked:
-        return None  # the same again while it waits: whoever asked last gets the answer
+        return None  # repeated while it waits: the last connection gets the reply
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
         return None
     if not (exchange.reports or exchange.batches or exchange.checkpoints):
-        unpark(state, pilot)  # what brings reports is answered after their commit, and another may wait beside it
+        unpark(state, pilot)  # an exchange with reports is answered after their commit, and another may wait beside it
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
     if exchange.tags:
@@ -241,11 +241,11 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.leaving and not pilot.draining:
         set_draining(state, pilot, exchange.leaving)
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
-    unpublished = [said for said in exchange.published if not _publish(state, pilot, said)]
-    unsaved = [said for said in exchange.checkpoints if not save(state, pilot, said)]
-    expect_reports(state, pilot, exchange)
+    unpublished = [tags for tags in exchange.published if not _publish(state, pilot, tags)]
+    unsaved = [found for found in exchange.checkpoints if not save(state, pilot, found)]
+    readopt_reported(state, pilot, exchange)
     verdicts = _judge_all(state, pilot, exchange)
-    # A pilot that leaves and holds nothing takes nothing more, so that nothing can be under way to it.
+    # A pilot that leaves and holds nothing takes nothing more, so that no lease can be in flight to it.
     is_farewell = bool(exchange.leaving) and not exchange.held
     is_stale = pilot.may_be_stale and not is_farewell and exchange.ack not in pilot.replies
     lacking = compare(state, pilot, exchange, is_stale)
@@ -253,22 +253,22 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         _publish(state, pilot, tags)
     for checkpoint in unsaved:
         save(state, pilot, checkpoint)
-    # What rides on an exchange is forgotten by the pilot when it is answered, so it has to be safe by then.
+    # The pilot forgets what it sent with an exchange when it gets the reply, so it has to be durable by then.
     is_to_be_kept = bool(exchange.published or exchange.checkpoints)
     if is_stale:
-        # It may have been sent before our start and be repeated now: its last leases may have reached the pilot since.
-        # What it holds is asked again, by an answer at once; where an earlier answer waits for its commit, after a moment.
+        # It may be a repetition from before our start, and the pilot may have got leases since. An immediate reply makes
+        # it send its held list again; where an earlier reply waits for its commit, after a moment.
         answer(state, pilot, exchange.seq, [], verdicts, is_to_be_kept, at_once=is_to_be_kept or not pilot.replies)
         if pilot.parked == exchange.seq:
             pilot.parked_until = state.now + ASK_AGAIN
         return None
     pilot.may_be_stale = False
-    hear(state, pilot)
+    confirm_held(state, pilot)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
-    # The pilot has more to say after the answer, or wants to know that what it sent is safe.
+    # The pilot has more to send after the reply, or waits for the acknowledgement of what it sent.
     at_once = bool(exchange.tails) or is_to_be_kept
     if leases and pilot.parked is not None:
-        give_parked(state, pilot, leases, durable)  # they need not wait for the commit of the reports
+        give_parked(state, pilot, leases, durable)  # leases need not wait for the commit of the reports
         leases, durable = [], False
     durable = durable or bool(lacking) or is_to_be_kept
     answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once)
@@ -277,18 +277,18 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     return None
 
 
-def _publish(state: State, pilot: Pilot, said: Published) -> bool:
-    """Take tags of a task that this pilot runs, or ran a moment ago; False: those of others are nobody's."""
-    attempt = parse_attempt(said.attempt)
+def _publish(state: State, pilot: Pilot, published: Published) -> bool:
+    """Keep tags of a task that this pilot runs, or ran a moment ago; False: it is not this pilot's task."""
+    attempt = parse_attempt(published.attempt)
     run = state.runs.get(attempt.run)
     if run is None or not (pilot.holds(attempt) or pilot.ended_lately(attempt)):
         return False
-    publish(state, pilot, said, run.owner)
+    publish(state, pilot, published, run.owner)
     return True
 
 
 def _offer_renewal(state: State, pilot: Pilot) -> None:
-    """A pilot of another version becomes one of this server's when it is idle [protocol 8]."""
+    """Order a pilot of another version to renew itself when it is idle [protocol 8]."""
     zipped = pilot.tags.get(ZIP_TAG, "")
     if state.pilot_zip and zipped and zipped != state.pilot_zip != pilot.renewing:
         pilot.renewing = state.pilot_zip
@@ -296,12 +296,12 @@ def _offer_renewal(state: State, pilot: Pilot) -> None:
 
 
 def disowned() -> Conflict:
-    """What a pilot hears that has to enrol again."""
+    """The refusal that makes a pilot register again."""
     return Conflict("this server does not know you (any more)", code="re_enrol", hint="register again")
 
 
 def _stranger(state: State, exchange: Exchange) -> ShoalError:
-    """Why someone who is not (or no longer) one of the pilots is not heard [input E57]."""
+    """Why an exchange of an unknown or ended pilot is refused [input E57]."""
     gone = state.gone.get(exchange.pilot)
     if gone is not None and gone.revoked and gone.session == digest(exchange.session):
         return Refused(f"this pilot was sent away: {gone.reason}", code="revoked")
@@ -316,7 +316,7 @@ def _keep_nonce(pilot: Pilot, exchange: Exchange) -> None:
 
 
 def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
-    """A verdict for each report; the attempts stay known for a while, for their last words may follow."""
+    """A verdict for each report; the attempts stay known for a while, since their last log lines may follow."""
     for report in exchange.reports:
         if pilot.holds(parse_attempt(report.attempt)):
             pilot.ended[report.attempt] = None
@@ -333,9 +333,7 @@ def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
 
 
 def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
-    free, room = exchange.free, pilot.room
-    pairs = ((free.cores, room.cores), (free.memory, room.memory), (free.disk, room.disk), (free.gpus, room.gpus))
-    if not all(0 <= part <= whole for part, whole in pairs):
+    if not all(0 <= part <= whole for part, whole in pairs(exchange.free, pilot.room)):
         raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
     if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
         raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
@@ -353,9 +351,9 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
     _check_ended(exchange.ended)
     if len(exchange.published) > MAX_REPORTS:
         raise BadInput("too many tasks publish at once", code="range", field="published")
-    for said in exchange.published:
-        parse_attempt(said.attempt)
-        _check_tags(said.tags)
+    for published in exchange.published:
+        parse_attempt(published.attempt)
+        _check_tags(published.tags)
     if len(exchange.proofs) > MAX_PROOFS:
         raise BadInput("too many proofs of leases", code="range", field="proofs", hint=f"at most {MAX_PROOFS}")
     for proof in exchange.proofs:
@@ -379,13 +377,13 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
 
 
 def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
-    """A newer exchange came first. Its reports ride on this one only, so they are taken; all else is outdated."""
+    """A newer exchange came first. The reports are in this one only, so they are handled; all else is outdated."""
     if exchange.seq < pilot.seq - 1:
         raise Conflict(f"exchange {exchange.seq} is older than the last two", code="replay")
     _keep_nonce(pilot, exchange)
     change_tags(state, pilot, exchange.tags)
-    for said in exchange.published:
-        _publish(state, pilot, said)
+    for published in exchange.published:
+        _publish(state, pilot, published)
     for checkpoint in exchange.checkpoints:
         save(state, pilot, checkpoint)
     verdicts = _judge_all(state, pilot, exchange)

@@ -12,7 +12,7 @@ def key_of(pilot: Pilot) -> HostKey:
     return (pilot.identity, pilot.owner, pilot.group, pilot.site)
 
 
-def arrive(state: State, pilot: Pilot) -> int:
+def host_joined(state: State, pilot: Pilot) -> int:
     """A pilot joined; returns how many its host had before."""
     known = state.hosts.get(key_of(pilot))
     before = known.pilots if known is not None else 0

@@ -1,7 +1,8 @@
-"""Answers to exchanges: at once if there is news, else parked until there is some or the beat is over [protocol 5].
+"""Long polling: an exchange is answered at once if there is something to send, else parked until there is, or until the
+beat is over [protocol 5].
 
-Who waits stands in `state.parked`, for whom there may be orders in `state.nudged`: a command costs nothing for
-each of a thousand pilots that it does not concern.
+Waiting pilots are in `state.parked`, those with orders in `state.with_orders`: a command costs nothing for each of a
+thousand pilots that it does not concern.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def answer(
     durable: bool,
     at_once: bool = False,
 ) -> None:
-    """Answer at once if there is news or the pilot waits for an answer to say more, else park the exchange."""
+    """Reply at once if there is something to send or the pilot needs the reply, else park the exchange."""
     orders = pilot.orders
     if pilot.draining and not pilot.leaving:
         orders = [*orders, Order("drain", why=pilot.draining)]

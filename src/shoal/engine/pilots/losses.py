@@ -1,19 +1,19 @@
-"""How pilots end: drained, silent, lost, buried; and what becomes of what they held [promise R1-R5; DIANE U4]."""
+"""How pilots end: drained, silent, lost, known dead; and what becomes of what they held [promise R1-R5; DIANE U4]."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from shoal.engine.commands import Bury, Drain, Expel
-from shoal.engine.matching.chunks import carve_pilot
+from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.classes import is_open
-from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import too_short
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.long_poll import unpark
 from shoal.engine.records import Attempt, EndedPilot, Pilot, Task
 from shoal.engine.state import State
-from shoal.engine.tasks.runs import after_final, settle_by_word
+from shoal.engine.tasks.runs import after_final, finish_without_report
 from shoal.model.ids import AttemptId
 from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
@@ -33,7 +33,7 @@ def drain(state: State, command: Drain) -> dict[str, int]:
 def set_draining(state: State, pilot: Pilot, why: str) -> None:
     pilot.draining = pilot.reason = why
     state.count_slots(pilot, -1)
-    state.nudged[pilot.name] = pilot
+    state.with_orders[pilot.name] = pilot
     advance_pilot(pilot, PilotState.DRAINING)
     state.write_pilot(pilot)
     state.emit("pilot_draining", pilot=pilot, why=why)
@@ -47,7 +47,7 @@ def bury(state: State, command: Bury) -> None:
 
 
 def expel(state: State, command: Expel) -> dict[str, int]:
-    """Their token was revoked: they are given up at once, and their next word is refused [security S17]."""
+    """Give up pilots whose token was revoked; their next exchange is refused [security S17]."""
     tokens = set(command.tokens)
     found = [pilot for pilot in state.pilots.values() if pilot.token in tokens]
     for pilot in found:
@@ -59,7 +59,7 @@ def expel(state: State, command: Expel) -> dict[str, int]:
 
 
 def watch(state: State) -> None:
-    """What time does: parked exchanges answered, silent pilots suspected and lost, orphans' rights ended."""
+    """Apply deadlines: answer parked exchanges, suspect and lose silent pilots, end the rights of orphans."""
     t = state.timing
     if state.unheard and state.now >= state.quarantine_until:
         state.unheard.clear()
@@ -78,9 +78,9 @@ def watch(state: State) -> None:
             _end_orphan(state, task, attempt)
 
 
-def outlived(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
-    """Pilots that another pilot of their host saw dead: it could take the lock that they hold as long as they live. It is
-    believed about pilots of its own holder on the host that it says it is on, so that a lie harms its own group only."""
+def seen_dead(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
+    """Pilots that another pilot of their host found dead, since it could take the lock that they hold while they live. It
+    is trusted about pilots of its own holder on the host that it reports, so that a lie harms its own group only."""
     names = [state.sessions.get(session, "") for session in sessions]
     found = [state.pilots[name] for name in dict.fromkeys(names) if name in state.pilots and name != pilot.name]
     return [dead for dead in found if dead.holder == pilot.holder and dead.identity == pilot.identity]
@@ -90,10 +90,10 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
     """A pilot is given up. Safe tasks are ready again; the others keep their right to run until its hold ends
     [promise R4].
 
-    `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, for a task that
-    kills its pilot at once does so before anybody hears of it: each one that it held is suspected [promise I11].
+    `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, since a task that
+    kills its pilot at once does so before any report: each one that it held is suspected [promise I11].
     """
-    carve_pilot(state, pilot)
+    carve_all(state, pilot.chunks.values())
     is_alone = len(pilot.live) == 1
     for attempt in list(pilot.live.values()):
         if attempt.id not in pilot.live:
@@ -102,7 +102,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
         if task.array.spec.rerun is Rerun.SAFE:
             _lose_attempt(state, pilot, task, attempt, counts, is_alone)
         else:
-            attempt.was_alone = is_alone
+            attempt.was_alone, attempt.is_suspect = is_alone, counts
             attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
             state.orphans[attempt.id] = task
             state.emit(
@@ -142,8 +142,8 @@ def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, coun
 
 
 def _count_loss(state: State, task: Task, attempt: Attempt) -> None:
-    """One more pilot was lost that held it. Before it is called poison it is tried alone, so that what was only leased
-    together with the culprit is not taken for it."""
+    """Count a pilot that was lost with this task. Before it is called poison it is tried alone, so that tasks leased
+    together with the culprit are not taken for it."""
     task.losses += 1
     task.lost_on.append(attempt.pilot)
     if task.losses >= POISON_LOSSES - 1:
@@ -155,7 +155,7 @@ def _is_poison(task: Task, is_alone: bool) -> bool:
     return task.losses >= (POISON_LOSSES if is_alone else MOST_LOSSES)
 
 
-def make_way(state: State) -> None:
+def clear_pilots(state: State) -> None:
     """Have a pilot become empty for a task that must be alone; one at a time for each owner."""
     waiting: dict[str, Task] = {}
     for key, task in list(state.suspects.items()):
@@ -182,7 +182,7 @@ def make_way(state: State) -> None:
 
 
 def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
-    """Could a pilot run this task, were it empty?"""
+    """True if the pilot could run this task if it were empty."""
     owner = task.array.run.owner
     cls = state.queue.class_of(task.array, task.element)
     return (
@@ -190,7 +190,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
         and pilot.heard
         and pilot.lone is None
         and state.serves(pilot, owner)
-        and cls in menu_of(state, pilot, state.queue.lines[owner])
+        and cls in eligibility_of(state, pilot, owner)
         and state.ban_of(pilot) is None
         and not too_short(state, pilot, cls)
         and state.accounting.may_start(owner, pilot.site, task.needs, 1, cls.expected, state.now) > 0
@@ -201,22 +201,25 @@ def _poison(state: State, task: Task) -> None:
     """Three pilots died under it: it stops here, before it takes more [promise I11]."""
     names = ", ".join(task.lost_on) or "see its events"
     if task.state is TaskState.LEASED:
-        advance(task, TaskState.RUNNING)  # it had begun, though nobody heard of it
-    settle_by_word(state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}")
+        advance(task, TaskState.RUNNING)  # it had begun, though it was never reported
+    finish_without_report(
+        state, task, TaskState.FAILED, Cause.POISON, f"{task.losses} pilots were lost that held it: {names}"
+    )
     after_final(state, task.array, TaskState.FAILED)
 
 
 def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
     lost = task.live[attempt]
-    _count_loss(state, task, lost)
+    if lost.is_suspect:
+        _count_loss(state, task, lost)
     state.drop_attempt(task, attempt)
     task.note = "its pilot was lost"
     if task.array.spec.rerun is Rerun.NEVER:
         if task.state is TaskState.LEASED:
             advance(task, TaskState.RUNNING)  # the lease was the start
-        settle_by_word(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
+        finish_without_report(state, task, TaskState.LOST, Cause.PILOT_LOST, task.note)
         after_final(state, task.array, TaskState.LOST)
-    elif _is_poison(task, lost.was_alone):
+    elif lost.is_suspect and _is_poison(task, lost.was_alone):
         _poison(state, task)
     else:
         # By now the guard beside the payload has killed it, or the host is gone: no second copy can live.
@@ -225,9 +228,9 @@ def _end_orphan(state: State, task: Task, attempt: AttemptId) -> None:
 
 
 def end(state: State, pilot: Pilot, why: str) -> None:
-    """The pilot is gone; its name stays free of new meaning."""
+    """Remove a pilot; its name is not used again."""
     unpark(state, pilot)
-    state.nudged.pop(pilot.name, None)
+    state.with_orders.pop(pilot.name, None)
     if not pilot.draining:
         state.count_slots(pilot, -1)
     pilot.reason = why

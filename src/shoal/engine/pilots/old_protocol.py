@@ -1,7 +1,7 @@
-"""What a pilot of protocol 4 says, in the names of today [ADR 0015].
+"""Exchanges of protocol 4 with the attempt names of today [ADR 0015].
 
-It knows neither nonces nor the random part of an incarnation. Its words are completed only where this server itself knows
-the attempt to be, or to have been, with that very pilot; anything else stays without a nonce, and so names nothing here.
+Such a pilot knows neither nonces nor the random part of an incarnation. A name is completed only where this server itself
+knows that the attempt is, or was, with that very pilot; any other stays without a nonce, and so matches nothing.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def complete(state: State, pilot: Pilot, exchange: Exchange) -> Exchange:
         reports=[replace(report, attempt=full(report.attempt)) for report in exchange.reports],
         tails=[replace(tail, attempt=full(tail.attempt)) for tail in exchange.tails],
         batches=[replace(batch, attempt=full(batch.attempt, batch.count)) for batch in exchange.batches],
-        published=[replace(said, attempt=full(said.attempt)) for said in exchange.published],
+        published=[replace(tags, attempt=full(tags.attempt)) for tags in exchange.published],
         proofs=[],
     )
 
 
 def _full(state: State, pilot: Pilot, text: str, count: int) -> str:
-    """Neighbours have one name: the first of them that is known tells it for all."""
+    """The full name of an attempt; for neighbours that of the first one which is known."""
     try:
         first = parse_attempt(text)
     except BadInput:
-        return text  # it is refused where all words are checked
+        return text  # it is refused by the check of the exchange
     if first.nonce:
         return text
     for at in range(min(count, MAX_HELD)):
@@ -68,9 +68,9 @@ def _known(state: State, pilot: Pilot, number: int, element: int) -> Iterator[At
     for attempt, (_, live) in state.dying.items():
         if attempt.run == number and attempt.element == element and live.pilot in pilot.names:
             yield attempt
-    name, _, reporter = state.settled.get((number, element), "").partition(" ")
-    if reporter in pilot.names and name[0] != "~":
-        yield parse_attempt(f"r{number}.{element}#{name}")
+    settled = state.settled.get((number, element))
+    if settled is not None and settled.winner and settled.pilot in pilot.names:
+        yield parse_attempt(f"r{number}.{element}#{settled.winner}~{settled.nonce}")
     for text in pilot.ended:
         if text.startswith(f"r{number}.{element}#"):
             yield parse_attempt(text)

@@ -1,5 +1,4 @@
-"""What people want of running tasks: a signal, their words while they come. Both go to the pilot as orders
-[GWP G11]."""
+"""Signals to running tasks and the streaming of their output; both are sent to the pilot as orders [GWP G11]."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def signal(state: State, command: Signal) -> dict[str, int]:
 
 
 def _chunked(state: State, target: int | TaskId) -> int:
-    """How many of a run are with a pilot in chunks, of which nothing has begun."""
+    """How many elements of a run are in chunks, where nothing has begun."""
     run = state.runs.get(target) if isinstance(target, int) else None
     return sum(len(chunk.left) for array in run.arrays for chunk in array.chunks) if run is not None else 0
 

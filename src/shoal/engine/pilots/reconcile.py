@@ -1,4 +1,4 @@
-"""What a pilot holds against what it should: adopt, stop, and send again what it never got
+"""Reconciliation of what a pilot holds with what it should: adopt, stop, and send again what it never got
 [protocol 5; promise R1-R5]."""
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from shoal.model.states import Rerun, TaskState, advance
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange, Held, Lease, Order
 
-SAY_AGAIN = 2.0  # seconds
+SAY_AGAIN = 2.0  # seconds after which an order to stop is repeated
 UNCERTAIN = "this host does not let the pilot end its tasks for certain if pilot and guard are killed together"
 MAX_RESENT = 5  # times that a lease is sent again to a pilot that neither holds nor reports it
 Covered = dict[AttemptId, RangeSet]  # an attempt, as if on element 0 -> elements
 
 
 def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = False) -> list[Lease]:
-    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got. `is_stale`: what it
-    says may be older than its last leases, so that nothing follows from what is missing in it."""
+    """Compare what the pilot holds with what it should: adopt, stop, and send again what it never got. `is_stale`: the
+    held list may be older than its last leases, so that nothing follows from what is missing in it."""
     held, covered = _hold_list(pilot, exchange)
     if pilot.stopping:
         pilot.stopping = {name: at for name, at in pilot.stopping.items() if state.now < at + SAY_AGAIN}
@@ -49,7 +49,7 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
     reported = {parse_attempt(r.attempt) for r in exchange.reports}
     lacking: list[Lease] = []
     for attempt, live in list(pilot.live.items()):
-        # A reply still under way is not lost: only one that the pilot saw, or that is two exchanges old, is.
+        # A reply in flight is not lost: only one that the pilot acknowledged, or that is two exchanges old, is.
         unseen = live.reply_seq and exchange.ack < live.reply_seq and exchange.seq - live.reply_seq < 2
         is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
         if is_here or unseen:
@@ -68,9 +68,9 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
     return lacking
 
 
-def expect_reports(state: State, pilot: Pilot, exchange: Exchange) -> None:
-    """Take back what a crash in the uncommitted gap forgot and its pilot has done since: the report may ride on a later
-    exchange, and until then nobody else shall begin it."""
+def readopt_reported(state: State, pilot: Pilot, exchange: Exchange) -> None:
+    """Readopt attempts that a crash in the uncommitted gap forgot and that their pilot has finished since: the report may
+    come with a later exchange, and until then no other pilot may begin them."""
     for item in exchange.held:
         first = parse_attempt(item.attempt)
         if item.stage != "done" or first.incarnation >= state.incarnation or not exchange.proofs:
@@ -91,7 +91,7 @@ def _whose(attempt: AttemptId) -> AttemptId:
 
 
 def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held], Covered]:
-    """What the pilot holds: attempt by attempt, and in ranges where it says nothing new about its own chunks."""
+    """What the pilot holds: attempt by attempt, and in ranges where nothing of its own chunks changed."""
     held: dict[AttemptId, Held] = {}
     covered: Covered = {}
     for item in exchange.held:
@@ -114,7 +114,7 @@ def _hold_list(pilot: Pilot, exchange: Exchange) -> tuple[dict[AttemptId, Held],
 
 
 def _tell_uncertain(state: State, pilot: Pilot, begun: list[str]) -> None:
-    """A task that must not run twice began where nobody can promise that it ends with its pilot: that is said."""
+    """Emit an event where a task that must not run twice began and might outlive its pilot."""
     for attempt in map(parse_attempt, begun):
         array = state.runs[attempt.run].array_of(attempt.element)
         if array is not None and array.spec.rerun is not Rerun.SAFE:
@@ -122,7 +122,7 @@ def _tell_uncertain(state: State, pilot: Pilot, begun: list[str]) -> None:
 
 
 def _is_chunked(pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
-    """Is nothing new said about an element of a chunk?"""
+    """True if an element of a chunk is as it was."""
     return item.stage == "leased" and pilot.chunk_of(attempt) is not None
 
 
@@ -155,7 +155,7 @@ def _lacking_of(
 
 
 def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
-    """The pilot holds an attempt. Is it right to? Returns whether it is newly known to have begun."""
+    """Check that the pilot may hold an attempt; returns whether it is newly known to have begun."""
     array = array_of(state, attempt)
     holder = holder_of(array, attempt) if array is not None else None
     if array is None or attempt.element in array.done or not _may_hold(state, pilot, array, holder):
@@ -187,8 +187,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
 
 
 def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
-    """Have an attempt stopped; said again only after a while, for an order is answered at once, and a process that takes
-    its time to end would have the two talk without pause."""
+    """Have an attempt stopped. The order is repeated only after a while, since a process may take its time to end."""
     name = str(attempt)
     if state.now >= pilot.stopping.get(name, 0.0) + SAY_AGAIN and len(pilot.orders) < MAX_HELD:
         pilot.stopping[name] = state.now
@@ -196,14 +195,13 @@ def _stop(state: State, pilot: Pilot, attempt: AttemptId, why: str) -> None:
 
 
 def _may_hold(state: State, pilot: Pilot, array: Array, holder: str | None) -> bool:
-    """Is it this pilot's to hold: leased to it, or of someone it serves? Others' tasks look final from here
-    [promise I16]."""
+    """True if it is leased to this pilot, or of an owner it serves; others' tasks look final to it [promise I16]."""
     return holder == pilot.name or state.serves(pilot, array.run.owner)
 
 
 def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, item: Held) -> bool:
-    """Is it a living copy that the server had given up, or leased in the uncommitted gap of its last life
-    [protocol 10]?"""
+    """True if it is a living copy that the server had given up, or leased in the uncommitted gap of its last incarnation
+    [protocol 10]."""
     if array.spec.rerun is not Rerun.SAFE or array.waiting or not was_given(state, pilot, array, attempt, pilot.proofs):
         return False
     task = array.tasks.get(attempt.element)
@@ -214,7 +212,7 @@ def _may_readopt(state: State, pilot: Pilot, array: Array, attempt: AttemptId, i
         return False  # it ended, and its end is on record; or the server has gone on without it
     is_live = chunk is not None or (task is not None and bool(task.live))
     if is_live and item.stage != "running":
-        return False  # a copy that has not begun is worth nothing beside one that is under way
+        return False  # a copy that has not begun is useless beside a live one
     needs = task.needs if task is not None else array.spec.needs
     # A limit holds for copies, too [promise I14].
     return state.accounting.may_start(array.run.owner, pilot.site, needs, 1, 0.0, state.now) >= 1
@@ -225,7 +223,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     live = Attempt(attempt, pilot.name, state.now)
     former = task.past.pop(attempt, None)
     if former is not None and (former in task.lost_on or not task.lost_on):
-        task.losses = max(0, task.losses - 1)  # nothing died: it was only out of sight
+        task.losses = max(0, task.losses - 1)  # its pilot had only been out of contact
         task.differences.alone = task.losses >= POISON_LOSSES - 1
         task.lost_on = [name for name in task.lost_on if name != former]
     task.number = max(task.number, attempt.number)
@@ -240,8 +238,8 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
     return live
 
 
-def hear(state: State, pilot: Pilot) -> None:
-    """The pilot has said what it holds; the last one to do so after a restart ends the quarantine."""
+def confirm_held(state: State, pilot: Pilot) -> None:
+    """The pilot has sent its held list; the last one to do so after a restart ends the quarantine."""
     pilot.heard = True
     if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):
         state.unheard -= {pilot.name, *pilot.former}

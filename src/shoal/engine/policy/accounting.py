@@ -1,9 +1,8 @@
-"""What policy keeps count of: who runs how much where (quota), who is next (share), licences, and the accounts
-[SPHINX S4; GWP G12].
+"""Accounting: who runs how much where (quota), who is next (share), licences, and evidence of failures [SPHINX S4;
+GWP G12].
 
-Every live attempt is entered when it is leased and struck out when it ends, so that a limit holds for leases that were
-granted, copies included [promise I14]. What it took goes into the accounts of its hour with the same commit as its
-report.
+Every live attempt is counted from its lease to its end, so that a limit holds for leases, copies included [promise I14].
+What it took goes into the accounts of its hour with the same commit as its report.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from shoal.engine.changes import AcctAdd, PlaceRow, UsageRow
+from shoal.engine.changes import PlaceRow, UsageRow
 from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
 from shoal.model.spec import Needs
@@ -21,22 +20,19 @@ from shoal.sched.cause import Kinds
 from shoal.sched.quota import Ledger
 from shoal.sched.share import Tree
 
-HOUR = 3600.0
 USAGE_EVERY = 1.0  # seconds
 
 
 class Evidence:
-    """What is held against pilots, hosts and sites of one holder: the owner or group that they were enrolled for.
-
-    Hosts and sites are named by pilots themselves. So what one holder's pilots report is kept apart from what others'
-    do: whoever invents failures, or names, harms nobody but the group that let them in [ADR 0020].
-    """
+    """Failures of pilots, hosts and sites of one holder: the owner or group that they were enrolled for. Pilots name their
+    hosts and sites themselves, so evidence is kept for each holder: invented failures or names harm only the group that
+    enrolled the pilot [ADR 0020]."""
 
     def __init__(self, policy: Policy) -> None:
         self.places = Places(policy.ban.longest, policy.ban.scale)
-        self.kinds = Kinds()  # how tasks alike fared where
-        self.setups = Kinds()  # the same of what comes before the command
-        self.told: dict[tuple[str, str], str] = {}  # places as the database has them
+        self.kinds = Kinds()  # outcomes of tasks by kind and place
+        self.setups = Kinds()  # the same of set-up lines
+        self.written: dict[tuple[str, str], str] = {}  # places as the database has them
 
 
 class Accounting:
@@ -54,8 +50,8 @@ class Accounting:
         self._touched: set[str] = set()  # holders whose places changed
 
     def change(self, policy: Policy, now: float) -> bool:
-        """Another policy from now on, or other groups; what was counted stays. False: usage is to be counted in another
-        way, so that the cores which run have to be told to the new tree."""
+        """Use another policy or other groups from now on; counts stay. False: usage is counted in another way, so that
+        running cores have to be added to the new tree."""
         before, self.policy = self.policy, policy
         self.ledger.change(policy.quotas, self._groups)
         for evidence in self.evidence.values():
@@ -68,18 +64,18 @@ class Accounting:
 
     # --- live attempts
     def enter(self, owner: str, site: str, needs: Needs, count: int, expected: float) -> None:
-        """So many attempts are leased, each of which is expected to take so many core seconds."""
+        """Count attempts that are leased, each of which is expected to take so many core seconds."""
         self.ledger.start(owner, site, count * needs.cores, count * expected)
         self.running[site] = self.running.get(site, 0) + count
         for name, each in needs.licences:
             self.licences[name] = self.licences.get(name, 0) + count * each
 
     def strike(self, owner: str, site: str, needs: Needs, count: int, expected: float) -> None:
-        """So many attempts ended, however they did."""
+        """Remove attempts that ended from the counts."""
         self.enter(owner, site, needs, -count, expected)
 
     def may_start(self, owner: str, site: str, needs: Needs, most: int, expected: float, now: float) -> int:
-        """How many of at most so many tasks the policy lets an owner start there now."""
+        """How many tasks, up to `most`, the policy lets an owner start at a site now."""
         if self.policy.match.max_running:
             most = min(most, self.policy.match.max_running - self.running.get(site, 0))
         for name, each in needs.licences:
@@ -90,23 +86,15 @@ class Accounting:
                 most //= 2
         return max(0, most)
 
-    # --- what it took
-    def account(
-        self, owner: str, site: str, host: str, pilot: str, run: int, now: float, took: float, fate: str, tasks: int = 1,
-        queued: float = 0.0, staging: float = 0.0,
-    ) -> AcctAdd:  # fmt: skip
-        """The line of the accounts for work that ended; `fate` is useful, failed, lost or duplicated."""
-        self.ledger.spend(owner, site, now, took)
+    # --- usage
+    def spend(self, owner: str, site: str, now: float, core_seconds: float) -> None:
+        """Count what ended attempts took."""
+        self.ledger.spend(owner, site, now, core_seconds)
         self._used.add(owner)
-        return AcctAdd(
-            int(now // HOUR), owner, site, host, pilot, run, took if fate == "useful" else 0.0,
-            took if fate == "failed" else 0.0, took if fate == "lost" else 0.0, took if fate == "duplicated" else 0.0,
-            tasks, queued, staging,
-        )  # fmt: skip
 
     def rows(self, now: float) -> list[UsageRow | PlaceRow]:
-        """What changed since the last time, to be written: usage once a second, for a crash that takes the last second of
-        it changes nobody's turn; what quotas count stands in the accounts, which are written with the reports."""
+        """What changed since the last call, to be written. Usage only once a second: a crash that loses the last second
+        changes nobody's turn, and quotas are counted from the accounts, which are written with the reports."""
         found: list[UsageRow | PlaceRow] = []
         if self._used and now >= self._written + USAGE_EVERY:
             self._written = now
@@ -115,27 +103,27 @@ class Accounting:
         for holder in sorted(self._touched):
             evidence = self.evidence_of(holder)
             kept = {(row[0], row[1]): json.dumps(row) for row in evidence.places.dump()}
-            found += [PlaceRow(holder, *key, text) for key, text in kept.items() if evidence.told.get(key) != text]
-            found += [PlaceRow(holder, *key, "") for key in evidence.told if key not in kept]
-            evidence.told = kept
+            found += [PlaceRow(holder, *key, text) for key, text in kept.items() if evidence.written.get(key) != text]
+            found += [PlaceRow(holder, *key, "") for key in evidence.written if key not in kept]
+            evidence.written = kept
         self._touched.clear()
         return found
 
     # --- what failures showed
     def evidence_of(self, holder: str) -> Evidence:
-        """What is known of the places of one owner or group. Beyond so many holders, those without bans are forgotten."""
+        """The evidence of one owner or group. Beyond so many holders, those without bans are forgotten."""
         found = self.evidence.get(holder)
         if found is None:
             found = self.evidence[holder] = Evidence(self.policy)
             if len(self.evidence) > HOLDERS_KEPT:
-                plain = next((h for h, e in self.evidence.items() if e is not found and not e.told), None)
+                plain = next((h for h, e in self.evidence.items() if e is not found and not e.written), None)
                 if plain is not None:
                     del self.evidence[plain]
                     self._touched.discard(plain)
         return found
 
     def touch_places(self, holder: str) -> None:
-        """Something was held against a place, or no longer is."""
+        """Have changed places of a holder written."""
         self._touched.add(holder)
 
     def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[tuple[str, str, int, float]]) -> None:
@@ -146,6 +134,6 @@ class Accounting:
             by_holder.setdefault(row.holder, []).append(row)
         for holder, rows in by_holder.items():
             evidence = self.evidence_of(holder)
-            evidence.told = {(row.kind, row.name): row.data for row in rows}
+            evidence.written = {(row.kind, row.name): row.data for row in rows}
             evidence.places.load([json.loads(row.data) for row in rows])
-        self.ledger.load(sorted(spent, key=lambda line: line[2]))
+        self.ledger.load(sorted(spent, key=lambda row: row[2]))

@@ -1,4 +1,4 @@
-"""Rules of the policy itself: another one from now on, other groups, and how much may be queued [SPHINX S4]."""
+"""Changes of the policy and of groups, and the limit of queued tasks [SPHINX S4]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.model.errors import Conflict
 
 
 def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
-    """Take another policy: nothing that runs is stopped, what it does not allow does not start [input E75]."""
+    """Change the policy: nothing that runs is stopped, what it does not allow does not start [input E75]."""
     state.policy_version += 1
     _apply(state, command)
     state.queue.set_rule(command.policy.order, state.now)
@@ -23,9 +23,9 @@ def set_policy(state: State, command: SetPolicy) -> dict[str, Any]:
 def _apply(state: State, command: SetPolicy) -> None:
     if state.accounting.change(command.policy, state.now):
         return
-    # Usage is counted in another way: what runs is told to the new tree, what was before begins at nothing.
-    for owner, line in state.queue.lines.items():
-        if line.order:
+    # Usage is counted in another way: running cores are added to the new tree, earlier usage is forgotten.
+    for owner, owned in state.queue.owners.items():
+        if owned.order:
             state.accounting.tree.wake(owner, state.now)
     for run in state.runs.values():
         for array in run.arrays:
@@ -38,9 +38,8 @@ def _apply(state: State, command: SetPolicy) -> None:
 def regroup(state: State, command: Regroup) -> None:
     """A person is in another group: shares, quotas and pilots follow."""
     state.groups[command.owner] = command.group
-    line = state.queue.lines.get(command.owner)
-    if line is not None:
-        line.begin_anew()  # expressions may look at the group
+    if command.owner in state.queue.owners:
+        state.queue.owners[command.owner].invalidate()  # expressions may read the group
     state.accounting.change(state.accounting.policy, state.now)
 
 

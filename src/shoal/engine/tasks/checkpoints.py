@@ -26,15 +26,15 @@ def check_files(files: dict[str, str], field: str) -> None:
 
 
 def is_declared(task: Task, files: dict[str, str]) -> bool:
-    """Are these the files that the task declared, all of them and no others?"""
+    """True if these are exactly the files that the task declared."""
     spec, params = task.array.spec, parameters(task.array.spec, task.element - task.array.first)
     declared = {fill(name, params) if params else name for name in spec.checkpoint}
     return bool(declared) and set(files) == declared
 
 
-def save(state: State, pilot: Pilot, said: Checkpoint) -> bool:
+def save(state: State, pilot: Pilot, checkpoint: Checkpoint) -> bool:
     """Keep the checkpoint of an attempt that runs on, in place of the one before it; False: it does not count."""
-    attempt = parse_attempt(said.attempt)
+    attempt = parse_attempt(checkpoint.attempt)
     run = state.runs.get(attempt.run)
     array = run.array_of(attempt.element) if run is not None else None
     if array is None or not pilot.holds(attempt):
@@ -42,17 +42,17 @@ def save(state: State, pilot: Pilot, said: Checkpoint) -> bool:
     chunk = array.chunk_of(attempt.element)
     task = carve(state, chunk, attempt.element) if chunk is not None else array.tasks[attempt.element]
     live = task.live[attempt]
-    if live is not current(task) or not is_declared(task, said.files):
+    if live is not current(task) or not is_declared(task, checkpoint.files):
         return False
     special = task.differences
     is_first = special.saved_by != str(attempt)
-    if not is_first and said.number <= special.saved_number:
-        return True  # told again, or overtaken by a newer one
+    if not is_first and checkpoint.number <= special.saved_number:
+        return True  # repeated, or overtaken by a newer one
     if is_first:
         special.saved_by, special.began_with = str(attempt), special.files
-    if said.files != special.files:
+    if checkpoint.files != special.files:
         clear_suspicion(task)
-    special.files, special.saved_number = dict(said.files), said.number
+    special.files, special.saved_number = dict(checkpoint.files), checkpoint.number
     holder = state.pilots[live.pilot]
     state.write_task(task, pilot=holder, leased=live.leased)
     if is_first:  # not each time: a thousand tasks would fill the journal
@@ -61,7 +61,7 @@ def save(state: State, pilot: Pilot, said: Checkpoint) -> bool:
 
 
 def clear_suspicion(task: Task) -> None:
-    """It came further on a pilot that it had not killed by then: losses before that say nothing about it."""
+    """The task made progress without ending its pilot: earlier losses do not count against it."""
     task.losses, task.lost_on = 0, []
     if task.special is not None:
         task.special.alone = False

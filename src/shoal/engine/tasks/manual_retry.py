@@ -1,4 +1,4 @@
-"""A person's word that final tasks shall run again [protocol 4]."""
+"""Manual retry: final tasks are made ready again at a user's request [protocol 4]."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     count = len(rows) + sum(high - low for low, high, _ in spans)
     if count:
         for array in run.arrays:
-            state.queue.offer(array, state.now)
+            state.queue.offer(array)
         run.finished = None
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
         state.write_run(run)

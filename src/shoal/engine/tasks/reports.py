@@ -1,10 +1,10 @@
-"""Rules of reports: the attempt number is the fence [protocol 10; promise I2]. Each report gets one verdict.
+"""Reports and their verdicts: the attempt number is the fence [protocol 10; promise I2]. Each report gets one verdict.
 
-recorded  it decided the task (told again: the same word again)
+recorded  it decided the task (a repeated report gets the same verdict)
 adopted   an attempt given up as lost succeeded after all, and the task (safe) was not final
 stale     it does not count; the task goes on without it
 final     the task was final already
-unknown   there is no such attempt here, or it is no business of this pilot's: nothing is told about it
+unknown   there is no such attempt here, or this pilot may not know of it
 
 A report counts only from the pilot that held the attempt, or that is known to have been that pilot under another name
 [ADR 0015].
@@ -16,40 +16,33 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
-from shoal.engine.pilots.bans import blame, praise
+from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
-from shoal.engine.state import State, settled_text
+from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
-from shoal.engine.tasks.failures import note, send_elsewhere, weigh
+from shoal.engine.tasks.failures import judge_failure, note, past_of, send_elsewhere
 from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import (
-    MAX_BYTES,
-    MAX_ELEMENT,
-    MAX_REPORTS,
-    MAX_RETURNS,
-    MAX_SECONDS,
-    MAX_SIGNAL,
-    MAX_TIME,
-)
+from shoal.model.limits import MAX_BYTES, MAX_ELEMENT, MAX_REPORTS, MAX_RETURNS, MAX_SECONDS, MAX_SIGNAL, MAX_TIME
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.sched.ban import BURST
-from shoal.sched.retry import Final, next_part
+from shoal.sched.retry import Failure, Final, Terms, after_full_disk, next_part, remember
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
 from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
+NO_SPACE = "no_space"  # evidence that a disk of the host is full
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
 _CAUSES = {c.value for c in Cause}
 
 
 def check(report: Report) -> AttemptId:
-    """The attempt a report speaks of, if the report can be one at all [input E54, E55]."""
+    """The attempt of a report; refuses a report that is out of bounds [input E54, E55]."""
     if report.outcome not in OUTCOMES:
         raise BadInput(
             f"{echo(report.outcome)!r} is not an outcome",
@@ -73,15 +66,15 @@ def check(report: Report) -> AttemptId:
 
 
 def judge(state: State, pilot: Pilot, report: Report) -> str:
-    """Take one report in; return its verdict."""
+    """Handle one report; returns its verdict."""
     attempt = parse_attempt(report.attempt)
-    if attempt in state.dying and state.dying[attempt][1].pilot in pilot.names:
-        stopped(state, attempt)  # by the word of the pilot that ran it, and of no other
+    if attempt in state.dying and state.dying[attempt].attempt.pilot in pilot.names:
+        stopped(state, attempt)  # only the pilot that ran it can report that
     array = array_of(state, attempt)
     if array is None:
-        return "recorded" if is_told_again(state, pilot, attempt) else "unknown"
+        return "recorded" if is_repeated(state, pilot, attempt) else "unknown"
     if attempt.element in array.done:
-        if is_told_again(state, pilot, attempt):
+        if is_repeated(state, pilot, attempt):
             return "recorded"
         return "final" if state.serves(pilot, array.run.owner) else "unknown"
     holder = holder_of(array, attempt)
@@ -164,7 +157,7 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
 
 
 def check_batch(batch: Batch) -> None:
-    """Can a batch be one at all? Its columns must be as long as it says."""
+    """Refuse a batch that is out of bounds, or whose columns differ in length from its count."""
     if parse_attempt(batch.attempt).element + batch.count - 1 > MAX_ELEMENT:
         raise BadInput("a batch beyond the last element there can be", code="range", field="batches")
     columns: tuple[list[Any], ...] = (
@@ -183,18 +176,18 @@ def _no_number() -> BadInput:
 
 
 def stopped(state: State, attempt: AttemptId) -> None:
-    """A cancelled copy is known to be dead: nothing stands in the way of a retry any more."""
+    """A cancelled copy is known to be dead: the task may be retried."""
     if attempt in state.dying:
-        task, _ = state.dying.pop(attempt)
-        left = [live for other, live in state.dying.values() if other is task]
+        task = state.dying.pop(attempt).task
+        left = [other.attempt for other in state.dying.values() if other.task is task]
         if task.id in state.settled:
             state.write_task(task, live=left)
 
 
-def is_told_again(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
-    """Did this pilot settle the task by this attempt, and did not hear that it had?"""
-    settled = state.settled.get(attempt.task, "")
-    return bool(settled) and any(settled == settled_text(attempt.winner, attempt.nonce, name) for name in pilot.names)
+def is_repeated(state: State, pilot: Pilot, attempt: AttemptId) -> bool:
+    """True if this pilot settled the task by this attempt, and repeats its report."""
+    settled = state.settled.get(attempt.task)
+    return settled is not None and any(settled == Settled(attempt.winner, attempt.nonce, name) for name in pilot.names)
 
 
 def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why: str) -> str:
@@ -222,6 +215,7 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         if live.took:
             _account(state, pilot, task, live, report, "lost")
         _return(state, pilot, task, live, report)
+        _count_return(state, pilot, live, report)
     return "recorded"
 
 
@@ -264,7 +258,7 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
             other.took = (state.now - (other.started or other.leased)) * array.spec.needs.cores
             state.account(array, holder, other.took, "duplicated")
     task.cause = task.note = ""
-    praise(state, pilot, array)
+    record_success(state, pilot, array)
     state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
@@ -288,7 +282,7 @@ def _close(
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
         }  # fmt: skip
-    state.tell_final(task, report, pilot.owner)
+    state.announce_final(task, report, pilot.owner)
     state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
     after_final(state, task.array, to)
 
@@ -308,7 +302,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
         )
         return
     pilot.returns = 0
-    found, step, past = weigh(state, pilot, task, report)
+    found, step, past = judge_failure(state, pilot, task, report)
     task.cause, task.note = found.value, report.message
     if isinstance(step, Final):
         if step.cause is not found:
@@ -333,6 +327,7 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
     if not is_declared(task, report.files) or live is not current(task):
         # No such thing was declared, or a newer attempt is under way: as if it had been given back.
         _return(state, pilot, task, live, report)
+        _count_return(state, pilot, live, report)
         return
     special = task.differences
     progressed = end_part(task, live, report.files) or report.exit_code != GO_ON_LATER
@@ -354,20 +349,25 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
 
 
 def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
-    """A pilot that lives does not have an attempt that is leased to it, and does not say so: nobody would ever report on
-    it [promise I8]. It counts as given back; whether it had begun is not known, so it counts as begun."""
+    """A living pilot neither holds nor reports an attempt that is leased to it, which would never end [promise I8]. It
+    counts as given back, and as begun, since that is not known."""
     report = Report(str(live.id), "returned", message=why, started=0.0)
     _return(state, pilot, state.task_of(live.id), live, report)
 
 
 def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> None:
-    """The pilot gave the attempt back: nothing is burnt, unless it must never start twice."""
-    started = report.started is not None
+    """The pilot gave the attempt back: nothing is burnt, unless it must never start twice, or runs into a full disk
+    again and again: it may be the task that fills them."""
+    started, is_never = report.started is not None, task.array.spec.rerun is Rerun.NEVER
+    ran_full = report.evidence == NO_SPACE and report.duration > 0 and len(task.live) == 1 and not is_never
+    if ran_full and _count_full_disk(task, report):
+        _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
+        return
     state.emit("task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started)
     if len(task.live) > 1:
         state.drop_attempt(task, live.id)
         state.write_task(task)
-    elif started and task.array.spec.rerun is Rerun.NEVER:
+    elif started and is_never:
         task.cause, task.note = Cause.PILOT_LOST.value, f"its pilot ended while it ran: {report.message}"
         report = replace(report, started=report.started or None)  # 0: the pilot does not know any more when
         _close(state, pilot, task, TaskState.LOST, live.id, report, live.leased)
@@ -375,16 +375,27 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         task.note = report.message
         state.drop_attempt(task, live.id)
         state.back_to_ready(task)
-    _count_return(state, pilot, live, report)
+
+
+def _count_full_disk(task: Task, report: Report) -> bool:
+    """Count an attempt that ran until the disk was full; True: the task ends by it."""
+    past = past_of(task)
+    step = after_full_disk(Terms(task.array.spec.retries), past)
+    if isinstance(step, Final):
+        task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
+        return True
+    note(task, remember(past, Cause.HOST_UNFIT, Failure(), step))
+    return False
 
 
 def _count_return(state: State, pilot: Pilot, live: Attempt, report: Report) -> None:
-    """Set a pilot aside that gives everything back, unasked, and begins nothing: it would be leased the same for ever."""
+    """Ban a pilot that gives everything back without an order and begins nothing: it would be leased the same for ever."""
     is_asked = max(pilot.asked_back, pilot.asked_move) >= live.leased or pilot.draining
-    if is_asked or report.started is not None or any(attempt.running for attempt in pilot.live.values()):
+    has_run = report.started is not None and report.duration > 0
+    if is_asked or has_run or any(attempt.running for attempt in pilot.live.values()):
         return
     if pilot.returned_at != pilot.seq:
         pilot.returned_at, pilot.returns = pilot.seq, pilot.returns + 1
         if pilot.returns >= MAX_RETURNS:
             reason = f"it gave back what it was leased {pilot.returns} times in a row: {report.message}"
-            blame(state, pilot, reason, failures=BURST + 1)
+            record_failure(state, pilot, reason, failures=BURST + 1)

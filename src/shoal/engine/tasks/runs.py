@@ -1,4 +1,4 @@
-"""Rules of runs: accepting, dependencies between tasks, cancelling, retrying, and when a run is over."""
+"""Runs: submission, dependencies between tasks, cancellation, and when a run is over."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from bisect import bisect_left
 from typing import Any
 
-from shoal.engine.changes import Closed, SpanRow
+from shoal.engine.changes import Closed, ClosedRow, SpanRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
-from shoal.engine.matching.chunks import carve, carve_array
+from shoal.engine.matching.chunks import carve, carve_all
 from shoal.engine.matching.classes import kind_of, trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
-from shoal.engine.state import State
+from shoal.engine.state import State, Stopping
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
@@ -22,11 +22,11 @@ from shoal.model.spec import Spec, Submission
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.wire.messages import Order
 
-ABANDONED = 60.0  # seconds without a word of its submitter after which an open run with nothing to do is over
+ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
 
 
 def submit(state: State, command: Submit) -> dict[str, Any]:
-    """Take a run in whole: number it and lay out its arrays; `accept` offers them once they are durable."""
+    """Create a run with its arrays; `accept` offers them once they are durable."""
     submission, key = command.submission, (command.owner, command.submission.key)
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
@@ -35,7 +35,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
-        accepted=False, open=submission.open, asked=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
+        accepted=False, open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run
@@ -54,7 +54,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
 
 
 def _lay_out(state: State, run: Run, submission: Submission) -> None:
-    """Lay the specs of a submission behind what the run has."""
+    """Append the specs of a submission to the run."""
     for spec, table in zip(submission.specs, submission.tables, strict=True):
         first = run.total + 1
         array = make_array(state, run, first, spec)
@@ -75,7 +75,7 @@ def accept(state: State, command: Accept) -> None:
 
 
 def add(state: State, command: Add) -> dict[str, Any]:
-    """Put more tasks into an open run; the same addition told twice is added once."""
+    """Put more tasks into an open run. Idempotent: a repeated addition changes nothing."""
     run = state.runs[command.run]
     submission, first = command.submission, command.first
     answer = {"run": run_text(run.number), "first": first, "tasks": submission.count, "again": False}
@@ -83,7 +83,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
         raise Conflict(f"{run_text(run.number)} is closed", code="run_closed", hint="make a new run")
     if any(spec.after for spec in submission.specs):
         raise BadInput("tasks added to a run wait for nothing", code="usage", field="after", hint="leave it out")
-    run.asked = state.now
+    run.last_poll = state.now
     if first <= run.total:
         _check_again(run, first, submission)
         return {**answer, "again": True}
@@ -103,7 +103,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
 
 
 def _check_again(run: Run, first: int, submission: Submission) -> None:
-    """Is this what stands at that place already?"""
+    """Refuse an addition that differs from what is at that element already."""
     for spec in submission.specs:
         array = run.array_of(first)
         if array is None or array.first != first or array.spec != spec:
@@ -120,22 +120,22 @@ def close(state: State, command: Close) -> dict[str, Any]:
     return {"run": run_text(run.number), "finished": run.finished is not None}
 
 
-def heard(state: State, command: PollRun) -> None:
-    """Its submitter is there."""
+def note_poll(state: State, command: PollRun) -> None:
+    """Note that the submitter of an open run is alive."""
     run = state.runs.get(command.run)
     if run is not None:
-        run.asked = state.now
+        run.last_poll = state.now
 
 
 def may_be_abandoned(run: Run) -> bool:
-    """Is it open, with nothing to do?"""
+    """True if it is open and has nothing to do."""
     return run.open and run.finished is None and run.settled == run.total
 
 
 def close_abandoned(state: State) -> None:
-    """Open runs in which nothing is left to do, and of whose submitter nothing was heard for a while, are over."""
+    """Close open runs in which nothing is left to do, and whose submitter did not poll for a while."""
     for run in state.runs.values():
-        if may_be_abandoned(run) and state.now > run.asked + ABANDONED:
+        if may_be_abandoned(run) and state.now > run.last_poll + ABANDONED:
             run.finished = state.now
             state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
             state.write_run(run)
@@ -160,14 +160,14 @@ def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
 
 
 def add_array(run: Run, array: Array) -> None:
-    """Lay an array behind the ones before it."""
+    """Append an array to its run."""
     run.arrays.append(array)
     run.firsts.append(array.first)
     run.total += array.count
 
 
 def link(run: Run) -> None:
-    """Tie children to parents by name; whoever has an incomplete parent waits."""
+    """Link children to parents by name; an array with an incomplete parent waits."""
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
         for name in set(array.spec.after):
@@ -177,7 +177,7 @@ def link(run: Run) -> None:
 
 
 def meet(array: Array) -> None:
-    """Strike the parents that are complete off the list of a waiting array."""
+    """Remove the parents that are complete from those that an array waits for."""
     array.unmet = {first for first in array.unmet if not array_at(array.run, first).complete}
 
 
@@ -226,33 +226,33 @@ def _release_children(state: State, parent: Array) -> None:
                 ranges = [[low, high - 1] for low, high in child.todo.ranges()]
                 state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
                 child.since = state.now
-                state.queue.offer(child, state.now)
+                state.queue.offer(child)
 
 
 def _fail_children(state: State, parent: Array) -> None:
-    """Nothing below a failed task can ever run; said once, without recursion (chains may be long) [promise I19]."""
-    line = [(parent, child) for child in parent.children]
-    while line:
-        parent, child = line.pop()
+    """Close everything below a failed task; without recursion, since chains may be long [promise I19]."""
+    pending = [(parent, child) for child in parent.children]
+    while pending:
+        parent, child = pending.pop()
         if child.todo and child.unmet:
             why = f"{parent.spec.name} did not succeed"
             _close_todo(state, child, TaskState.FAILED, Cause.DEPENDENCY_FAILED, why)
-            line.extend((child, below) for below in child.children)
+            pending.extend((child, below) for below in child.children)
 
 
 def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
     """Make every element that is not live final at once; those without a row get one span, not rows [ADR 0001]."""
     histories = [task for task in array.tasks.values() if task.element in array.todo]
     for task in histories:
-        settle_by_word(state, task, to, cause, why)
+        finish_without_report(state, task, to, cause, why)
     ranges = array.todo.ranges()
     count = len(array.todo)
     for low, high in ranges:
         state.count_final(array, low, high, to)
         state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
         if array.run.open:
-            told = [low, high, to.value, cause.value, why]
-            state.out.finals.append(Closed(array.run.number, state.next_seq, told))
+            row = ClosedRow(low, high, to.value, cause.value, why)
+            state.out.finals.append(Closed(array.run.number, state.next_seq, row))
     array.todo.clear()
     array.apart.clear()
     if count:
@@ -263,27 +263,27 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
     return count + len(histories)
 
 
-def settle_by_word(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
-    """Make a task final without a report; its live copies are told to stop."""
+def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
+    """Make a task final without a report; its live copies are ordered to stop."""
     stopping = list(task.live.values())
     for attempt in stopping:
         pilot = state.pilots.get(attempt.pilot)
         if pilot is not None:
             state.order(pilot, Order("cancel", str(attempt.id), why))
-            # it helped nobody, but it was used: who cancels pays for it, too [GWP G12; promise I14]
+            # The time was used, though for nothing: it counts for the owner, too [GWP G12; promise I14].
             if attempt.running:
                 attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
                 state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [promise I3].
-        state.dying.update({attempt.id: (task, attempt) for attempt in stopping})
+        state.dying.update({attempt.id: Stopping(task, attempt) for attempt in stopping})
     else:
         stopping = []
     task.cause, task.note = cause.value, why
     state.make_final(task, to)
     state.remember(task.id, "", "", "")
     state.write_task(task, live=stopping)
-    state.tell_final(task)
+    state.announce_final(task)
     state.emit(
         "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
     )
@@ -296,7 +296,7 @@ def close_if_done(state: State, run: Run) -> None:
         state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
 
 
-# --- a person's word
+# --- cancellation
 def cancel(state: State, command: Cancel) -> dict[str, int]:
     """Cancel runs and tasks; what is final stays as it is [promise I20]."""
     cancelled = already = 0
@@ -328,10 +328,10 @@ def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -
     count = 0
     for array in run.arrays:
         count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
-        carve_array(state, array)
+        carve_all(state, array.chunks)
         for task in list(array.tasks.values()):
             if not (unless_running and task.state is TaskState.RUNNING):
-                settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+                finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
                 count += 1
     return count
 
@@ -342,6 +342,6 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_runnin
         return False
     chunk = array.chunk_of(target.element)
     task = carve(state, chunk, target.element) if chunk is not None else state.task_at(array, target.element)
-    settle_by_word(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+    finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
     _fail_children(state, array)
     return True

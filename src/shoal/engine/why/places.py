@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.eligibility import menu_of, static_misfit
-from shoal.engine.matching.leasing import banned, closed
+from dataclasses import replace
+
+from shoal.engine.matching.eligibility import eligibility_of, static_misfit
+from shoal.engine.matching.leasing import closed
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
-from shoal.engine.why.ready_task import START, Reason, why_ready, widest_ban
+from shoal.engine.why.ready_task import START, why_ready, widest_ban
+from shoal.engine.why.reason import Reason
 from shoal.model.policy import outward
 from shoal.model.quantities import many, show_duration
 
@@ -17,74 +20,73 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
     """What a pilot does, or why it does nothing."""
     if pilot.suspect:
         left = show_duration(max(0.0, state.timing.lease - (state.now - pilot.seen)))
-        return [Reason(f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
+        return [Reason("silent", f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
     if pilot.draining:
-        return [
-            Reason(f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left", "it ends by itself")
-        ]
+        text = f"it takes nothing new: {pilot.draining}; {many(pilot.held, 'attempt')} left"
+        return [Reason("draining", text, "it ends by itself")]
     if pilot.unfit:
-        return [Reason(f"it takes nothing just now: {pilot.unfit}", "make room there; it comes back by itself")]
+        text = f"it takes nothing just now: {pilot.unfit}"
+        return [Reason("unfit", text, "make room there; it comes back by itself")]
     ban = widest_ban(state, pilot)
     if ban is not None:
         left = "it is on trial with one task" if ban.probing else f"for {show_duration(ban.until - state.now)} more"
-        return [
-            Reason(
-                f"it gets nothing: {ban.kind} {ban.name} is banned {left} ({ban.reason})",
-                "see to the host; one task is tried there when the ban is over",
-            )
-        ]
+        text = f"it gets nothing: {ban.kind} {ban.name} is banned {left} ({ban.reason})"
+        fix = "see to the host; one task is tried there when the ban is over"
+        return [Reason("on_trial" if ban.probing else "banned", text, fix)]
     if pilot.lone is not None:
-        return [Reason(f"it holds {pilot.lone.text} alone: pilots that held it among others were lost")]
+        text = f"it holds {pilot.lone.text} alone: pilots that held it among others were lost"
+        return [Reason("holds_alone", text)]
     if pilot.cleared_for is not None:
         text = f"it is cleared for {pilot.cleared_for}, which must be alone; {many(pilot.held, 'attempt')} left"
-        return [Reason(text, "it goes on by itself")]
+        return [Reason("cleared", text, "it goes on by itself")]
     if pilot.held:
-        return [Reason(f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
+        return [Reason("holds", f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
     if shut:
-        return [Reason(shut)]
+        return [Reason("quarantine", shut)]
     return [_idle(state, pilot)]
 
 
 def _idle(state: State, pilot: Pilot) -> Reason:
-    lines = [line for line in state.queue.lines.values() if line.order and state.serves(pilot, line.owner)]
+    lines = [line for line in state.queue.owners.values() if line.order and state.serves(pilot, line.owner)]
     ready = [line.classes[entry[4]] for line in lines for entry in line.order[:SHOWN]]
     ready = [cls for cls in ready if cls.head() is not None]
     if not ready:
-        return Reason("no task is ready", "submit some with `shoal run` or `shoal sweep`")
+        return Reason("no_task", "no task is ready", "submit some with `shoal run` or `shoal sweep`")
     lack: str | None = None
     for cls in ready:
         lack = static_misfit(pilot, cls)
-        if lack is None and cls not in menu_of(state, pilot, state.queue.lines[cls.key.owner]):
+        if lack is None and cls not in eligibility_of(state, pilot, cls.key.owner):
             lack = f"requires `{cls.key.require}`"
         if lack is None:
             head = cls.head()
             assert head is not None
-            return Reason(f"a task waits: {why_ready(state, head.array, head.element).text}")
-    return Reason(f"no ready task fits it: a task {lack}")
+            return Reason("task_waits", f"a task waits: {why_ready(state, head.array, head.element).text}")
+    return Reason("no_task_fits", f"no ready task fits it: a task {lack}")
 
 
 def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
     """What the pilots of a site do; those that the asker may see."""
     if not pilots:
-        return [Reason(f"no pilot of site {site} is connected", START)]
+        return [Reason("no_pilot", f"no pilot of site {site} is connected", START)]
     cores = sum(p.room.cores for p in pilots)
     held = sum(p.held for p in pilots)
-    reasons = [Reason(f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}")]
+    text = f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}"
+    reasons = [Reason("site_pilots", text)]
     for holder in sorted({p.holder for p in pilots}):  # what others' pilots of that name did is not told
         evidence = state.accounting.evidence.get(holder)
         ban = evidence.places.verdict("", "", site, state.now) if evidence is not None else None
         if ban is not None:
             left = show_duration(max(0.0, ban.until - state.now))
-            reasons.append(Reason(f"the site is banned for {left} for pilots of {holder} ({ban.reason})"))
+            reasons.append(Reason("banned", f"the site is banned for {left} for pilots of {holder} ({ban.reason})"))
     seen: set[str] = set()
     for pilot in pilots:
-        if pilot.held and banned(state, pilot) is None and not pilot.suspect and not pilot.draining:
+        if pilot.held and state.ban_of(pilot) is None and not pilot.suspect and not pilot.draining:
             continue
         for reason in why_pilot(state, pilot):
             if reason.text not in seen and len(seen) < SHOWN:
                 seen.add(reason.text)
-                reasons.append(Reason(f"{pilot.name} on {pilot.host}: {reason.text}", reason.fix))
+                reasons.append(replace(reason, text=f"{pilot.name} on {pilot.host}: {reason.text}"))
     return reasons
 
 
@@ -93,26 +95,28 @@ def why_owner(state: State, owner: str) -> list[Reason]:
     queued = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
     running = sum(run.live for run in state.runs.values() if run.owner == owner)
     if not queued:
-        return [Reason(f"nothing of {owner} waits or runs", "submit something with `shoal run` or `shoal sweep`")]
-    state.stir()
-    reasons = [Reason(f"{many(queued, 'task')} of {owner} are not final, {running} of them with pilots")]
-    line = state.queue.lines.get(owner)
-    active = [name for name, other in state.queue.lines.items() if other.order]
+        fix = "submit something with `shoal run` or `shoal sweep`"
+        return [Reason("nothing_queued", f"nothing of {owner} waits or runs", fix)]
+    state.update_activity()
+    text = f"{many(queued, 'task')} of {owner} are not final, {running} of them with pilots"
+    reasons = [Reason("queued", text)]
+    line = state.queue.owners.get(owner)
+    active = [name for name, other in state.queue.owners.items() if other.order]
     if line is not None and line.order:
         due = state.accounting.tree.due(active, state.now).get(owner, 0.0)
         used = state.accounting.tree.usage(owner, state.now) / 3600.0
         share = state.accounting.policy.shares.get(owner, 1.0)
         text = f"share {share:g}: {due:.0%} of the cores are due to {owner} now, {used:.1f} core hours of use count"
         fix = "with share 0 it starts only what nobody else can use" if share == 0 else ""
-        reasons.append(Reason(text, fix))
+        reasons.append(Reason("share", text, fix))
     groups = {f"@{name}" for name in outward(state.groups.get(owner, ""))}
     for standing in state.accounting.ledger.standings(state.now):
         if standing.open and standing.rule.who in {"*", owner, *groups} and standing.used >= standing.limit:
             text = f"at a limit: {standing.kind} {standing.used:g} of {standing.limit:g} ({standing.rule.describe()})"
-            reasons.append(Reason(text, "wait, or have it raised with `shoal quota set`"))
+            reasons.append(Reason("at_limit", text, "wait, or have it raised with `shoal quota set`"))
     if line is not None and line.order:
         head = line.classes[line.order[0][4]].head()
         if head is not None:
             reason = why_ready(state, head.array, head.element)
-            reasons.append(Reason(f"its next task: {reason.text}", reason.fix))
+            reasons.append(replace(reason, text=f"its next task: {reason.text}"))
     return reasons

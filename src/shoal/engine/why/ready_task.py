@@ -5,15 +5,14 @@ The same functions are asked that decide when a pilot comes, so that the answer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.fit_now import holds_now, may_try, too_short
-from shoal.engine.matching.leasing import banned, closed
+from shoal.engine.matching.leasing import closed
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
+from shoal.engine.why.reason import TOO_LARGE, Reason
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
@@ -21,17 +20,8 @@ from shoal.model.spec import Needs
 from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.scalar import holds
-from shoal.sched.match import misfit
+from shoal.sched.match import misfit, pairs
 from shoal.wire.messages import Capacity
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why something stands where it stands, and what would help."""
-
-    text: str
-    fix: str = ""
-
 
 START = "start one with `shoal pilot start`"
 
@@ -39,31 +29,32 @@ START = "start one with `shoal pilot start`"
 def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     """Why nothing of an array, or one of its elements that stands apart, has started."""
     run, spec = array.run, array.spec
-    shut = closed(state) if run.accepted else "its submission is on its way to the disk"
+    if not run.accepted:
+        return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
+    shut = closed(state)
     if shut:
-        return Reason(shut, "nothing to do, it goes on by itself")
+        return Reason("quarantine", shut, "nothing to do, it goes on by itself")
     if array.throttled:
-        return Reason(
-            f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}", "raise the number behind %"
-        )
+        text = f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}"
+        return Reason("array_limit", text, "raise the number behind %")
     cls = state.queue.class_of(array, element if element in array.apart else 0)
     pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
     if not pilots:
         because = f": {state.trouble}" if state.trouble and state.keeper in ("", run.owner) else ""
-        return Reason(f"no pilot is connected{because}", START)
+        return Reason("no_pilot", f"no pilot is connected{because}", START)
     taking = [p for p in pilots if not p.draining]
     if not taking:
-        return Reason(f"every pilot is ending ({pilots[0].draining})", START)
+        return Reason("pilots_ending", f"every pilot is ending ({pilots[0].draining})", START)
     if all(p.unfit for p in taking):
-        return Reason(
-            f"no pilot can take it just now: {taking[0].unfit}", "make room there; pilots come back by themselves"
-        )
+        text = f"no pilot can take it just now: {taking[0].unfit}"
+        return Reason("pilots_unfit", text, "make room there; pilots come back by themselves")
     able = [p for p in taking if static_misfit(p, cls) is None]
     fitting = [p for p in able if _may_require(state, p, cls)]
     if not fitting:
         if any(_is_avoided(state, p, cls) for p in taking):
             where = [*cls.key.avoid, *(f"site {site}" for site in cls.key.avoid_sites)]
             return Reason(
+                "tried_elsewhere",
                 f"it failed on {', '.join(where)} and is tried elsewhere, but no other pilot can run it",
                 "start a pilot on another host; it goes back if none is left",
             )
@@ -79,9 +70,11 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
     roomy = [p for p in taking if misfit(cls.needs, p.room) is None]
     if roomy:
         lacks = sorted({static_misfit(p, cls) or "" for p in roomy})
-        return Reason(f"no pilot can run it: {lacks[0]}", "install one there, or start a pilot where there is one")
+        fix = "install one there, or start a pilot where there is one"
+        return Reason("cannot_run", f"no pilot can run it: {lacks[0]}", fix)
     best = max(taking, key=lambda p: (_nearly(cls.needs, p.room), p.room.cores, p.room.memory))
     return Reason(
+        TOO_LARGE,
         f"no pilot is large enough: it {misfit(cls.needs, best.room)} "
         f"(the nearest of {len(taking)}, {best.name} on {best.host} of site {best.site})",
         "ask for less, or start a larger pilot",
@@ -89,11 +82,8 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
 
 
 def _nearly(needs: Needs, room: Capacity) -> float:
-    """What part of its needs there is room for, by what lacks most."""
-    pairs = (
-        (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),
-    )  # fmt: skip
-    return min(has / wants for wants, has in pairs if wants)
+    """What part of its needs fits, by what lacks most."""
+    return min(has / wants for wants, has in pairs(needs, room) if wants)
 
 
 def _is_avoided(state: State, pilot: Pilot, cls: TaskClass) -> bool:
@@ -125,7 +115,7 @@ def _unwanted(state: State, pilots: list[Pilot], all_pilots: int, cls: TaskClass
     if told.nearest is not None and not told.nearest.require:
         fix = f"{told.nearest.text}: leave `require` out"
     large = " that is large enough" if len(pilots) < all_pilots else ""
-    return Reason(f"its requirement holds on no pilot{large}: {words}", fix)
+    return Reason("requirement", f"its requirement holds on no pilot{large}: {words}", fix)
 
 
 # --- what policy says
@@ -137,22 +127,26 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
         if has < each:
             known = ", ".join(sorted(accounting.policy.licences)) or "none"
             return Reason(
+                "no_licence",
                 f"it needs {many(each, 'licence')} {name}, the server has {has} (known: {known})",
                 f"an administrator adds it: [licences] {name} = {each} in `shoal policy apply`",
             )
         if used + each > has:
-            return Reason(f"all licences {name} are in use: {used} of {has}", "wait, or have more of them counted")
+            text = f"all licences {name} are in use: {used} of {has}"
+            return Reason("licences_in_use", text, "wait, or have more of them counted")
     if not open_sites:
         site = pilots[0].site
         block = accounting.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
         if block is None:
             most = accounting.policy.match.max_running
             return Reason(
+                "site_full",
                 f"site {site} is full: {accounting.running.get(site, 0)} of {most} tasks run there (match.max_running)",
                 "wait, or have it raised with `shoal policy apply`",
             )
         left = f"; lifted in {show_duration(block.lifted - state.now)} at the latest" if block.lifted else ""
         return Reason(
+            "over_quota",
             f"over quota: {block.text}{left}",
             "wait, ask for less, or have it raised: `shoal quota list` shows it, `shoal quota set` changes it",
         )
@@ -160,8 +154,10 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
     if all(bans.values()):
         ban = min((b for b in bans.values() if b is not None), key=lambda b: b.until)
         if ban.probing:
-            return Reason(f"{ban.kind} {ban.name} was banned ({ban.reason}) and is on trial with one task", "wait")
+            text = f"{ban.kind} {ban.name} was banned ({ban.reason}) and is on trial with one task"
+            return Reason("on_trial", text, "wait")
         return Reason(
+            "banned",
             f"every fitting pilot is banned: {ban.kind} {ban.name} for {show_duration(ban.until - state.now)} "
             f"({ban.reason})",
             "start a pilot on another host, or see to that one: one task is tried there when the ban is over",
@@ -171,7 +167,7 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
 
 def widest_ban(state: State, pilot: Pilot) -> Banned | None:
     """The ban that keeps work from a pilot; that of its host or site, where it is no shorter than the pilot's own."""
-    own = banned(state, pilot)
+    own = state.ban_of(pilot)
     evidence = state.accounting.evidence.get(pilot.holder)
     wide = evidence.places.verdict("", pilot.host, pilot.site, state.now) if evidence is not None else None
     return wide if own is not None and wide is not None and wide.until >= own.until else own
@@ -180,24 +176,25 @@ def widest_ban(state: State, pilot: Pilot) -> Banned | None:
 # --- what the moment says
 def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) -> Reason:
     """Time left, silence, doubts and free room on pilots where it may start; so many others are at a limit."""
-    good = [p for p in pilots if banned(state, p) is None]
+    good = [p for p in pilots if state.ban_of(p) is None]
     long = [p for p in good if p.ends is None or not too_short(state, p, cls)]
     if not long:
         lasts = cls.key.time if cls.key.time is not None else cls.base.p95 or 0.0
         left = max(time_left(state, p) for p in good)
         stated = "may take" if cls.key.time is not None else "took, of its like,"
         return Reason(
+            "pilot_time",
             f"no pilot lives long enough: it {stated} {show_duration(lasts)}, the longest has {show_duration(left)} left",
             "state a shorter `time`, or start a pilot that lives longer",
         )
     quiet = [p for p in long if p.suspect]
     if len(quiet) == len(long):
-        return Reason(
-            f"every fitting pilot is silent ({len(long)})", "they are given up after the lease time, or come back"
-        )
+        text = f"every fitting pilot is silent ({len(long)})"
+        return Reason("silent", text, "they are given up after the lease time, or come back")
     trusted = [p for p in long if not p.suspect and may_try(state, p, cls)]
     if not trusted:
         return Reason(
+            "host_in_doubt",
             "its like failed several times in a row there, and another host shall show whose fault it is",
             "wait a minute, or see `shoal logs` of those that failed",
         )
@@ -205,29 +202,33 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
     if not held:
         facts = all_facts(state, trusted[0])
         now = ", ".join(f"{name} = {facts.get(name)!r}" for name in sorted(cls.names & set(facts)))
-        return Reason(f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})", "wait")
+        text = f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})"
+        return Reason("requirement_now", text, "wait")
     roomy = [p for p in held if misfit(cls.needs, p.free) is None]
     if cls.key.alone and not any(p.held == 0 for p in roomy):
         cleared = next((f" by {p.name}" for p in held if p.cleared_for is not None), "")
         return Reason(
+            "must_be_alone",
             f"{POISON_LOSSES - 1} pilots or more were lost that held it, so its next try must be alone on a pilot; it waits "
             f"until one is cleared{cleared}",
             "nothing to do; what else the pilot holds ends first",
         )
-    kept = {name for owner, (name, _) in state.kept.items() if owner != cls.key.owner}
+    kept = {found.pilot for owner, found in state.reservations.items() if owner != cls.key.owner}
     if roomy and all(p.name in kept for p in roomy):
-        return Reason("the only free room is kept for a task that needs more of it, and whose turn it is", "wait")
+        text = "the only free room is kept for a task that needs more of it, and whose turn it is"
+        return Reason("capacity_reserved", text, "wait")
     if roomy:
         rule = state.accounting.policy.match
         if rule.mode == INTERVAL:
             left = max(0.0, state.last_round + rule.interval - state.now)
             last = f" (the last one: {state.assigned})" if state.assigned else ""
             text = f"a pilot has room; the next round of matching is in {show_duration(left)}{last}"
-            return Reason(text, "nothing to do")
-        return Reason("a pilot has room and takes it with its next exchange", "nothing to do")
+            return Reason("next_round", text, "nothing to do")
+        return Reason("next_exchange", "a pilot has room and takes it with its next exchange", "nothing to do")
     cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
     others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""
     return Reason(
+        "busy",
         f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}{others}",
         "wait, or start more pilots with `shoal pilot start`",
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
 from shoal.engine.why.places import why_pilot
-from shoal.engine.why.ready_task import Reason, why_ready
+from shoal.engine.why.ready_task import why_ready
+from shoal.engine.why.reason import PARENTS, Reason
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many, show_duration
@@ -21,13 +24,12 @@ def why_task(state: State, array: Array, element: int) -> Reason:
         return why_ready(state, array, element)
     chunk = array.chunk_of(element)
     if chunk is not None:
-        return Reason(
-            f"attempt {chunk.attempt(element).text} is with {chunk.pilot} for "
-            f"{show_duration(max(0.0, state.now - chunk.leased))} and has not started yet"
-        )
+        age = show_duration(max(0.0, state.now - chunk.leased))
+        text = f"attempt {chunk.attempt(element).text} is with {chunk.pilot} for {age} and has not started yet"
+        return Reason("leased", text)
     task = array.tasks.get(element)
     if task is None:
-        return Reason("it is final", f"see `shoal show {TaskId(array.run.number, element)}`")
+        return Reason("final", "it is final", f"see `shoal show {TaskId(array.run.number, element)}`")
     return _live(state, task)
 
 
@@ -36,37 +38,39 @@ def _parents(array: Array) -> Reason:
     names = [
         f"{p.spec.name} ({p.succeeded} of {p.count} succeeded)" if p.count > 1 else p.spec.name for p in parents if p
     ]
-    return Reason(f"it waits for {', '.join(names[:5])}", "it becomes ready when they have succeeded")
+    return Reason(PARENTS, f"it waits for {', '.join(names[:5])}", "it becomes ready when they have succeeded")
 
 
 def _live(state: State, task: Task) -> Reason:
-    parts = []
+    parts, code = [], "leased"
     for attempt in task.live.values():
         pilot = state.pilots.get(attempt.pilot)
         age = show_duration(max(0.0, state.now - (attempt.started or attempt.leased)))
         if pilot is None:
             left = show_duration(max(0.0, (attempt.orphaned or state.now) - state.now))
             after = "runs again" if task.array.spec.rerun is Rerun.EXCLUSIVE else "counts as lost"
+            code = "pilot_lost" if code == "leased" else code
             parts.append(f"its pilot {attempt.pilot} was lost; as rerun={task.array.spec.rerun} it {after} in {left}")
         elif attempt.running:
             quiet = f", which is silent for {show_duration(state.now - pilot.seen)}" if pilot.suspect else ""
-            how = f", {attempt.assigned}" if attempt.assigned else ""
+            how, code = f", {attempt.assigned}" if attempt.assigned else "", "running"
             parts.append(f"attempt {attempt.id.text} runs on {pilot.name} ({pilot.host}) for {age}{quiet}{how}")
         else:
             parts.append(
                 f"attempt {attempt.id.text} is with {pilot.name} ({pilot.host}) for {age} and has not started yet"
             )
-    here = any(attempt.running and attempt.pilot in state.pilots for attempt in task.live.values())
-    return Reason("; ".join(parts), f"`shoal logs {task.id}` shows its output so far" if here else "")
+    return Reason(
+        code, "; ".join(parts), f"`shoal logs {task.id}` shows its output so far" if code == "running" else ""
+    )
 
 
 def why_run(state: State, run: Run) -> list[Reason]:
     """Why a run is not over: one reason for each array that has something left, the first ten."""
     if run.finished is not None:
-        return [Reason("nothing waits: every task is final")]
+        return [Reason("final", "nothing waits: every task is final")]
     reasons: list[Reason] = []
     if run.live:
-        reasons.append(Reason(f"{many(run.live, 'task')} with pilots"))
+        reasons.append(Reason("with_pilots", f"{many(run.live, 'task')} with pilots"))
     seen: set[str] = set()
     for array in run.arrays:
         if not array.todo:
@@ -75,7 +79,8 @@ def why_run(state: State, run: Run) -> list[Reason]:
         if reason.text not in seen:
             seen.add(reason.text)
             label = f"{array.spec.name}: " if array.spec.name else ""
-            reasons.append(Reason(f"{label}{many(len(array.todo), 'task')}: {reason.text}", reason.fix))
+            text = f"{label}{many(len(array.todo), 'task')}: {reason.text}"
+            reasons.append(replace(reason, text=text))
         if len(reasons) >= 10:
             break
     return reasons
@@ -90,7 +95,7 @@ def why(state: State, target: int | TaskId | str) -> tuple[str, list[Reason]]:
         return str(pilot.state), why_pilot(state, pilot)
     run = state.runs.get(target if isinstance(target, int) else target.run)
     if run is None:
-        return "finished", [Reason("nothing waits: every task is final")]
+        return "finished", [Reason("final", "nothing waits: every task is final")]
     if isinstance(target, int):
         return "finished" if run.finished is not None else "open", why_run(state, run)
     array = run.array_of(target.element)

@@ -35,7 +35,7 @@ from shoal.sched.expr.tree import (
     walk,
 )
 
-SHOWN = 5  # values that are named in words
+SHOWN = 5  # values that are named
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _KINDS = {float: "a number", str: "text", bool: "true or false"}
@@ -56,7 +56,6 @@ class Clause:
     expr: Expr
     passing: int
     without: int
-    undefined: int  # pilots on which it is neither true nor false
     reason: str  # empty if all pilots pass
     relaxed: Optional[Relaxed]
 
@@ -68,8 +67,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The smallest change that lets a pilot match: what to change, in words, and the whole requirement then (empty:
-    none is left)."""
+    """The smallest change that lets a pilot match: a description, and the whole requirement then (empty: none is left)."""
 
     text: str
     require: str
@@ -84,16 +82,6 @@ class Explanation:
     matching: int
     clauses: tuple[Clause, ...]
     nearest: Optional[Nearest]
-
-    def lines(self) -> list[str]:
-        """What `why` prints: the clauses that some pilot does not pass, then what would help."""
-        found = [
-            f"{clause.text}: {clause.passing} of {self.pilots} pilots pass; {clause.reason}"
-            + (f"; without it {clause.without} would match" if clause.without > self.matching else "")
-            for clause in self.clauses
-            if clause.passing < self.pilots
-        ]
-        return found + ([self.nearest.text] if self.nearest else [])
 
 
 def clauses(expr: Expr) -> list[Expr]:
@@ -123,7 +111,6 @@ def explain(expr: Expr, pilots: Sequence[Tags], task: Task, known: Sequence[str]
                 expr=part,
                 passing=passing,
                 without=len(others),
-                undefined=sum(not isinstance(value, bool) for value in values[at]),
                 reason="" if passing == len(pilots) else _reason(part.root, pilots, task, known),
                 relaxed=Relaxed(show(loose), _count(loose, others, task)) if loose is not None else None,
             )
@@ -167,8 +154,8 @@ def _nearest(found: list[Clause], pilots: Sequence[Tags], failing: list[set[int]
             kept.append(loose)
     whole = None if not kept else kept[0] if len(kept) == 1 else Both(tuple(kept))
     count = len(pilots) if whole is None else _count(whole, pilots, task)
-    words = f"{' and '.join(changed)} would{' together' if len(changed) > 1 else ''} let {_pilots(count)} match"
-    return Nearest(words, show(whole) if whole is not None else "", count)
+    text = f"{' and '.join(changed)} would{' together' if len(changed) > 1 else ''} let {_pilots(count)} match"
+    return Nearest(text, show(whole) if whole is not None else "", count)
 
 
 def _pilots(count: int) -> str:
@@ -256,7 +243,7 @@ def _admit(side: Vertex, items: tuple[Constant, ...], pilots: Sequence[Tags], ta
     return Among(side, (*items, most))
 
 
-# --- reasons in words
+# --- reasons as text
 
 
 def _reason(vertex: Vertex, pilots: Sequence[Tags], task: Task, known: Sequence[str]) -> str:
@@ -271,9 +258,9 @@ def _reason(vertex: Vertex, pilots: Sequence[Tags], task: Task, known: Sequence[
     for tag in tags:
         if lacking[tag.name] == len(pilots):
             return _missing(tag, known, task)
-    words = [_words(vertex, pilots, task)]
-    words += [f"{_pilots(count)} without {echo(name)}" for name, count in sorted(lacking.items()) if count]
-    return ", ".join(word for word in words if word) or "it is not true on the others"
+    parts = [_describe(vertex, pilots, task)]
+    parts += [f"{_pilots(count)} without {echo(name)}" for name, count in sorted(lacking.items()) if count]
+    return ", ".join(part for part in parts if part) or "it is not true on the others"
 
 
 def _missing(name: Vertex, known: Sequence[str], task: Task) -> str:
@@ -287,11 +274,11 @@ def _missing(name: Vertex, known: Sequence[str], task: Task) -> str:
     return f"no pilot has the tag {echo(name.name)}" + (f", did you mean {echo(near)}" if near else "")
 
 
-def _words(vertex: Vertex, pilots: Sequence[Tags], task: Task) -> str:
+def _describe(vertex: Vertex, pilots: Sequence[Tags], task: Task) -> str:
     """What is seen instead."""
     if isinstance(vertex, Not):
         turned = _without_not(vertex)
-        return _words(turned if turned is not None else vertex.inner, pilots, task)
+        return _describe(turned if turned is not None else vertex.inner, pilots, task)
     if isinstance(vertex, (Among, Glob)):
         inner = children(vertex)[0]
         return _seen(inner, pilots, task)

@@ -1,4 +1,4 @@
-"""The words of the language: functions, attributes of a task, names with a meaning of their own, and what is nearest."""
+"""The names of the expression language: functions, attributes of a task, keywords, and the nearest of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN = "my."  # before the name of a tag: published by tasks of the same owner
 
 
 def nearest(word: str, known: Iterable[str]) -> Optional[str]:
-    """The known word that is meant, if one is close."""
+    """The known name that is probably meant, if one is close."""
     close = difflib.get_close_matches(word[:MAX_NAME], list(known), 1, 0.6)  # its time grows with the word
     return close[0] if close else None
 

@@ -53,7 +53,7 @@ _FOREIGN = {
 
 
 class Token(NamedTuple):
-    """One word of the text; column counts from 1. The last one has kind `end`."""
+    """One token of the text; columns count from 1. The last one has kind `end`."""
 
     kind: str
     text: str
@@ -308,7 +308,7 @@ class _Reader:
         return self.call(token) if self.comes("(") else self.name(token)
 
     def unquote(self, token: Token) -> str:
-        """What a quoted text says: \\ stands before a quote or another \\."""
+        """The value of a quoted text, in which \\ escapes a quote or another \\."""
         for found in _ESCAPE.finditer(token.text[1:-1]):
             if found.group(1) not in "\"'\\":
                 self.fail(f"cannot read {echo(found.group())!r}", token.column + 1 + found.start(), "write \\\\")
@@ -345,7 +345,7 @@ class _Reader:
         return self.made(made) if not isinstance(made, Tag) else made
 
     def arguments(self, token: Token) -> Vertex:
-        """What stands between the parentheses of a call."""
+        """The arguments between the parentheses of a call."""
         if token.text in CONTEXT:
             return self._named(Tag(token.text))
         if token.text == "has":

@@ -1,1 +1,1 @@
-"""Choices over many tasks and pilots at once, with numpy and scipy: the server's side only, never in the pilot zip."""
+"""Expressions over many task classes and pilots at once, with numpy: the server's side only, never in the pilot zip."""

@@ -96,7 +96,7 @@ class Column:
 
 
 class Table:
-    """What pilots say, by name; the columns are made when they are asked for."""
+    """The tags of pilots by name; columns are made when they are first used."""
 
     def __init__(self, pilots: Sequence[Mapping[str, Any]]) -> None:
         self.pilots = pilots
@@ -169,7 +169,7 @@ def _lift(vertex: Vertex, literals: list[Any]) -> Vertex:
 
 
 class Group:
-    """Classes of one shape: where they stand among all, and their columns."""
+    """Classes of one shape: their indices among all classes, and their columns."""
 
     def __init__(self, shape: Optional[Shape], owner: str) -> None:
         self.shape, self.owner = shape, owner
@@ -192,7 +192,7 @@ class Group:
         return self._columns[name]
 
     def index(self) -> Index:
-        """Where they stand: a slice if they stand together."""
+        """Their indices: a slice if they are neighbours."""
         first, last = self.where[0], self.where[-1]
         return slice(first, last + 1) if last - first + 1 == len(self.where) else np.array(self.where)
 
@@ -205,8 +205,8 @@ def group(exprs: Sequence[Optional[Expr]], tasks: Sequence[Mapping[str, Any]]) -
         owner = ""
         key: Any = shape
         if shape is not None and shape.by_owner:
-            said = normal(task.get("owner"))
-            owner = said if isinstance(said, str) else ""
+            value = normal(task.get("owner"))
+            owner = value if isinstance(value, str) else ""
             key = (shape, owner)
         into = found.get(key)
         if into is None:

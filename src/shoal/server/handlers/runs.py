@@ -10,7 +10,7 @@ from aiohttp import web
 from shoal.db.end_reasons import ending_of
 from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Cancel, Retry, Signal
-from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.reason import Reason
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.limits import MAX_NAME, MAX_SPECS

@@ -162,9 +162,13 @@ def test_an_earlier_end_of_a_run_that_was_opened_again_is_not_its_end() -> None:
     assert watched.tally.states["succeeded"] == 1
 
 
-TOO_LARGE = {"text": "a: 3 tasks: no pilot is large enough: it needs 99 cores, has 2", "fix": "ask for less"}
-BEHIND = {"text": "b: 1 tasks: it waits for a", "fix": ""}
-BUSY = {"text": "c: 1 tasks: all slots are busy", "fix": "wait"}
+TOO_LARGE = {
+    "code": "too_large",
+    "text": "a: 3 tasks: no pilot is large enough: it needs 99 cores, has 2",
+    "fix": "ask for less",
+}
+BEHIND = {"code": "parents", "text": "b: 1 tasks: it waits for a", "fix": ""}
+BUSY = {"code": "busy", "text": "c: 1 tasks: all slots are busy", "fix": "wait"}
 
 
 @pytest.mark.parametrize(

@@ -306,12 +306,12 @@ def test_who_follows_an_open_run_is_told_of_every_end() -> None:
         batches=[Batch(lease.attempt, 2, result=["gAVLAS4="] * 2)],
         reports=[bad(stand.full(f"r{run}.3#1"), result="gAU=")],
     )
-    told = [entry.told for entry in stand.last.finals]
+    told = [entry.row for entry in stand.last.finals]
     assert [[*t[:3]] for t in told] == [
         [3, "failed", "gAU="], [1, "succeeded", "gAVLAS4="], [2, "succeeded", "gAVLAS4="],
     ]  # fmt: skip
     stand.cancel(run)
-    kinds = [(type(entry).__name__, entry.told[:2]) for entry in stand.last.finals]
-    assert ("Final", [4, "cancelled"]) in kinds
+    kinds = [(type(entry).__name__, entry.row[:2]) for entry in stand.last.finals]
+    assert ("Final", (4, "cancelled")) in kinds
     seqs = [entry.seq for entry in stand.last.finals]
     assert seqs == sorted(seqs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.engine.matching import eligibility
-from shoal.engine.matching.eligibility import menu_of
+from shoal.engine.matching.eligibility import eligibility_of
 from shoal.wire.messages import Lease
 from tests.unit.engine.stand import OWNER, Stand, good
 
@@ -28,13 +28,13 @@ def test_a_menu_made_with_numpy_is_the_one_made_class_by_class(monkeypatch: pyte
     tasks = [ranked(n * 40) for n in range(MANY)] + [{"require": "my.x == 1"}, {"cores": 3}, {"priority": 2.0}]
     stand.submit(*tasks)
     state, pilot = stand.engine.state, stand.pilot(2, tags={"load": 1.5})
-    line, known = state.queue.lines[OWNER], state.pilots[pilot.name]
+    line, known = state.queue.owners[OWNER], state.pilots[pilot.name]
     known.eligibilities.clear()
-    by_numpy = menu_of(state, known, line)
-    assert line.sieve is not None
+    by_numpy = eligibility_of(state, known, OWNER)
+    assert line.class_filter is not None
     monkeypatch.setattr(eligibility, "MANY", 10_000)
     known.eligibilities.clear()
-    one_by_one = menu_of(state, known, line)
+    one_by_one = eligibility_of(state, known, OWNER)
     assert by_numpy.ranked == one_by_one.ranked
     assert by_numpy.fits == one_by_one.fits
     assert 0 < len(by_numpy.ranked) < MANY

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings
+from shoal.engine.commands import Tick
+from shoal.engine.matching import leasing
+from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings, holdings
+from shoal.engine.records import Pilot
+from shoal.engine.state import State
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Capacity, Order
 from tests.unit.engine.stand import FakePilot, Stand, back, good
@@ -263,11 +267,11 @@ def test_as_many_pilots_are_cleared_as_tasks_wait() -> None:
     stand.submit({"rerun": "exclusive", "priority": 10, "array": "1-2"})
     for pilot in pilots:
         pilot.talk()
-    assert len(stand.engine.state.cleared) == 2
+    assert len(stand.engine.state.working_off) == 2
     stand.cancel(2)
     for pilot in pilots:
         pilot.talk()
-    assert not stand.engine.state.cleared
+    assert not stand.engine.state.working_off
 
 
 # --- what waits for too long
@@ -312,3 +316,65 @@ def test_a_lease_that_got_lost_is_sent_again_with_its_precedence() -> None:
     reply = stand.last.answers[-1].reply
     assert [(parse_attempt(lease.attempt).text, lease.precedence) for lease in reply.leases] == [(f"r{run}.1#1", 1)]
     assert stand.task(run).live and TaskId(run, 1)
+
+
+def test_no_more_is_taken_back_than_what_goes_first_needs() -> None:
+    stand = Stand()
+    _, pilot = busy(stand, cores=4)
+    begun, waiting = list(pilot.held)[:4], list(pilot.held)[4:]
+    pilot.run(*begun)
+    stand.submit({"rerun": "exclusive", "priority": 10})
+    pilot.took()
+    stand.now += CLEAR_LATE
+    orders = [order for order in pilot.talk().orders if order.kind == "take_back"]
+    asked = sum(order.count for order in orders)
+    assert asked == len(waiting) - 3, "three of them and the task fit"
+
+
+def test_what_goes_before_the_task_in_question_is_not_taken_back() -> None:
+    stand = Stand()
+    _, pilot = busy(stand, cores=1, priority=20)
+    later = stand.submit({"array": "1-400"})
+    begun, *_ = pilot.held
+    pilot.run(begun)
+    stand.submit({"rerun": "exclusive", "priority": 10})
+    for _ in range(3):
+        stand.now += CLEAR_LATE
+        orders = [order for order in pilot.talk().orders if order.kind == "take_back"]
+        assert all(parse_attempt(order.attempt).run == later for order in orders)
+
+
+def test_what_a_pilot_holds_is_looked_through_once_for_each_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand()
+    _, pilot = busy(stand, cores=8)
+    looked: list[Pilot] = []
+
+    def look(state: State, pilot: Pilot) -> Holdings:
+        looked.append(pilot)
+        return holdings(state, pilot)
+
+    stand.send_run(*[{"priority": 11, "command": [f"other-{at}"]} for at in range(6)])
+    state, known = stand.engine.state, stand.engine.state.pilots[pilot.name]
+    for array in state.runs[2].arrays:
+        array.run.accepted = array.accepted = True
+        state.queue.offer(array)
+    monkeypatch.setattr(leasing, "holdings", look)
+    filling = leasing.LeaseRound(state, known, pilot.seq)
+    filling.fill()
+    assert len(filling.leases) == 6 and len(looked) == 1
+    fresh = holdings(state, known)
+    assert filling._held is not None
+    assert filling._held.open == fresh.open and filling._held.backlog == pytest.approx(fresh.backlog)
+
+
+def test_weighted_places_are_compared_for_one_moment() -> None:
+    stand = Stand()
+    stand.policy(order={"policy": "weighted", "waiting": 1.0, "priority": 1.0})
+    older = stand.submit({"command": ["older"]})
+    stand.now += 0.2
+    newer = stand.submit({"command": ["newer"]})
+    stand.now += 0.5  # less than the time after which places are laid out anew
+    stand.do(Tick())
+    queue, runs = stand.engine.state.queue, stand.engine.state.runs
+    listed = queue.class_of(runs[older].arrays[0]).listed
+    assert listed is not None and listed < queue.position_of(runs[newer].arrays[0], 0.0)

@@ -297,3 +297,17 @@ def test_a_held_list_of_someone_elses_attempts_changes_nothing() -> None:
     assert stand.state(run, 1) == stand.state(run, 2) == "ready"
     assert [Held(a, s) for a, s in thief.held.items()] != []
     assert stand.sound()
+
+
+@pytest.mark.parametrize("rerun", ["safe", "exclusive"])
+def test_pilots_whose_token_was_revoked_say_nothing_about_what_they_held(rerun: str) -> None:
+    stand = Stand()
+    run = stand.submit({"rerun": rerun})
+    for number in range(4):
+        pilot = stand.pilot(token=f"t{number}", host=f"h{number}")
+        assert len(pilot.pull()) == 1
+        stand.do(Expel((f"t{number}",), "its enrolment token was revoked"))
+        stand.pass_time(stand.timing.hold + stand.timing.margin + 1)
+    task = stand.task(run)
+    assert (stand.state(run), task.losses, task.lost_on) == ("ready", 0, [])
+    assert stand.sound()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.model.errors import BadInput
@@ -268,3 +270,45 @@ def test_text_that_is_not_utf8_in_a_report_is_written_all_the_same() -> None:
     pilot = stand.pilot()
     pilot.talk(bad(pilot.work(), message="\udcff", last_line="\udcff", stderr_tail="\udcff", new_files=["\udcff"]))
     assert stand.state(run) == "failed"
+
+
+def full_disk(attempt: str, **more: Any) -> Report:
+    """It ran until the disk of its host was full, and is given back."""
+    return back(attempt, **{"cause": "host_unfit", "evidence": "no_space", "started": 1.0, "duration": 5.0, **more})
+
+
+def test_a_task_that_fills_disk_after_disk_does_not_run_for_ever() -> None:
+    stand = Stand()
+    run = stand.submit({})
+    for host in range(3):
+        pilot = stand.pilot(host=f"h{host}")
+        pilot.talk(full_disk(pilot.work(), message="disk full"), leaving="its disk is full")
+    task = stand.task(run)
+    assert stand.state(run) == "ready" and task.special is not None and task.special.refunds == 3
+    assert task.retries == 0, "it may have been the host's fault"
+    pilot = stand.pilot(host="h3")
+    assert pilot.verdict(full_disk(pilot.work(), message="disk full")) == "recorded"
+    assert stand.state(run) == "failed"
+    assert stand.row(run).cause == "host_unfit" and stand.row(run).message == "disk full: it has no retries"
+    assert stand.sound()
+
+
+def test_an_attempt_that_a_full_disk_kept_from_running_is_free() -> None:
+    stand = Stand()
+    run = stand.submit({})
+    for host in range(6):
+        pilot = stand.pilot(host=f"h{host}")
+        (lease,) = pilot.pull()
+        pilot.talk(full_disk(lease.attempt, started=None, duration=0.0), leaving="its disk is full")
+    assert stand.state(run) == "ready" and stand.task(run).special is None
+    assert stand.sound()
+
+
+def test_a_pilot_that_gives_back_what_it_prepared_and_never_ran_is_set_aside() -> None:
+    stand = Stand()
+    stand.submit({"array": "1-50"})
+    pilot, leased = stand.pilot(host="lazy"), 0
+    for _ in range(10):
+        stand.now += 1
+        leased += len(pilot.talk(*(back(attempt, started=1.0) for attempt in list(pilot.held))).leases)
+    assert leased < 6, "a start without any run time is no sign of life"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.engine.commands import Accept
-from shoal.engine.why.ready_task import Reason
+from shoal.engine.why.reason import Reason
 from shoal.model.errors import Conflict
 from shoal.wire.messages import Capacity
 from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good

@@ -1,4 +1,4 @@
-"""Requirement and rank over classes x pilots: shapes, owners, pairs, blocks. That it agrees with the scalar evaluator
+"""Requirement and rank over classes x pilots: shapes, owners, blocks. That it agrees with the scalar evaluator
 on everything is a property (tests/property/test_expr.py)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
-from shoal.sched.vector.expr import Batch, Table, match
+from shoal.sched.vector.expr import Batch, Table
 from shoal.sched.vector.expr_columns import group, shape_of
 
 PILOTS: list[dict[str, Any]] = [
@@ -34,7 +34,7 @@ def test_literals_are_lifted_so_that_classes_have_one_shape() -> None:
 
 
 def test_no_requirement_fits_everywhere_and_no_rank_is_zero() -> None:
-    fits, ranks = match([None, None], [None, None], [{}, {}], Table(PILOTS))
+    fits, ranks = Batch([None, None], [None, None], [{}, {}]).match(Table(PILOTS))
     assert fits.all()
     assert fits.shape == (2, 3)
     assert not ranks.any()
@@ -42,39 +42,26 @@ def test_no_requirement_fits_everywhere_and_no_rank_is_zero() -> None:
 
 def test_undefined_does_not_fit_under_a_not_either() -> None:
     texts = ["memory_mb >= 1500", "not memory_mb >= 1500", 'arch == "x86_64"', 'not (arch == "x86_64")']
-    fits, _ = match(exprs(*texts), [None] * 4, [{}] * 4, Table(PILOTS))
+    fits, _ = Batch(exprs(*texts), [None] * 4, [{}] * 4).match(Table(PILOTS))
     assert fits.tolist() == [[False, True, False], [True, False, False], [True, False, False], [False, False, True]]
 
 
 def test_a_rank_that_is_no_number_is_worse_than_all() -> None:
-    _, ranks = match([None] * 3, exprs("memory_mb * 2", "arch", "memory_mb / 0"), [{}] * 3, Table(PILOTS))
+    _, ranks = Batch([None] * 3, exprs("memory_mb * 2", "arch", "memory_mb / 0"), [{}] * 3).match(Table(PILOTS))
     assert ranks.tolist() == [[2_000.0, 4_000.0, -math.inf], [-math.inf] * 3, [-math.inf] * 3]
 
 
 def test_my_names_are_those_of_each_owner() -> None:
     tasks = [{"owner": "ann"}, {"owner": "bob"}, {"owner": "ann"}, {}]
-    fits, _ = match(exprs(*["my.stage == 2"] * 4), [None] * 4, tasks, Table(PILOTS))
+    fits, _ = Batch(exprs(*["my.stage == 2"] * 4), [None] * 4, tasks).match(Table(PILOTS))
     assert fits.tolist() == [[True, False, False], [False, True, False], [True, False, False], [False] * 3]
-
-
-def test_pairs_are_names_that_depend_on_both() -> None:
-    local = np.array([[1.0, 5.0, math.nan], [7.0, math.inf, 2.0]])
-    fits, ranks = match(
-        exprs("data_local_mb > 1", "has(data_local_mb)"),
-        exprs("data_local_mb", "data_local_mb"),
-        [{}, {}],
-        Table(PILOTS),
-        {"data_local_mb": local},
-    )
-    assert fits.tolist() == [[False, True, False], [True, False, True]]
-    assert ranks.tolist() == [[1.0, 5.0, -math.inf], [7.0, -math.inf, 2.0]]
 
 
 def test_blocks_of_any_size_give_the_same() -> None:
     tasks = [{"memory_mb": 100.0 * n, "owner": f"u{n % 3}"} for n in range(40)]
     texts = [f"memory_mb > task.memory_mb + {n} or task.owner == 'u{n % 2}'" for n in range(40)]
     ranks = exprs(*["memory_mb - task.memory_mb", "memory_mb / task.memory_mb"] * 20)
-    whole = match(exprs(*texts), ranks, tasks, Table(PILOTS))
+    whole = Batch(exprs(*texts), ranks, tasks).match(Table(PILOTS))
     for cells in (1, 7, 30):
         batch = Batch(exprs(*texts), ranks, tasks)
         batch.cells = cells
@@ -88,7 +75,7 @@ def test_a_batch_is_used_again_with_other_pilots() -> None:
     assert batch.match(Table(PILOTS))[0].tolist() == [[False, True, False]]
     assert batch.match(Table(PILOTS[1:]))[0].tolist() == [[True, False]]
     assert batch.match(Table([]))[0].shape == (1, 0)
-    assert match([], [], [], Table(PILOTS))[0].shape == (0, 3)
+    assert Batch([], [], []).match(Table(PILOTS))[0].shape == (0, 3)
 
 
 def test_comparisons_of_booleans_nested_to_the_bound_take_no_longer_than_others() -> None:
@@ -97,5 +84,5 @@ def test_comparisons_of_booleans_nested_to_the_bound_take_no_longer_than_others(
     for _ in range(28):
         text = f"({text}) == (memory_mb > task.memory_mb)"
     tasks = [{"memory_mb": 1_500}, {"memory_mb": 500}]
-    fits, _ = match(exprs(text, text), [None] * 2, tasks, Table(PILOTS))
+    fits, _ = Batch(exprs(text, text), [None] * 2, tasks).match(Table(PILOTS))
     assert fits.tolist() == [[False, True, False], [True, True, False]]

@@ -559,7 +559,7 @@ def made_with(place: Place, secret: str, **asked: Any) -> tuple[TokenRow, str]:
 
 
 def test_revoking_a_token_ends_all_that_were_made_with_it(place: Place) -> None:
-    """A stolen token that made itself another one outlived its own revocation."""
+    """A stolen token that made itself another one seen_dead its own revocation."""
     first, stolen = place.mint("boss", owner="anna")
     child, second = made_with(place, stolen)
     grandchild, _ = made_with(place, second, kind=ENROL, site="box")

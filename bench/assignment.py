@@ -1,24 +1,26 @@
-"""Who gets which, for large tables [LBO D8]: the greedy of `sched/assign.py`, pair for pair, by numpy; the exact by
-scipy.
+"""Assignment algorithms that only the benchmark compares with the one of `sched/assign.py` [LBO D8]: in turn and greedy
+by the standard library, greedy by numpy, exact by scipy.
 
-Exact means: as many pairs as the allowed cells let there be, and among those assignments one with the largest total
-rank. The number comes first because the zero of a rank is arbitrary: adding 1,000 to every rank must change nothing,
-and no pilot stands idle because its best rank is below zero. Where every cell is allowed it is simply the largest
-total. [LBO III.C] calls this NP-complete; one task per pilot is the linear assignment problem, solved in O(n^3).
+Tables are dense (a list of rows) or sparse. A cell that is missing, or whose rank is not a finite number, may not be
+assigned. Ties go to the lowest row, then the lowest column, so that every greedy gives the same pairs.
+
+Exact means: as many pairs as the allowed cells permit, and among those assignments one with the largest total rank. The
+number comes first because the zero of a rank is arbitrary: adding 1,000 to every rank must change nothing, and no pilot
+stands idle because its best rank is below zero. Where every cell is allowed it is simply the largest total. [LBO III.C]
+calls this NP-complete; one task per pilot is the linear assignment problem, solved in O(n^3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Any
+from math import inf, isfinite, nan
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.sched.assign import Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Floats = NDArray[Any]  # of any floating kind
 Ints = NDArray[np.int64]
@@ -26,6 +28,45 @@ Ints = NDArray[np.int64]
 LOOKS = 2  # times that a row which lost its column is looked through plainly, before its best columns are sorted
 TOP = 64  # columns sorted then; twice as many each time they are used up
 STRIDE = 8_192  # cells of a sparse table looked at between two removals of those that are gone
+
+Triple = tuple[int, int, float]  # row, column, rank
+Row = list[tuple[float, int]]  # the allowed cells of a row: -rank and column, best first
+
+
+def one_by_one(rows: Sequence[Sequence[float]]) -> list[Pair]:
+    """Each row in its turn takes the best column that is left: how a queue serves pilots as they ask [LBO III.C]."""
+    taken: set[int] = set()
+    pairs = []
+    for row, ranks in enumerate(rows):
+        column = _best(ranks, taken)
+        if column >= 0:
+            taken.add(column)
+            pairs.append((row, column))
+    return pairs
+
+
+def one_by_one_sparse(triples: Iterable[Triple]) -> list[Pair]:
+    """As `one_by_one`, from triples; rows in the order of their numbers."""
+    taken: set[int] = set()
+    pairs = []
+    for row, wanted in sorted(_by_row(triples).items()):
+        for _, column in wanted:
+            if column not in taken:
+                taken.add(column)
+                pairs.append((row, column))
+                break
+    return pairs
+
+
+def greedy_plain(rows: Sequence[Sequence[float]]) -> list[Pair]:
+    """Again and again the best cell of all, its row and column removed [LBO III.C]; pairs in the order of choice."""
+    nobody: set[int] = set()
+    heads = []
+    for row, ranks in enumerate(rows):
+        column = _best(ranks, nobody)
+        if column >= 0:
+            heads.append((-ranks[column], row, column))
+    return _by_sorted_rows(heads, lambda row: _sorted_row(enumerate(rows[row])))
 
 
 def greedy(ranks: ArrayLike) -> list[Pair]:
@@ -49,7 +90,7 @@ def greedy_sparse(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> list
     for at in range(0, len(r), STRIDE):
         some_r, some_c = r[at : at + STRIDE], c[at : at + STRIDE]
         left = free_row[some_r] & free_column[some_c]
-        for row, column in zip(some_r[left].tolist(), some_c[left].tolist()):
+        for row, column in zip(some_r[left].tolist(), some_c[left].tolist(), strict=True):
             if free_row[row] and free_column[column]:
                 free_row[row] = free_column[column] = False
                 pairs.append((row, column))
@@ -74,7 +115,7 @@ def exact(ranks: ArrayLike) -> list[Pair]:
         worth = np.where(allowed, _scaled(table, table[allowed]), -(few + 1.0))
     r, c = linear_sum_assignment(worth, maximize=True)
     kept = allowed[r, c]
-    return list(zip(r[kept].tolist(), c[kept].tolist()))
+    return list(zip(r[kept].tolist(), c[kept].tolist(), strict=True))
 
 
 def exact_sparse(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> list[Pair]:
@@ -105,7 +146,64 @@ def exact_sparse(rows: ArrayLike, columns: ArrayLike, ranks: ArrayLike) -> list[
     r, c = r[kept], c[kept]
     if len(row_names) > len(column_names):
         r, c = c, r
-    return sorted(zip(row_names[r].tolist(), column_names[c].tolist()))
+    return sorted(zip(row_names[r].tolist(), column_names[c].tolist(), strict=True))
+
+
+def _by_sorted_rows(heads: list[tuple[float, int, int]], row_of: Callable[[int], Row]) -> list[Pair]:
+    """A heap of each row's best cell. A cell whose column is gone meanwhile gives way to the row's next best: what
+    is on top and still free is the best of all, as no row gets better. Only rows that lose a column are sorted."""
+    heapify(heads)
+    taken: set[int] = set()
+    pairs: list[Pair] = []
+    sorted_rows: dict[int, Row] = {}
+    places: dict[int, int] = {}
+    while heads:
+        _, row, column = heads[0]
+        if column not in taken:
+            taken.add(column)
+            pairs.append((row, column))
+            sorted_rows.pop(row, None)
+            heappop(heads)
+            continue
+        if row not in sorted_rows:
+            sorted_rows[row] = row_of(row)
+        wanted, at = sorted_rows[row], places.get(row, 0)
+        while at < len(wanted) and wanted[at][1] in taken:
+            at += 1
+        places[row] = at
+        if at < len(wanted):
+            heapreplace(heads, (wanted[at][0], row, wanted[at][1]))
+        else:
+            heappop(heads)
+    return pairs
+
+
+def _best(ranks: Sequence[float], taken: set[int]) -> int:
+    """The lowest of the best columns that are free; -1 if there is none."""
+    best = max(ranks, default=nan)
+    if isfinite(best):  # a NaN that stands first comes out of `max` itself, one that stands later cannot win
+        column = ranks.index(best)
+        if column not in taken:
+            return column
+    best, found = -inf, -1
+    for column, rank in enumerate(ranks):
+        if best < rank < inf and column not in taken:
+            best, found = rank, column
+    return found
+
+
+def _sorted_row(cells: Iterable[tuple[int, float]]) -> Row:
+    return sorted((-rank, column) for column, rank in cells if isfinite(rank))
+
+
+def _by_row(triples: Iterable[Triple]) -> dict[int, Row]:
+    found: dict[int, Row] = {}
+    for row, column, rank in triples:
+        if isfinite(rank):
+            found.setdefault(row, []).append((-rank, column))
+    for wanted in found.values():
+        wanted.sort()
+    return found
 
 
 def _by_heads(table: Floats, turned: bool = False) -> list[Pair]:
@@ -117,7 +215,7 @@ def _by_heads(table: Floats, turned: bool = False) -> list[Pair]:
     lines: dict[int, Iterator[tuple[float, int]]] = {}
     looks: dict[int, int] = {}
     heads = []
-    for row, (rank, column) in enumerate(zip(ranks, first.tolist())):
+    for row, (rank, column) in enumerate(zip(ranks, first.tolist(), strict=True)):
         if not -np.inf < rank < np.inf:  # argmax takes NaN for the largest
             rank, column = _look(table[row], free)
         if column >= 0:
@@ -169,7 +267,7 @@ def _line(row: Floats, free: NDArray[np.bool_]) -> Iterator[tuple[float, int]]:
         else:
             whole = True
         order = np.argsort(-ranks, kind="stable")
-        for rank, column in zip(ranks[order].tolist(), columns[order].tolist()):
+        for rank, column in zip(ranks[order].tolist(), columns[order].tolist(), strict=True):
             if free[column]:
                 yield rank, column
         if whole:

@@ -1,5 +1,5 @@
-"""Who gets which, by numpy and scipy: small tables of which the answer is known, and larger ones against the plain
-greedy."""
+"""The assignment algorithms of the benchmark: small tables of which the answer is known, and larger ones against the
+plain greedy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,63 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.sched import assign as plain
-from shoal.sched.vector.assign import TOP, exact, exact_sparse, greedy, greedy_sparse
+from bench.assignment import (
+    TOP,
+    exact,
+    exact_sparse,
+    greedy,
+    greedy_plain,
+    greedy_sparse,
+    one_by_one,
+    one_by_one_sparse,
+)
+
+# The first row takes what the second needs more: the example of why one looks at all at once.
+TABLE = [[5.0, 4.0, 1.0], [9.0, 1.0, 2.0]]
+
+
+def test_one_by_one_serves_rows_in_their_turn() -> None:
+    assert one_by_one(TABLE) == [(0, 0), (1, 2)]
+
+
+def test_the_plain_greedy_takes_the_best_cell_of_all_first() -> None:
+    assert greedy_plain(TABLE) == [(1, 0), (0, 1)]
+
+
+def test_ties_go_to_the_lowest_row_then_the_lowest_column() -> None:
+    assert greedy_plain([[1.0] * 3] * 3) == [(0, 0), (1, 1), (2, 2)]
+    assert one_by_one([[1.0] * 3] * 3) == [(0, 0), (1, 1), (2, 2)]
+    assert greedy_plain([[1.0, 2.0, 2.0], [0.0, 2.0, 3.0]]) == [(1, 2), (0, 1)]
+
+
+def test_a_table_with_more_rows_than_columns_leaves_the_worst_rows_out() -> None:
+    assert greedy_plain([[1.0], [3.0], [2.0]]) == [(1, 0)]
+    assert one_by_one([[1.0], [3.0], [2.0]]) == [(0, 0)]
+
+
+@pytest.mark.parametrize("assign", [greedy_plain, one_by_one])
+def test_a_forbidden_cell_is_never_assigned(assign: object) -> None:
+    assert callable(assign)
+    assert assign([[-inf, -inf], [-inf, -3.0]]) == [(1, 1)]
+    assert assign([[nan, 2.0], [nan, nan]]) == [(0, 1)]
+    assert assign([[1.0, nan, inf], [inf, 2.0, nan]]) in ([(0, 0), (1, 1)], [(1, 1), (0, 0)])
+    assert assign([]) == assign([[], []]) == []
+
+
+def test_a_rank_below_zero_is_a_rank() -> None:
+    assert greedy_plain([[-5.0, -1.0]]) == one_by_one([[-5.0, -1.0]]) == [(0, 1)]
+
+
+def test_a_row_that_loses_its_columns_again_and_again_gets_what_is_left() -> None:
+    rows = [[9.0, 8.0, 7.0, 6.0], [9.5, 8.5, 7.5, -inf], [9.9, 8.9, -inf, -inf], [9.7, 8.7, 7.7, -inf]]
+    assert greedy_plain(rows) == [(2, 0), (3, 1), (1, 2), (0, 3)]
+
+
+def test_triples_may_come_in_any_order_and_far_apart() -> None:
+    cells = [(900, 7, 2.0), (3, 7, 4.0), (3, 1_000_000, 1.0), (3, 5, -inf), (900, 8, nan)]
+    assert one_by_one_sparse(cells) == [(3, 7)]
+    assert one_by_one_sparse([(0, 0, 1.0), (0, 1, 2.0), (0, 0, 3.0)]) == [(0, 0)]
+    assert one_by_one_sparse([]) == []
 
 
 def test_the_exact_one_finds_what_greedy_misses() -> None:
@@ -92,7 +147,7 @@ def test_large_tables_give_the_same_pairs_as_the_plain_greedy(kind: str, shape: 
     elif kind == "holes":
         table = np.where(rng.random(shape) < 0.95, rng.choice([-inf, nan, inf], shape), rng.random(shape))
     assert min(shape) > 2 * TOP, "so that the sorted part of a row is used up"
-    expected = plain.greedy(table.tolist())
+    expected = greedy_plain(table.tolist())
     assert greedy(table) == expected
     r, c = np.indices(shape)
     assert greedy_sparse(r.ravel(), c.ravel(), table.ravel()) == expected

@@ -1,0 +1,68 @@
+"""Reasons that `shoal why` gives: a stable code for programs, a text for people, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOO_LARGE, PARENTS = "too_large", "parents"  # by which a waiting client tells that nothing can ever run here
+
+CODES: dict[str, str] = {
+    # a task or a run
+    "quarantine": "the server restarted and waits for its pilots to report what they run",
+    "not_durable": "the submission is being written to disk",
+    PARENTS: "it waits for tasks named in `after`",
+    "array_limit": "as many tasks of the array run as its own limit (`%`) allows",
+    "no_pilot": "no pilot is connected that serves its owner",
+    "pilots_ending": "every pilot takes nothing new and ends",
+    "pilots_unfit": "no pilot can take tasks just now, for example because a disk is full",
+    "tried_elsewhere": "it failed on some hosts or sites, and no other pilot can run it",
+    "cannot_run": "no pilot has what it needs to be run, for example a container runtime",
+    TOO_LARGE: "it needs more than any pilot has",
+    "requirement": "its requirement holds on no pilot",
+    "requirement_now": "its requirement holds on no pilot at the moment",
+    "no_licence": "it needs a licence that the policy does not have, or not enough of it",
+    "licences_in_use": "all licences that it needs are in use",
+    "site_full": "as many tasks run at the site as the policy allows",
+    "over_quota": "a quota does not allow it to start",
+    "banned": "every fitting pilot, or this one, is banned after failures",
+    "on_trial": "the ban of a pilot, host or site is over and one task is tried there",
+    "pilot_time": "no pilot lives long enough for it",
+    "silent": "every fitting pilot, or this one, is silent",
+    "host_in_doubt": "tasks alike failed in a row, and another host shall show whose fault that is",
+    "must_be_alone": "pilots were lost that held it, so its next attempt must be alone on a pilot",
+    "capacity_reserved": "the only free capacity is reserved for a task that needs more of it",
+    "next_round": "a pilot has free capacity; tasks are matched at intervals",
+    "next_exchange": "a pilot has free capacity and takes it with its next exchange",
+    "busy": "all slots are busy",
+    "leased": "a pilot has it and has not started it yet",
+    "running": "a pilot runs it",
+    "pilot_lost": "its pilot was lost, and its right to run has not ended yet",
+    "with_pilots": "tasks of the run are with pilots",
+    "final": "it is final",
+    "no_server": "no server is running",
+    # a pilot or a site
+    "draining": "the pilot takes nothing new and ends when it is done",
+    "unfit": "the pilot takes nothing just now, for example because its disk is full",
+    "holds_alone": "the pilot holds one task alone, to see whether that task ends pilots",
+    "cleared": "the pilot gets nothing more until it is empty, for a task that must be alone",
+    "holds": "the pilot holds attempts",
+    "no_task": "no task is ready for the pilot",
+    "task_waits": "a ready task fits the pilot and waits for another reason",
+    "no_task_fits": "no ready task fits the pilot",
+    "gone": "the pilot ended",
+    "site_pilots": "what the pilots of the site hold",
+    # an owner
+    "nothing_queued": "nothing of the owner waits or runs",
+    "queued": "how many tasks of the owner are not final",
+    "share": "what part of the cores is due to the owner",
+    "at_limit": "a limit of the policy is used up",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something waits or runs where it does, and what would help; `code` is one of CODES."""
+
+    code: str
+    text: str
+    fix: str = ""
