@@ -159,10 +159,8 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     blobs.is_at_work = service.engine.has_open_run
 
     def count_blobs() -> None:
-        blobs.rule(
-            lambda owner, delta: service.engine.state.accounting.ledger.stored(owner, delta),
-            lambda owner, size: _too_much(service, owner, size),
-        )
+        engine = service.engine
+        blobs.rule(engine.count_stored, lambda owner, size: engine.quota_block(owner, size, service.clock()))
 
     count_blobs()
     service.on_rebuilt = count_blobs
@@ -187,7 +185,8 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     try:
         assert runner.server is not None
         await _open_doors(context, runner.server, chosen, listens, extra, listeners)
-        owner = service.engine.state.keeper = getpass.getuser()
+        owner = getpass.getuser()
+        service.engine.describe_server(keeper=owner)
         _tell_address(context, owner)
         life = start_count(service.engine.state.incarnation)
         log.info("listening addresses=%s incarnation=%d", context.addresses, life)
@@ -223,12 +222,6 @@ def _readable(database: Database) -> Iterator[None]:
         why = f"{database.path} cannot be read: {type(error).__name__}: {error}"
         database.close()
         raise Refused(why, code="corrupt", hint=way_out(database.path)) from None
-
-
-def _too_much(service: Service, owner: str, size: int) -> str:
-    """Which quota has no room for so many bytes more of an owner's; empty: all have."""
-    block = service.engine.state.accounting.ledger.may_keep(owner, size, service.clock())
-    return block.text if block is not None else ""
 
 
 def _make_state(state_dir: Path) -> None:

@@ -59,16 +59,12 @@ class OwnPilot:
         if self._process is not None and self._process.returncode is not None:
             self._ended(self._process.returncode)
             self._process = None
-        state = self.service.engine.state
-        if (
-            self._process is None
-            and self.service.engine.busy
-            and not state.pilots
-            and self.service.clock() >= self._next
-        ):
+        engine = self.service.engine
+        if engine.state.pilots:
+            engine.describe_server(trouble="")
+            self._failures = 0
+        elif self._process is None and engine.busy and self.service.clock() >= self._next:
             await self._start()
-        if state.pilots:
-            state.trouble, self._failures = "", 0
 
     def _bury(self) -> bool:
         """A pilot of ours whose process is gone need not be waited for: its guard has ended what it ran. False: that
@@ -92,7 +88,8 @@ class OwnPilot:
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_words()}"
-        self.service.engine.state.trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
+        trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
+        self.service.engine.describe_server(trouble=trouble)
         log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
 
     def _last_words(self) -> str:

@@ -17,11 +17,11 @@ async def build_pilot(context: Context) -> None:
     )  # fmt: skip
     _, words = await process.communicate()
     if process.returncode:
-        context.service.engine.state.trouble = (
-            f"the pilot could not be built: {words.decode('utf-8', 'replace')[-300:]}"
-        )
+        text = words.decode("utf-8", "replace")[-300:]
+        context.service.engine.describe_server(trouble=f"the pilot could not be built: {text}")
         return
     context.pilot_path.chmod(0o700)  # no secret, but nothing in a state directory is for others
     data = await asyncio.to_thread(context.pilot_path.read_bytes)
-    context.pilot_sha256 = context.service.engine.state.pilot_zip = hashlib.sha256(data).hexdigest()
+    context.pilot_sha256 = hashlib.sha256(data).hexdigest()
+    context.service.engine.describe_server(pilot_zip=context.pilot_sha256)
     context.pilot_built.set()

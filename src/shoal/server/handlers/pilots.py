@@ -11,7 +11,6 @@ from typing import Any
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
-from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots.exchange import check_exchange, disowned
 from shoal.engine.pilots.hosts import key_of
 from shoal.engine.pilots.lease_proofs import Proofs
@@ -19,7 +18,6 @@ from shoal.engine.pilots.old_protocol import complete
 from shoal.engine.records import Pilot
 from shoal.engine.state import HostKey
 from shoal.engine.tasks.reports import may_report
-from shoal.engine.why.ready_task import widest_ban
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt
@@ -219,10 +217,8 @@ class PilotsHandler:
     def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
         """What expressions read of a pilot at this moment, which its row of the database does not know; and the ban that
         keeps work from it, in words."""
-        state = self.service.engine.state
-        state.now = self.service.clock()
-        facts = {name: value for name, value in all_facts(state, pilot).items() if pilot.tags.get(name) != value}
-        ban = widest_ban(state, pilot)
+        seen, ban = self.service.engine.view_pilot(pilot.name, self.service.clock())
+        facts = {name: value for name, value in seen.items() if pilot.tags.get(name) != value}
         words = f"{ban.kind} {ban.name}: {ban.reason}" if ban is not None else ""
         until = None if ban is None or ban.probing else ban.until
         return {"tags": dict(pilot.tags), "facts": facts, "banned": words, "banned_until": until}

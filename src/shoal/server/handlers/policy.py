@@ -18,7 +18,7 @@ from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.policy import Policy, outward
 from shoal.server.auth.authentication import Caller
 from shoal.server.context import Context
-from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, standings_under, visible
+from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
 from shoal.wire.http.requests import PolicyBody, SharesBody
@@ -180,8 +180,7 @@ class PolicyHandler:
         changes = differences(before, policy)
         notes: list[str] = []
         if policy.quotas != before.quotas:
-            stands = standings_under(state.accounting.ledger, policy.quotas, before.quotas, state.groups, now)
-            notes = over_use(stands, before.quotas)
+            notes = over_use(self.service.engine.standings_under(policy.quotas, now), before.quotas)
         call.request["about"] = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
         if changes and not dry_run:
             author = call.caller.owner

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.model.errors import echo
 from shoal.model.policy import Policy, Rule
 from shoal.model.quantities import many, show_size
 from shoal.sched.calendar import occurrence
-from shoal.sched.quota import Ledger, Standing
+from shoal.sched.quota import Standing
 from shoal.wire.policy import dump_policy
 
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")
@@ -71,17 +71,6 @@ def _shown(value: Any, absent: str) -> str:
 
 
 # --- what is used
-def standings_under(
-    ledger: Ledger, rules: Iterable[Rule], before: Iterable[Rule], groups: Mapping[str, str], now: float
-) -> list[Standing]:
-    """How other rules would stand, all that is counted taken into account; the ledger is left as it was."""
-    ledger.change(rules, groups)
-    try:
-        return ledger.standings(now)
-    finally:
-        ledger.change(before, groups)
-
-
 def over_use(standings: Iterable[Standing], before: Iterable[Rule]) -> list[str]:
     """A line for each limit of a rule that was not there before and is below what is used now [input E75]."""
     known = set(before)
