@@ -287,6 +287,8 @@ def _state_writes(tree: ast.Module) -> list[tuple[int, str]]:
     for scope in scopes:
         known = _names_of_state(scope)
         for node in _inside(scope):
+            if not isinstance(node, (ast.stmt, ast.expr)):
+                continue
             targets: list[ast.expr] = []
             if isinstance(node, ast.Assign):
                 targets = node.targets

@@ -22,7 +22,7 @@ from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused
 
 KEPT_BEFORE = 2  # copies from before migrations
-_BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
+BUSY = 2.0  # seconds to wait for a lock: only a reader that replays the log of a killed server holds one
 LOG_FILES = ("-wal", "-shm")  # SQLite's own, beside the database
 _TOKENS_SINCE, _CHUNKS_SINCE = 2, 3  # schemas: a copy from before a migration has none
 
@@ -31,7 +31,7 @@ def connect_readonly(path: str) -> sqlite3.Connection:
     """A connection that cannot write, beside a server or without one."""
     uri = Path(path).absolute().as_uri()
     connection = sqlite3.connect(
-        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY
+        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY
     )
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -195,6 +195,15 @@ def restore(source: str, path: str) -> str:
     return kept
 
 
+def restored_at(path: str) -> float:
+    """When a copy was put in this database's place last, by the replaced ones that are still here; 0.0: never."""
+    times = [0.0]
+    for name in glob.glob(f"{glob.escape(os.path.realpath(path))}.replaced-*"):
+        with contextlib.suppress(FileNotFoundError):
+            times.append(os.stat(name).st_ctime)  # changed when it got this name
+    return max(times)
+
+
 def _amend(path: str, part: str) -> None:
     """What a copy must not bring back: a server that ended in order, tokens revoked since, and the pilots they let in."""
     revoked = _revoked(path)
@@ -242,5 +251,5 @@ def _put_away(path: str) -> str:
 
 def _fold_log(path: str) -> None:
     """Write the log of a killed server into its database, if that is still possible."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=_BUSY)) as connection:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=BUSY)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

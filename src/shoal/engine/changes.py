@@ -306,21 +306,45 @@ class Answer:
     durable: bool
 
 
+class ResultRow(NamedTuple):
+    """A final task as the results call returns it."""
+
+    element: int
+    state: str
+    result: str
+    cause: str
+    message: str
+    attempt: int
+    last_line: str
+    out: int  # bytes of stdout
+    err: int  # bytes of stderr
+
+
+class ClosedRow(NamedTuple):
+    """Elements low .. high - 1 that became final without rows, as the results call returns them."""
+
+    low: int
+    high: int
+    state: str
+    cause: str
+    message: str
+
+
 class Final(NamedTuple):
-    """A task of an open run became final, as the results call tells it."""
+    """A task of an open run became final."""
 
     run: int
     seq: int  # of its event
-    told: list[Any]  # element, state, result, cause, message, attempt, last line, bytes of stdout, of stderr
+    told: ResultRow
     holder: str = ""  # whose the pilot is that ran it, as the server knows it; empty: a group's, or none ran it
 
 
 class Closed(NamedTuple):
-    """Elements low .. high - 1 of an open run became final without rows."""
+    """Elements of an open run became final without rows."""
 
     run: int
     seq: int
-    told: list[Any]  # low, high, state, cause, message
+    told: ClosedRow
 
 
 class Notice(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
-from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
+from shoal.engine.changes import Outcome
 from shoal.engine.check import check
 from shoal.engine.commands import (
     Accept,
@@ -34,7 +34,7 @@ from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause
 from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
-from shoal.engine.snapshot import Snapshot
+from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.tasks import failures, manual_retry, runs
 from shoal.engine.tasks.checkpoints import digests_of
@@ -157,12 +157,10 @@ class Engine:
             del self.state.runs[run.number]
             self.state.keys.pop((run.owner, run.key), None)
 
-    def load(
-        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
-    ) -> None:
+    def load(self, loaded: LoadedRun) -> None:
         """Bring a finished run back into memory, to be retried."""
-        if run.run not in self.state.runs:
-            load(self.state, [run], arrays, tasks, done)
+        if loaded.run.run not in self.state.runs:
+            load(self.state, [loaded.run], loaded.arrays, loaded.tasks, loaded.done)
 
     # --- facts that only the server knows; unlike commands they may be set while the state is rebuilt
     def describe_server(

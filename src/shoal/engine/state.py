@@ -9,7 +9,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, Change, Final, HostRow, Outcome, PilotRow, ResultRow, RunRow, TaskRow
 from shoal.engine.matching.classes import Queue
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
@@ -162,7 +162,7 @@ class State:
             result, line, out, err = (
                 (report.result, report.last_line, report.out, report.err) if report else ("", "", 0, 0)
             )
-            told = [task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err]
+            told = ResultRow(task.element, task.state.value, result, task.cause, task.note, task.number, line, out, err)
             self.out.finals.append(Final(task.array.run.number, self.next_seq, told, holder))
 
     def write_pilot(self, pilot: Pilot) -> None:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from shoal.server.auth.certificate_authority import CertificateAuthority
 
 
+def unknown_run(number: int) -> NotFound:
+    """The refusal of a run that does not exist or that the caller may not see."""
+    return NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+
+
 @dataclass
 class Context:
     """Everything a handler may need."""
@@ -63,7 +68,8 @@ class Context:
     def owner_of(self, run: int) -> str | None:
         """Whose a run is; None if there is none."""
         known = self.service.engine.state.runs.get(run)
-        return known.owner if known is not None else self.service.reader.owner(run)
+        row = known if known is not None else self.service.reader.run_row(run)
+        return row.owner if row is not None else None
 
     def check_run(self, caller: Caller, run: int, said: str = "") -> None:
         """Refuse what is not there and what is another's in the same words."""
@@ -71,7 +77,7 @@ class Context:
         if owner is None or not self.access.sees(caller, owner):
             if "." in said:
                 raise NotFound(f"there is no task {said}", code="unknown_task", hint="see `shoal ps`")
-            raise NotFound(f"there is no run {run_text(run)}", code="unknown_run", hint="see `shoal ps`")
+            raise unknown_run(run)
 
     def check_target(self, caller: Caller, target: int | TaskId) -> None:
         """The same for a run or a task."""
@@ -82,9 +88,8 @@ class Context:
         """The same for a pilot; `to_end`: a group's pilots are ended by its manager only."""
         pilot = self.service.engine.state.pilots.get(name)
         row = self.service.reader.pilot(name) if pilot is None else None
-        owner, group = (
-            (pilot.owner, pilot.group) if pilot is not None else (row["owner"], row["grp"]) if row else ("", "")
-        )
+        owner = pilot.owner if pilot is not None else row.owner if row is not None else ""
+        group = pilot.group if pilot is not None else row.grp if row is not None else ""
         mine = bool(owner) and self.access.sees(caller, owner)
         ours = bool(group) and (caller.manages(group) if to_end else caller.is_admin or group in outward(caller.group))
         if not (mine or ours):

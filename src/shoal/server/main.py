@@ -23,6 +23,7 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
+from shoal.db.copies import restored_at
 from shoal.db.location import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
@@ -147,14 +148,20 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     for note in database.notes:
         log.info("%s", note)
     with _readable(database):
-        people, held, sites = database.people(time.time()), database.blobs(), database.sites()
+        people, held = database.people(time.time()), database.blobs()
         service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own", reserve, trouble)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
     connections = Connections(ConnectionLimits(total=room_for(files)))
     blobs = Blobs(
-        state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
+        state_dir / BLOBS,
+        held,
+        service.writer.put,
+        service.clock,
+        quota,
+        durable=chosen.durability == "full",
+        restored=restored_at(database.path),
     )
     blobs.is_at_work = service.engine.has_open_run
 
@@ -168,7 +175,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     service.on_notices = hooks.tell
     context = Context(
         service,
-        Authentication(people, lambda rows: service.writer.put(rows), sites),
+        Authentication(people, lambda rows: service.writer.put(rows)),
         connections,
         RateLimit(),
         Metrics(__version__),

@@ -7,9 +7,9 @@ what is gone gets it from the database.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from shoal.db.reader import Results
 from shoal.engine.changes import Closed, Final
 from shoal.model.limits import MAX_RECENT, MAX_RECENT_BYTES
 
@@ -51,7 +51,7 @@ class RunResults:
 
 
 def _weigh(entry: Final | Closed) -> int:
-    return _OVERHEAD + len(entry.told[2])
+    return _OVERHEAD + (len(entry.told.result) if isinstance(entry, Final) else 0)
 
 
 class RecentResults:
@@ -81,22 +81,17 @@ class RecentResults:
         return recent.take(after, limit) if recent is not None else None
 
 
-def told(entries: Iterable[Final | Closed]) -> tuple[list[list[Any]], list[list[Any]], list[str]]:
-    """Entries as the results call gives them: one by one, and ranges; and for each of the first whose its pilot is."""
-    results: list[list[Any]] = []
-    closed: list[list[Any]] = []
-    holders: list[str] = []
-    for entry in entries:
-        if isinstance(entry, Closed):
-            closed.append(entry.told)
-        else:
-            results.append(entry.told)
-            holders.append(entry.holder)
-    return results, closed, holders
+def page_of(entries: Sequence[Final | Closed], after: int) -> Results:
+    """Entries as a page of results; an empty one goes up to `after`."""
+    finals = [entry for entry in entries if isinstance(entry, Final)]
+    closed = [entry.told for entry in entries if isinstance(entry, Closed)]
+    last = entries[-1].seq if entries else after
+    return Results([final.told for final in finals], closed, last, [final.holder for final in finals])
 
 
-def foreign_elements(rows: list[list[Any]], holders: list[str], reader: str) -> list[int]:
+def foreign_elements(page: Results, reader: str) -> list[int]:
     """The elements that ran on a pilot which is not the reader's own, as far as something was returned."""
-    if holders.count(reader) == len(holders):
+    if page.holders.count(reader) == len(page.holders):
         return []
-    return [row[0] for row, holder in zip(rows, holders, strict=True) if holder != reader and row[2]]
+    pairs = zip(page.rows, page.holders, strict=True)
+    return [row.element for row, holder in pairs if holder != reader and row.result]

@@ -8,17 +8,18 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, ArrayRow, Notice, Outcome, RunRow, TaskRow
+from shoal.engine.changes import Answer, Notice, Outcome
 from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
+from shoal.engine.snapshot import LoadedRun
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
 from shoal.model.ids import parse_attempt, run_text, start_count
@@ -26,7 +27,6 @@ from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
-from shoal.server.pause_detector import PauseDetector
 from shoal.server.recent_results import RecentResults
 from shoal.server.writer import Writer
 from shoal.wire.messages import Exchange, Reply
@@ -36,6 +36,7 @@ T = TypeVar("T")
 BUSY = 0.03  # seconds between commits of a server under load
 GATHER = 0.05  # seconds that followers of its journal wait for more
 REBUILD_RETRY = 1.0  # seconds after which a request that met a rebuild is worth sending again
+STALL = 1.0  # seconds without a step of a loop that ticks five times a second: the server did not run
 TICK_PAUSES = (1.0, 5.0, 30.0, 60.0)  # seconds without a tick after one that met a defect, and after the next ones
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
 
@@ -51,6 +52,26 @@ class ServerClock:
         return self._wall + time.clock_gettime(_BOOT) - self._boot
 
 
+class PolicyAuthor(NamedTuple):
+    """Who changed the policy last, and when; an empty name: nobody did."""
+
+    name: str
+    changed: float | None
+
+
+class PauseDetector:
+    """Detects that the server itself did not run: stopped, suspended with its machine, or held up by a long step. Its
+    clock must count the time of a suspended machine."""
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+
+    def gap(self, now: float) -> float:
+        """Seconds until now in which the server did not run; 0 if it did. Each gap is returned once."""
+        passed, self._last = now - self._last, now
+        return passed if passed > STALL else 0.0
+
+
 class Service:
     """One server's living parts."""
 
@@ -64,8 +85,7 @@ class Service:
         database.raise_incarnation(self.started)
         snapshot = database.snapshot()
         newest = snapshot.policy
-        # Who changed the policy last, and when.
-        self.ruled: tuple[str, float | None] = (newest.author, newest.time) if newest is not None else ("", None)
+        self.policy_author = PolicyAuthor(newest.author, newest.time) if newest is not None else PolicyAuthor("", None)
         self.engine = Engine(snapshot, timing, random.SystemRandom(), self.started, str(state_dir))
         self.reserve = reserve
         self.writer = Writer(database, self.loop, reserve)
@@ -85,7 +105,7 @@ class Service:
         self.results = RecentResults()
         self.commit_wait = 0.0  # seconds that answers waited for the disk
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
-        self._own_time = PauseDetector(self.clock())
+        self._pauses = PauseDetector(self.clock())
         self.contained = 0  # commands that met a defect since the start
         self.on_rebuilt: Callable[[], None] = lambda: None  # the engine's state is another one
         self._rebuild: asyncio.Task[None] | None = None  # the engine's state is half changed until it is done
@@ -126,9 +146,14 @@ class Service:
         defect that each of them meets must not keep the server from everything else."""
         if self._rebuild is not None and self._rebuild.done():
             self._rebuild.result()  # raises: what is on disk cannot be read back, and no other start could read it
-        if self.is_rebuilding or self.clock() < self._tick_from:
+        if self.is_rebuilding:
             return
         try:
+            if self.clock() < self._tick_from:
+                # The server runs although it does not tick: only what was a pause of its own puts deadlines off.
+                with self._contained("Resume", ""):
+                    self._resume(self.clock())
+                return
             self.tell(Tick())
             self._bad_ticks = 0
         except InternalError:
@@ -144,33 +169,36 @@ class Service:
     def _handle(self, command: Command) -> Outcome:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half
         changed, so it is thrown away and rebuilt from the database: the command's sender alone is told of it."""
-        self.check_whole()
         now = self.clock()
-        try:
-            gap = self._own_time.gap(now)
-            if gap:
-                # Before anything else: a tick that came first would find every pilot silent [protocol 5.7].
-                log.warning("the server did not run for %.1f s; that counts against nobody", gap)
-                self._perform(self.engine.handle(Resume(gap), now))
+        with self._contained(type(command).__name__, _sender(command)):
+            self._resume(now)
             return self.engine.handle(command, now)
-        except REFUSALS:
-            raise
-        except Exception as error:
-            raise self._contain(error, type(command).__name__, _sender(command)) from error
 
-    def load(
-        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
-    ) -> None:
-        """Bring a finished run back into memory; a defect is contained as one of a command is."""
-        self.check_whole()
-        try:
-            self.engine.load(run, arrays, tasks, done)
-        except REFUSALS:
-            raise
-        except Exception as error:
-            raise self._contain(error, "Load", f" of {run_text(run.run)}") from error
+    def _resume(self, now: float) -> None:
+        """Report a pause of the server to the engine, before anything else: a tick that came first would find every
+        pilot silent [protocol 5.7]."""
+        gap = self._pauses.gap(now)
+        if gap:
+            log.warning("the server did not run for %.1f s; that counts against nobody", gap)
+            self._perform(self.engine.handle(Resume(gap), now))
+
+    def load(self, loaded: LoadedRun) -> None:
+        """Bring a finished run back into memory."""
+        with self._contained("Load", f" of {run_text(loaded.run.run)}"):
+            self.engine.load(loaded)
 
     # --- after a defect
+    @contextlib.contextmanager
+    def _contained(self, what: str, sender: str) -> Iterator[None]:
+        """Containment of a step of the engine: a refusal passes, any other exception has the engine rebuilt."""
+        self.check_whole()
+        try:
+            yield
+        except REFUSALS:
+            raise
+        except Exception as error:
+            raise self._contain(error, what, sender) from error
+
     def _contain(self, error: Exception, what: str, sender: str) -> InternalError:
         """Have the engine rebuilt; returns what its sender is told."""
         log.critical("a command met a defect: command=%s", what, exc_info=error)

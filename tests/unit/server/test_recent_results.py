@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.engine.changes import Closed, Final
+from shoal.db.reader import Results
+from shoal.engine.changes import Closed, ClosedRow, Final, ResultRow
 from shoal.server import recent_results
-from shoal.server.recent_results import RecentResults, foreign_elements, told
+from shoal.server.recent_results import RecentResults, foreign_elements, page_of
 
 
 def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
-    return Final(run, seq, [seq, "succeeded", text, "", "", 1, "", 0, 0])
+    return Final(run, seq, ResultRow(seq, "succeeded", text, "", "", 1, "", 0, 0))
 
 
 def test_what_comes_after_a_place_is_told_and_what_was_heard_goes() -> None:
@@ -59,11 +60,13 @@ def test_runs_that_left_memory_take_theirs_with_them() -> None:
 
 
 def test_ranges_are_told_apart_from_single_ones() -> None:
-    closed = Closed(1, 5, [3, 9, "cancelled", "cancelled", "why"])
-    assert told([final(4), closed]) == ([final(4).told], [closed.told], [""])
+    closed = Closed(1, 5, ClosedRow(3, 9, "cancelled", "cancelled", "why"))
+    assert page_of([final(4), closed], 3) == Results([final(4).told], [closed.told], 5, [""])
+    assert page_of([], 3) == Results([], [], 3, [])
 
 
 def test_elements_of_others_pilots_are_named_where_something_was_returned() -> None:
-    rows = [[1, "succeeded", "x"], [2, "succeeded", "y"], [3, "failed", ""], [4, "succeeded", "z"]]
-    assert foreign_elements(rows, ["anna", "", "", "mike"], "anna") == [2, 4]
-    assert foreign_elements(rows, ["anna"] * 4, "anna") == [] == foreign_elements([], [], "anna")
+    rows = [final(1).told, final(2).told, final(3, text="").told, final(4).told]
+    assert foreign_elements(Results(rows, [], 4, ["anna", "", "", "mike"]), "anna") == [2, 4]
+    assert foreign_elements(Results(rows, [], 4, ["anna"] * 4), "anna") == []
+    assert foreign_elements(Results([], [], 4, []), "anna") == []

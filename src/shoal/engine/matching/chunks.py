@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort_right
 from itertools import repeat
 
-from shoal.engine.changes import ChunkDrop, ChunkRow, Final, Successes
+from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successes
 from shoal.engine.pilots.bans import praise
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
@@ -152,7 +152,7 @@ def _tell(state: State, told: Successes, holder: str) -> None:
     out = said.out[told.at : told.at + count] or repeat(0, count)
     err = said.err[told.at : told.at + count] or repeat(0, count)
     state.out.finals += [
-        Final(run, seq, [element, "succeeded", result, "", "", told.number, line, wrote, failed], holder)
+        Final(run, seq, ResultRow(element, "succeeded", result, "", "", told.number, line, wrote, failed), holder)
         for seq, (element, _, _, _, _, line, result), wrote, failed in zip(
             range(told.seq, told.seq + count), told.values(), out, err, strict=True
         )

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from shoal.engine.changes import AcctAdd, PlaceRow, UsageRow
+from shoal.engine.snapshot import SpentRow
 from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
 from shoal.model.spec import Needs
@@ -138,7 +139,7 @@ class Accounting:
         """Something was held against a place, or no longer is."""
         self._touched.add(holder)
 
-    def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[tuple[str, str, int, float]]) -> None:
+    def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[SpentRow]) -> None:
         """Take over what the database remembers; live attempts are entered after it."""
         self.tree.load({row.owner: json.loads(row.data) for row in usage})
         by_holder: dict[str, list[PlaceRow]] = {}
@@ -148,4 +149,5 @@ class Accounting:
             evidence = self.evidence_of(holder)
             evidence.told = {(row.kind, row.name): row.data for row in rows}
             evidence.places.load([json.loads(row.data) for row in rows])
-        self.ledger.load(sorted(spent, key=lambda line: line[2]))
+        hours = sorted(spent, key=lambda row: row.hour)
+        self.ledger.load(hours)

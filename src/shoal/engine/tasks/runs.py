@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left
 from typing import Any
 
-from shoal.engine.changes import Closed, SpanRow
+from shoal.engine.changes import Closed, ClosedRow, SpanRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
 from shoal.engine.matching.chunks import carve, carve_array
 from shoal.engine.matching.classes import kind_of, trait_of
@@ -251,7 +251,7 @@ def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: st
         state.count_final(array, low, high, to)
         state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
         if array.run.open:
-            told = [low, high, to.value, cause.value, why]
+            told = ClosedRow(low, high, to.value, cause.value, why)
             state.out.finals.append(Closed(array.run.number, state.next_seq, told))
     array.todo.clear()
     array.apart.clear()

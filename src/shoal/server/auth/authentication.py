@@ -8,7 +8,7 @@ Uses are counted per minute where they are many (reads, beats) and written one b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
@@ -31,6 +31,7 @@ from shoal.model.people import (
     AuditRow,
     GroupRow,
     PeopleRow,
+    PeopleRows,
     SiteRow,
     TokenRow,
     UserRow,
@@ -98,16 +99,15 @@ class Authentication:
 
     def __init__(
         self,
-        people: tuple[list[UserRow], list[GroupRow], list[TokenRow], int],
+        people: PeopleRows,
         keep: Callable[[list[PeopleRow]], None],
-        sites: Iterable[SiteRow] = (),
     ) -> None:
-        users, groups, tokens, self._next_audit = people
-        self.users = {row.name: row for row in users}
-        self.groups = {row.name: row for row in groups}
-        self._by_digest = {row.digest: row.token for row in tokens}
-        self.tokens = {row.token: row for row in tokens}
-        self.sites = {row.name: row for row in sites}
+        self._next_audit = people.next_audit
+        self.users = {row.name: row for row in people.users}
+        self.groups = {row.name: row for row in people.groups}
+        self._by_digest = {row.digest: row.token for row in people.tokens}
+        self.tokens = {row.token: row for row in people.tokens}
+        self.sites = {row.name: row for row in people.sites}
         self._keep = keep
         self._counts: dict[tuple[str, str, str, str, str], int] = {}
         self._touched: set[str] = set()

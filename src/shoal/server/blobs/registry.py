@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.engine.changes import Change
-from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
+from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow, BlobRows
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.layout import blob_name
 from shoal.server.blobs import files
@@ -31,6 +31,7 @@ Refuse = Callable[[str, int], str]  # why an owner may not keep so many more; em
 QUOTA = 20 << 30  # bytes of one owner
 UNUSED = 0  # the run of what was put and not used yet
 KEEP_UNUSED = 86_400.0  # seconds
+KEEP_REPLACED = 86_400.0  # seconds after a restore in which no file is deleted, so that the restore can be undone
 GRACE = 3_600.0  # seconds that a blob stays when nobody holds it any more: somebody may be reading it by its path
 KEEP_UNNAMED = 600.0  # seconds that a checkpoint's blob stays for which no exchange has named it yet
 NAMED = 0.0  # since when one is held that an exchange has named: for as long as its task needs it
@@ -62,13 +63,16 @@ class Blobs:
     def __init__(
         self,
         folder: Path,
-        held: tuple[list[BlobRow], list[BlobRefRow]],
+        held: BlobRows,
         keep: Keep,
         clock: Callable[[], float],
         quota: int = QUOTA,
         durable: bool = True,
+        restored: float = float("-inf"),
     ) -> None:
+        """`restored`: when a backup was put in the database's place; the replaced database may need the files, too."""
         self.folder, self.clock, self.quota, self.durable = folder, clock, quota, durable
+        self._keep_files_until = restored + KEEP_REPLACED
         self._keep = keep
         self._pool = ThreadPoolExecutor(THREADS, "blobs")
         self._sizes: dict[str, int] = {}
@@ -85,10 +89,10 @@ class Blobs:
         self.is_at_work: Callable[[str], bool] = lambda owner: False
         self._tell: Tell = lambda owner, delta: None
         self._refuse: Refuse = lambda owner, size: ""
-        for row in held[0]:
+        for row in held.blobs:
             # What is bare at a start was so long before: nobody reads by a path of the server before.
             self._sizes[row.digest], self._bare[row.digest] = row.size, row.created
-        for ref in held[1]:
+        for ref in held.refs:
             if ref.digest in self._sizes:
                 self._add(ref)
 
@@ -296,6 +300,8 @@ class Blobs:
             self._drop(drop)
         if unused:
             self._keep(unused, None)
+        if now < self._keep_files_until:
+            return 0
         removed = 0
         if not self._swept:
             self._swept = True

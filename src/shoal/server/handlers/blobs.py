@@ -17,7 +17,7 @@ from shoal.model.limits import MAX_BLOB, MAX_BODY
 from shoal.server.auth.authentication import unauthorised
 from shoal.server.blobs.registry import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.blobs.uploads import STALL, WrongOffset
-from shoal.server.context import Context
+from shoal.server.context import Context, unknown_run
 from shoal.server.handlers.submit import check_space
 from shoal.server.http.request import Call, answer, read_body, refusal
 from shoal.wire.http.blob_transfer import CHECKPOINT
@@ -129,7 +129,7 @@ class BlobHandler:
             )
         owner = self.context.owner_of(parse_run(said))
         if owner is None or not state.serves(pilot, owner):
-            raise NotFound(f"there is no run {said}", code="unknown_run", hint="see `shoal ps`")
+            raise unknown_run(parse_run(said))
         return owner
 
     def _held_for(self, call: Call) -> int:

@@ -48,16 +48,16 @@ class LogsHandler:
 
     async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
         """The file of the attempt, and whether it may still grow; somebody reading along has it sent from afar."""
-        row = await self.service.look(lambda r: r.task(*task))
-        if row is not None and row["reused"]:
-            task = parse_task(row["reused"])
-            row = await self.service.look(lambda r: r.task(*task))
-        number = attempt or (row["attempt"] if row is not None else 1)
+        row = await self.service.look(lambda r: r.task_row(*task))
+        if row is not None and row.reused:
+            task = parse_task(row.reused)
+            row = await self.service.look(lambda r: r.task_row(*task))
+        number = attempt or (row.attempt if row is not None else 1)
         live = self.service.tell(Watch(task, stream)) if watch else False
-        ended = row["ended"] if row is not None else None
+        ended = row.ended if row is not None else None
         fresh = ended is not None and self.service.clock() - ended < AFTERWARDS
         unfinished = row is None or ended is None
-        more = watch and (live or unfinished or fresh) and (row is None or number >= row["attempt"])
+        more = watch and (live or unfinished or fresh) and (row is None or number >= row.attempt)
         return self.service.state_dir / LOGS / log_name(task.run, task.element, number, stream), more
 
 

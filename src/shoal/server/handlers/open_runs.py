@@ -7,16 +7,17 @@ from operator import methodcaller
 
 from aiohttp import web
 
+from shoal.db.reader import Results
 from shoal.engine.commands import Add, Close, PollRun
 from shoal.engine.records import Run
-from shoal.model.errors import NotFound, Refused
-from shoal.model.ids import parse_run, run_text
+from shoal.model.errors import Refused
+from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_WAIT
-from shoal.server.context import Context
+from shoal.server.context import Context, unknown_run
 from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.request import Call, answer
-from shoal.server.recent_results import foreign_elements, told
+from shoal.server.recent_results import foreign_elements, page_of
 from shoal.wire.http.requests import Nothing
 from shoal.wire.submission import parse_addition
 
@@ -63,8 +64,8 @@ class OpenRunsHandler:
         if number not in state.runs:
             loaded = await self.service.writer.ask(lambda db: db.load_run(number))
             if loaded is None:
-                raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-            self.service.load(*loaded)
+                raise unknown_run(number)
+            self.service.load(loaded)
         return self.service.engine.state.runs[number]
 
     async def results(self, call: Call) -> web.Response:
@@ -85,21 +86,20 @@ class OpenRunsHandler:
                 if run is not None:
                     service.results.follow(number, service.engine.state.next_seq - 1)
                 read = methodcaller("results", number, after, limit)
-                rows, closed, last, holders = await service.look(read, patient)
+                page: Results = await service.look(read, patient)
             else:
-                rows, closed, holders = told(entries)
-                last = entries[-1].seq if entries else after
+                page = page_of(entries, after)
             run = service.engine.state.runs.get(number)
             finished = run is None or run.finished is not None
             left = end - service.clock()
-            if rows or closed or left <= 0 or (finished and last == after):
-                foreign = foreign_elements(rows, holders, call.caller.owner)
-                nonce = run.nonce if run is not None else (service.reader.run(number) or {}).get("nonce", "")
+            if page.rows or page.closed or left <= 0 or (finished and page.last == after):
+                row = run if run is not None else service.reader.run_row(number)
                 found = {
-                    "results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign, "nonce": nonce,
+                    "results": page.rows, "closed": page.closed, "last": page.last, "finished": finished,
+                    "foreign": foreign_elements(page, call.caller.owner), "nonce": row.nonce if row is not None else "",
                 }  # fmt: skip
                 return answer(found)
-            after = last
+            after = page.last
             call.rest()
             patient = True
             await service.news(left)

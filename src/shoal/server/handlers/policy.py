@@ -20,6 +20,7 @@ from shoal.server.auth.authentication import Caller
 from shoal.server.context import Context
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
 from shoal.server.http.request import Call, answer
+from shoal.server.service import PolicyAuthor
 from shoal.wire.checks import did_you_mean
 from shoal.wire.http.requests import PolicyBody, SharesBody
 from shoal.wire.policy import check_people, dump_policy, parse_policy
@@ -38,7 +39,7 @@ class PolicyHandler:
         document, hidden = dump_policy(state.accounting.policy), 0
         if not call.caller.is_admin:
             document, hidden = visible(document, sees)
-        author, changed = self.service.ruled
+        author, changed = self.service.policy_author
         return answer(
             {
                 "version": state.policy_version, "author": author if sees(author) else "", "changed": changed,
@@ -118,7 +119,7 @@ class PolicyHandler:
     def _check_version(self, version: int) -> None:
         now = self.service.engine.state.policy_version
         if version != now:
-            author, changed = self.service.ruled
+            author, changed = self.service.policy_author
             who = f", changed by {echo(author)} at {day_of(changed or 0.0)}" if author else ""
             raise Conflict(
                 f"the policy is at version {now}{who}; this is based on version {version}", code="stale_policy",
@@ -185,7 +186,7 @@ class PolicyHandler:
         if changes and not dry_run:
             author = call.caller.owner
             command = SetPolicy(policy, json.dumps(dump_policy(policy)), author)
-            self.service.ruled = (author, now)
+            self.service.policy_author = PolicyAuthor(author, now)
             version = (await self.service.command(command))["version"]
         return answer({"version": version, "changes": changes, "notes": notes, "dry_run": dry_run})
 

@@ -17,7 +17,7 @@ from shoal.model.limits import MAX_NAME, MAX_SPECS
 from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
-from shoal.server.context import Context
+from shoal.server.context import Context, unknown_run
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
@@ -60,9 +60,11 @@ class RunsHandler:
         return answer(await self._run(parse_run(call.word("run"))))
 
     async def _run(self, number: int) -> dict[str, Any]:
-        found = await self.service.look(lambda r: {**(r.run(number) or {}), "spans": r.spans(number)})
+        found = await self.service.look(
+            lambda r: {**(r.run(number) or {}), "spans": [span._asdict() for span in r.spans(number)]}
+        )
         if "run" not in found:
-            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+            raise unknown_run(number)
         return self._overlay(found)
 
     def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -161,14 +163,14 @@ class RunsHandler:
         return answer({"tasks": count, "runs": list(dict.fromkeys(runs))})
 
     async def _retry(self, number: int, element: int | None, where: Where) -> int:
-        loaded, (rows, spans) = await self.service.writer.ask(
+        loaded, failed = await self.service.writer.ask(
             lambda db: (db.load_run(number), db.failed_rows(number, element))
         )
-        rows = [row for row in rows if _fits(where, row)]
-        spans = [span for span in spans if _fits_span(where, span[2])]
+        rows = [row for row in failed.rows if _fits(where, row)]
+        spans = [span for span in failed.spans if _fits_span(where, span.state)]
         if loaded is None or not (rows or spans):
             return 0
-        self.service.load(*loaded)
+        self.service.load(loaded)
         result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
         return int(result["tasks"])
 
@@ -193,10 +195,10 @@ async def total_of(context: Context, number: int) -> int:
     known = context.service.engine.state.runs.get(number)
     if known is not None:
         return known.total
-    found = await context.service.look(lambda r: r.runs(limit=1, before=number + 1))
-    if not found or found[0]["run"] != number:
-        raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-    return int(found[0]["total"])
+    found = await context.service.look(lambda r: r.run_row(number))
+    if found is None:
+        raise unknown_run(number)
+    return found.total
 
 
 async def check_there(context: Context, target: int | TaskId) -> None:

@@ -29,6 +29,13 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
 
 
+class ResumeRequest(NamedTuple):
+    """What `--resume` asks for: results of earlier runs that are not older than the newest input."""
+
+    newest: float | None  # when an input was changed last
+    file: str  # which one it was
+
+
 class SubmissionRequest(NamedTuple):
     """A submission's body, taken apart and checked."""
 
@@ -37,7 +44,7 @@ class SubmissionRequest(NamedTuple):
     signature: str
     env_file: str
     environment: dict[str, str] | None
-    resume: dict[str, Any] | None
+    resume: ResumeRequest | None
     strict: bool
 
 
@@ -70,8 +77,9 @@ async def submit(
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
         if found is not None:
-            total = (service.reader.run(found["run"]) or {"total": 0})["total"]
-            return {**again(found["run"], total, found["digest"], digest), "reruns": [], "warnings": warnings}
+            row = service.reader.run_row(found.run)
+            total = row.total if row is not None else 0
+            return {**again(found.run, total, found.digest, digest), "reruns": [], "warnings": warnings}
     if not submission.key or (owner, submission.key) not in service.engine.state.keys:
         try:
             _keep(service.state_dir / environment_name(service.engine.state.next_run), environment)
@@ -148,14 +156,14 @@ def _environment(value: Any) -> dict[str, str] | None:
     return {name: text for name, text in value.items() if not name.startswith("SHOAL_")}
 
 
-def _resume(value: Any) -> dict[str, Any] | None:
+def _resume(value: Any) -> ResumeRequest | None:
     if value is None:
         return None
     good = isinstance(value, dict) and set(value) <= {"newest", "file"}
     newest = value.get("newest") if good else None
     if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
         raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
-    return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
+    return ResumeRequest(newest, str(value.get("file") or "")[:4096])
 
 
 def _set_aside_logs(folder: Path, run: str) -> None:
@@ -196,7 +204,7 @@ def sign(submission: Submission) -> str:
 
 
 def earlier(
-    reader: Reader, owner: str, submission: Submission, signature: str, resume: dict[str, Any]
+    reader: Reader, owner: str, submission: Submission, signature: str, resume: ResumeRequest
 ) -> tuple[Reused, list[dict[str, Any]]]:
     """Results of earlier runs for elements of this one, and why the others run (again)."""
     good: dict[str, TaskRow] = {}
@@ -208,7 +216,7 @@ def earlier(
         for page in _pages(reader, run, ["failed", "cancelled", "lost"]):
             for task in page:
                 bad.setdefault(_element_key(arrays, task["element"]), f"{task['state']} in {run_text(run)}")
-    newest, changed = resume["newest"], f"{resume['file'] or 'an input'} changed since they ran"
+    newest, changed = resume.newest, f"{resume.file or 'an input'} changed since they ran"
     reused: list[tuple[int, TaskRow]] = []
     why: dict[str, int] = {}
     first = 1

@@ -312,6 +312,6 @@ def test_who_follows_an_open_run_is_told_of_every_end() -> None:
     ]  # fmt: skip
     stand.cancel(run)
     kinds = [(type(entry).__name__, entry.told[:2]) for entry in stand.last.finals]
-    assert ("Final", [4, "cancelled"]) in kinds
+    assert ("Final", (4, "cancelled")) in kinds
     seqs = [entry.seq for entry in stand.last.finals]
     assert seqs == sorted(seqs)

@@ -12,7 +12,7 @@ import pytest
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
 from shoal.model.limits import MAX_LINEAGE
-from shoal.model.people import AuditRow, GroupRow, PeopleRow, SiteRow, TokenRow, UserRow
+from shoal.model.people import AuditRow, GroupRow, PeopleRow, PeopleRows, SiteRow, TokenRow, UserRow
 from shoal.server.auth import authentication as module
 from shoal.server.auth.authentication import COUNT_FOR, Authentication, Caller, unauthorised
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
@@ -27,7 +27,7 @@ class Place:
     def __init__(self) -> None:
         self.kept: list[PeopleRow] = []
         self.numbers = itertools.count()
-        self.access = Authentication(([], [], [], 1), self.kept.extend)
+        self.access = Authentication(PeopleRows([], [], [], [], 1), self.kept.extend)
         for group in ("phys", "chem"):
             self.access.add_group(NewGroup(group), NOW)
         for name, group, role in (
@@ -112,7 +112,9 @@ def test_a_token_whose_owner_is_unknown_is_not_good() -> None:
         "t1", SUBMIT, digest(secret), "gone", "", "", "read", None, None, "", "", 0.0, NOW + 9, None, None, ""
     )
     refused(
-        lambda: Authentication(([], [], [row], 1), lambda rows: None).check(secret, NOW, ""), Refused, "unauthorised"
+        lambda: Authentication(PeopleRows([], [], [row], [], 1), lambda rows: None).check(secret, NOW, ""),
+        Refused,
+        "unauthorised",
     )
 
 
@@ -478,7 +480,7 @@ def test_a_flush_writes_last_uses_once(place: Place) -> None:
 
 def test_a_new_server_goes_on_counting_where_the_last_one_ended() -> None:
     kept: list[PeopleRow] = []
-    access = Authentication(([], [], [], 42), kept.extend)
+    access = Authentication(PeopleRows([], [], [], [], 42), kept.extend)
     access.note(None, "x", "", "ok", NOW)
     access.count(None, "y", "ok", NOW)
     access.flush(NOW)
@@ -542,7 +544,7 @@ def test_names_of_sites_are_bounded_for_each_holder_and_an_administrator_gives_m
 def test_whose_a_sites_name_is_outlives_a_restart(place: Place) -> None:
     place.mint("anna", kind="enrol", site="box")
     rows = [row for row in place.kept if isinstance(row, SiteRow)]
-    again = Authentication(([], [], [], 1), lambda rows: None, rows)
+    again = Authentication(PeopleRows([], [], [], rows, 1), lambda rows: None)
     refused(lambda: again.check_site("box", "olaf"), Refused, "site_taken")
     again.check_site("box", "anna")
 

@@ -15,7 +15,15 @@ from shoal.engine.changes import Change
 from shoal.model.blobs import digest_of
 from shoal.model.errors import BadInput, NotFound, Refused
 from shoal.server.blobs.files import PARTS, Part, key_of
-from shoal.server.blobs.registry import CHECKPOINT_GRACE, GRACE, KEEP_UNNAMED, KEEP_UNUSED, Blobs, checkpoints_of
+from shoal.server.blobs.registry import (
+    CHECKPOINT_GRACE,
+    GRACE,
+    KEEP_REPLACED,
+    KEEP_UNNAMED,
+    KEEP_UNUSED,
+    Blobs,
+    checkpoints_of,
+)
 
 ANN, BOB = "ann", "bob"
 
@@ -32,9 +40,10 @@ class Stand:
         self.blobs = self.begin()
         self._parts = 0
 
-    def begin(self) -> Blobs:
+    def begin(self, restored: float = float("-inf")) -> Blobs:
         """A server starts."""
-        self.blobs = Blobs(self.folder, self.database.blobs(), self.keep, lambda: self.now, durable=False)
+        held = self.database.blobs()
+        self.blobs = Blobs(self.folder, held, self.keep, lambda: self.now, durable=False, restored=restored)
         return self.blobs
 
     def keep(self, changes: Sequence[Change], then: Callable[[], None] | None) -> None:
@@ -228,6 +237,26 @@ def test_a_start_removes_what_a_crash_left(stand: Stand) -> None:
         assert await after.sweep() == 2
         assert not stand.is_on_disk(name) and not stand.is_on_disk(bare)
         assert stand.database.blobs() == ([], [])
+
+    run(story())
+
+
+def test_after_a_restore_the_files_of_the_replaced_database_stay_for_a_day(stand: Stand) -> None:
+    """Both what it alone knows, and what the restored one would let go of: the restore may be undone."""
+
+    async def story() -> None:
+        orphan, bare = stand.part(b"orphan"), await stand.put(b"bare")
+        name = orphan.name
+        orphan.publish(stand.folder, durable=True)
+        stand.now += 2 * KEEP_UNUSED
+        after = stand.begin(restored=stand.now)
+        for _ in range(3):
+            stand.now += KEEP_REPLACED / 4
+            assert await after.sweep() == 0
+        assert stand.is_on_disk(name) and stand.is_on_disk(bare)
+        stand.now += KEEP_REPLACED / 4
+        assert await after.sweep() == 2
+        assert not stand.is_on_disk(name) and not stand.is_on_disk(bare)
 
     run(story())
 
