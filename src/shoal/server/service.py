@@ -28,7 +28,7 @@ from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
 from shoal.server.recent_results import RecentResults
-from shoal.server.writer import Writer
+from shoal.server.writer import Writer, fail, give
 from shoal.wire.messages import Exchange, Reply
 
 log = logging.getLogger(__name__)
@@ -124,8 +124,7 @@ class Service:
                 if then is not None:
                     then(outcome.result)
             finally:
-                if not done.done():
-                    done.set_result(None)
+                give(done, None)
 
         self._perform(outcome, after)
         self._commands.add(done)
@@ -247,8 +246,7 @@ class Service:
         parked, self._waiting = self._waiting, {}
         for (_, seq), waiters in parked.items():
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(Reply(seq, self.engine.state.incarnation, hold=self.timing.beat))
+                give(waiter, Reply(seq, self.engine.state.incarnation, hold=self.timing.beat))
 
     async def exchange(self, exchange: Exchange) -> Reply:
         """A pilot's exchange: answered when the engine has news or its time is over."""
@@ -294,8 +292,7 @@ class Service:
 
     def _hand_out(self, answer: Answer) -> None:
         for waiter in self._waiting.pop((answer.pilot, answer.seq), []):
-            if not waiter.done():
-                waiter.set_result(answer.reply)
+            give(waiter, answer.reply)
 
     def _keep_tails(self, exchange: Exchange) -> None:
         """Write the streams of a pilot that cannot reach our log directory itself: of its own attempts only."""
@@ -330,13 +327,13 @@ class Service:
         self._is_busy, self._committed = now - self._committed < BUSY, now
         listeners, self._listeners = self._listeners, []
         for woken in listeners:
-            _wake(woken)
+            give(woken, None)
 
     async def news(self, within: float, gather: bool = False) -> None:
         """Wait until something was committed, or the time is over. `gather`: while there is one commit after another,
         wait a little longer: a look costs the same for one line as for a hundred."""
         woken: asyncio.Future[None] = self.loop.create_future()
-        timer = self.loop.call_later(within, _wake, woken)
+        timer = self.loop.call_later(within, give, woken, None)
         self._listeners.append(woken)
         try:
             await woken
@@ -363,9 +360,9 @@ class Service:
             self.check_database()
         except Refused as error:
             for exchange in [waiter for waiters in self._waiting.values() for waiter in waiters]:
-                _fail(exchange, error)
+                fail(exchange, error)
             for command in self._commands:
-                _fail(command, error)
+                fail(command, error)
 
     def hang_up(self) -> None:
         """Let go of exchanges that wait: their pilots come back to the next server."""
@@ -410,16 +407,6 @@ def _sender(command: Command) -> str:
     if isinstance(command, Enrol):
         return f" with {command.token}"
     return f" of {command.owner}" if isinstance(command, Submit) else ""
-
-
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
-
-
-def _fail(waiter: asyncio.Future[Any], error: Exception) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)
 
 
 def keep_tail(path: Path, text: str, offset: int) -> None:

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from shoal.db.location import refusal_of, way_out
 from shoal.db.sqlite import Database
@@ -73,7 +73,7 @@ class Writer:
     async def settled(self) -> None:
         """Wait until everything put in so far is durable."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self.put((), lambda: _give(done, None))
+        self.put((), lambda: give(done, None))
         await done
 
     async def stop(self) -> None:
@@ -226,9 +226,9 @@ class Writer:
         except Exception as error:
             if isinstance(error, sqlite3.OperationalError) and self._is_unwritten(error):
                 self._die(error)
-            self._loop.call_soon_threadsafe(_fail, answer, error)
+            self._loop.call_soon_threadsafe(fail, answer, error)
         else:
-            self._loop.call_soon_threadsafe(_give, answer, found)
+            self._loop.call_soon_threadsafe(give, answer, found)
 
     # --- on the loop
     def _settle(self, entries: list[_Entry]) -> None:
@@ -242,23 +242,19 @@ class Writer:
         self.on_commit()
 
 
-class _Entry:
-    __slots__ = ("changes", "question", "then")
-
-    def __init__(
-        self,
-        changes: Sequence[Change],
-        then: Callable[[], None] | None,
-        question: Callable[[Database], None] | None = None,
-    ) -> None:
-        self.changes, self.then, self.question = changes, then, question
+class _Entry(NamedTuple):
+    changes: Sequence[Change]
+    then: Callable[[], None] | None
+    question: Callable[[Database], None] | None = None
 
 
-def _give(answer: asyncio.Future[T], found: T) -> None:
-    if not answer.done():
-        answer.set_result(found)
+def give(waiter: asyncio.Future[T], found: T) -> None:
+    """Resolve a future, unless its waiter has gone away."""
+    if not waiter.done():
+        waiter.set_result(found)
 
 
-def _fail(answer: asyncio.Future[T], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def fail(waiter: asyncio.Future[T], error: Exception) -> None:
+    """Fail a future, unless its waiter has gone away."""
+    if not waiter.done():
+        waiter.set_exception(error)

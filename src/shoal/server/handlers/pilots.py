@@ -124,7 +124,7 @@ class PilotsHandler:
             self._claim_results(said, pilot)
         said = self._hold_checkpoints(said)
         reply = await self.service.exchange(said)
-        self.context.metrics.exchanged()
+        self.context.metrics.exchanges += 1
         return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
 
     def _claim_results(self, said: Exchange, pilot: Pilot) -> None:

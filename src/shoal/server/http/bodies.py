@@ -35,11 +35,6 @@ class Bodies:
         """Begin to count a body of this owner; pilots and people have room of their own."""
         return Charge(self, kind == SESSION, owner)
 
-    @property
-    def in_flight(self) -> int:
-        """Bytes in memory now."""
-        return sum(self._in_flight.values())
-
     def close(self) -> None:
         """Let go of the threads."""
         for thread in self._threads.values():

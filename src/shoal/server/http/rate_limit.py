@@ -90,11 +90,6 @@ class RateLimit:
         """How late the event loop is, smoothed."""
         return self._lag
 
-    @property
-    def in_work(self) -> int:
-        """Requests let in and not done."""
-        return sum(self._work.values())
-
     def observe_lag(self, seconds: float) -> None:
         """The event loop was so late just now."""
         # A server that was frozen is late once, however long, and refuses nobody for it; overload is late again and again.
