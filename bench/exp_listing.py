@@ -178,7 +178,7 @@ def ask(path: str, tasks: int) -> None:
         best("pilots", reader.pilots, "1,000 of 2,000")
         best("find_key", lambda: reader.find_key("ann", "key-700"))
         best("earlier", lambda: reader.earlier("ann", "s3"))
-        best("succeeded", lambda: sum(1 for _ in reader.succeeded(1)), f"{tasks} rows, for --resume")
+        best("task_rows", lambda: sum(1 for _ in reader.task_rows(1, ["succeeded"])), f"{tasks} rows, for --resume")
         best("server_facts", reader.server_facts)
 
 

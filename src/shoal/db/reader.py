@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ from shoal.model.limits import MAX_NAME, MAX_PAGE
 from shoal.model.states import PilotState, TaskState
 
 Row = dict[str, Any]
-RowT = TypeVar("RowT", RunRow, TaskRow, PilotRow, SpanRow)
+RowT = TypeVar("RowT")
 _GLOB = frozenset("*?[")
 _EARLIER = 100  # runs of one signature that --resume looks at
 
@@ -163,13 +163,13 @@ class Reader:
         """Elements low .. high - 1 that became final together without rows."""
         return [SpanRow._make(row) for row in self._connection.execute(SQL["spans_of_run"], {"run": run})]
 
-    def succeeded(self, run: int) -> Iterator[tuple[int, TaskRow]]:
-        """Every task of a run that succeeded, page by page, for `--resume`."""
-        after, wanted = 0, f",{TaskState.SUCCEEDED},"
+    def task_rows(self, run: int, states: Iterable[str]) -> Iterator[TaskRow]:
+        """Every task of a run in one of these states, read page by page, for `--resume`."""
+        after, wanted = 0, listed(states)
         while True:
             values = {"run": run, "after": after, "limit": MAX_PAGE, "states": wanted}
             page = [TaskRow._make(row) for row in self._connection.execute(SQL["list_tasks"], values)]
-            yield from ((row.element, row) for row in page)
+            yield from page
             if len(page) < MAX_PAGE:
                 return
             after = page[-1].element
@@ -326,9 +326,9 @@ class Reader:
         found = self._all(query, **values)
         return found[0] if found else None
 
-    def _row(self, kind: type[RowT], query: str, **values: Any) -> RowT | None:
+    def _row(self, kind: Callable[..., RowT], query: str, **values: Any) -> RowT | None:
         found = self._connection.execute(SQL[query], values).fetchone()
-        return None if found is None else kind._make(found)
+        return None if found is None else kind(*found)
 
     def _meta(self, key: str) -> Any:
         return self._connection.execute(SQL["get_meta"], {"key": key}).fetchone()[0]

@@ -22,20 +22,7 @@ from shoal.db.copies import BUSY, LOG_FILES, check_connection, copy_to, keep_bef
 from shoal.db.location import Lock, check_place, explained, make_private, rescued, way_out
 from shoal.db.migrate import migrate, version_of
 from shoal.db.named_queries import SQL
-from shoal.engine.changes import (
-    ArrayRow,
-    Change,
-    ChunkRow,
-    HostRow,
-    PilotRow,
-    PlaceRow,
-    PolicyRow,
-    RunRow,
-    SpanDrop,
-    SpanRow,
-    TaskRow,
-    UsageRow,
-)
+from shoal.engine import changes as rows
 from shoal.engine.commands import RetrySpan
 from shoal.engine.snapshot import FinalRange, LoadedRun, SettledRow, Snapshot
 from shoal.engine.state import SETTLED_KEPT
@@ -51,10 +38,7 @@ PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report wa
 MAX_INT = 2**63 - 1
 KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, stay longer than events
 KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back for what it held
-RowT = TypeVar(
-    "RowT", RunRow, ArrayRow, TaskRow, ChunkRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow, BlobRow,
-    BlobRefRow, UsageRow, PlaceRow, PolicyRow, SiteRow, SettledRow,
-)  # fmt: skip
+RowT = TypeVar("RowT")
 
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
@@ -74,7 +58,7 @@ class Pruned(NamedTuple):
 class FailedTasks(NamedTuple):
     """What of a run is final without success: tasks with rows, and ranges of those without."""
 
-    rows: list[TaskRow]
+    tasks: list[rows.TaskRow]
     spans: list[RetrySpan]
 
 
@@ -159,7 +143,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, close, and let another server in; again is harmless."""
+        """Checkpoint, close and release the locks. Idempotent."""
         self.connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -167,9 +151,9 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing. IMMEDIATE: what cannot be written is refused before work is done.
+        """A transaction. IMMEDIATE: a database that cannot be written fails before work is done.
 
-        SQLite's own errors pass: only the writer knows which of them (a full disk) may be waited out.
+        SQLite's own errors pass: only the writer knows after which of them (a full disk) to try again.
         """
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -202,15 +186,15 @@ class Database:
         with self._transaction() as connection:
             connection.execute(SQL["set_meta"], {"key": "ended", "value": 1})
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[rows.Change]) -> None:
         """Write a batch in one transaction; if any of it fails, none of it is there."""
         if not changes:
             return
         try:
             self._write(Batch(changes))
         except UnicodeEncodeError:
-            # A lone surrogate (a file name that is not UTF-8, or a pilot's malice) has no UTF-8 form. It must
-            # not stop the results of everybody else.
+            # A lone surrogate (a file name that is not UTF-8, or a hostile pilot) has no UTF-8 form. It must not
+            # stop the results of everybody else.
             self._write(Batch(clean(changes)))
 
     def _write(self, batch: Batch) -> None:
@@ -218,12 +202,12 @@ class Database:
             size = sum(self._bulk.succeed(successes) for successes in batch.successes)
             self._bulk.insert("put_task", batch.tasks)
             self._bulk.insert("add_acct", batch.acct)
-            for statement, rows in batch.rows.items():
-                connection.executemany(SQL[statement], rows)
+            for statement, found in batch.rows.items():
+                connection.executemany(SQL[statement], found)
             for kind, blobs in groupby(batch.blobs, type):
                 connection.executemany(SQL[_BLOBS[kind]], blobs)
             for change in batch.spans:
-                if isinstance(change, SpanDrop):
+                if isinstance(change, rows.SpanDrop):
                     self._drop_span(change)
                 else:
                     connection.execute(SQL["add_span"], change)
@@ -232,11 +216,11 @@ class Database:
             if batch.events or size:
                 connection.execute(SQL["add_event_bytes"], {"bytes": batch.event_bytes + size})
 
-    def _drop_span(self, drop: SpanDrop) -> None:
+    def _drop_span(self, drop: rows.SpanDrop) -> None:
         """Remove elements from the spans they are in; the elements before and after them stay."""
         if drop.low >= drop.high:
             return
-        for span in self._rows(SpanRow, "hit_spans", **drop._asdict()):
+        for span in self._rows(rows.SpanRow, "hit_spans", **drop._asdict()):
             self.connection.execute(SQL["drop_span"], (span.run, span.low))
             if span.low < drop.low:
                 self.connection.execute(SQL["add_span"], span._replace(high=drop.low))
@@ -246,25 +230,25 @@ class Database:
     # --- reading for the engine and the server
     def snapshot(self) -> Snapshot:
         """Everything unfinished, for a starting engine; `settled` oldest first, `done` by run, state and element."""
-        runs = self._rows(RunRow, "open_runs")
+        runs = self._rows(rows.RunRow, "open_runs")
         return Snapshot(
             incarnation=self._meta("incarnation"),
             lease_key=bytes.fromhex(self.connection.execute(SQL["get_meta"], {"key": "lease_key"}).fetchone()[0]),
             next_run=self._one("last_run") + 1,
             next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
             runs=runs,
-            arrays=[row for run in runs for row in self._rows(ArrayRow, "arrays_of_run", run=run.run)],
-            tasks=[row for run in runs for row in self._rows(TaskRow, "open_tasks", run=run.run)],
+            arrays=[row for run in runs for row in self._rows(rows.ArrayRow, "arrays_of_run", run=run.run)],
+            tasks=[row for run in runs for row in self._rows(rows.TaskRow, "open_tasks", run=run.run)],
             done=[final for run in runs for final in self._done(run.run)],
-            chunks=self._rows(ChunkRow, "all_chunks"),
-            pilots=self._rows(PilotRow, "living_pilots"),
-            gone=self._rows(PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
-            hosts=self._rows(HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
+            chunks=self._rows(rows.ChunkRow, "all_chunks"),
+            pilots=self._rows(rows.PilotRow, "living_pilots"),
+            gone=self._rows(rows.PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
+            hosts=self._rows(rows.HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
             groups={user.name: user.grp for user in self._rows(UserRow, "all_users") if user.grp},
             settled=self._rows(SettledRow, "settled_tasks", limit=SETTLED_KEPT)[::-1],
-            policy=next(iter(self._rows(PolicyRow, "newest_policy")), None),
-            usage=self._rows(UsageRow, "all_usage"),
-            places=self._rows(PlaceRow, "all_places"),
+            policy=next(iter(self._rows(rows.PolicyRow, "newest_policy")), None),
+            usage=self._rows(rows.UsageRow, "all_usage"),
+            places=self._rows(rows.PlaceRow, "all_places"),
             spent=accounts.spent(self.connection, self._meta("started")),
         )
 
@@ -281,27 +265,27 @@ class Database:
 
     def load_run(self, run: int) -> LoadedRun | None:
         """One run as a snapshot would have it, whether finished or not."""
-        found = self._rows(RunRow, "get_run", run=run)
+        found = self._rows(rows.RunRow, "get_run", run=run)
         if not found:
             return None
-        arrays = self._rows(ArrayRow, "arrays_of_run", run=run)
-        return LoadedRun(found[0], arrays, self._rows(TaskRow, "open_tasks", run=run), self._done(run))
+        arrays = self._rows(rows.ArrayRow, "arrays_of_run", run=run)
+        return LoadedRun(found[0], arrays, self._rows(rows.TaskRow, "open_tasks", run=run), self._done(run))
 
     def failed_rows(self, run: int, element: int | None = None) -> FailedTasks:
         """What of a run, or of one element, is final without success."""
         low, high = (0, MAX_INT) if element is None else (element, element)
-        rows = self._rows(TaskRow, "failed_tasks", run=run, low=low, high=high)
+        failed = self._rows(rows.TaskRow, "failed_tasks", run=run, low=low, high=high)
         if element is None:
-            spans = self._rows(SpanRow, "spans_of_run", run=run)
+            spans = self._rows(rows.SpanRow, "spans_of_run", run=run)
         else:
-            spans = self._rows(SpanRow, "hit_spans", run=run, low=element, high=element + 1)
+            spans = self._rows(rows.SpanRow, "hit_spans", run=run, low=element, high=element + 1)
             spans = [span._replace(low=element, high=element + 1) for span in spans]
-        failed = [RetrySpan(span.low, span.high, span.state) for span in spans if span.state != "succeeded"]
-        return FailedTasks(rows, failed)
+        ranges = [RetrySpan(span.low, span.high, span.state) for span in spans if span.state != "succeeded"]
+        return FailedTasks(failed, ranges)
 
     def _done(self, run: int) -> list[FinalRange]:
         """The final elements of a run as the longest ranges of one state."""
-        ranges = [(span.state, span.low, span.high) for span in self._rows(SpanRow, "spans_of_run", run=run)]
+        ranges = [(span.state, span.low, span.high) for span in self._rows(rows.SpanRow, "spans_of_run", run=run)]
         low = high = 0
         before = ""
         for element, state in self.connection.execute(SQL["final_states"], {"run": run}):
@@ -320,8 +304,8 @@ class Database:
                 merged.append(FinalRange(run, low, high, state))
         return merged
 
-    def _rows(self, kind: type[RowT], query: str, **values: Any) -> list[RowT]:
-        return [kind._make(row) for row in self.connection.execute(SQL[query], values)]
+    def _rows(self, kind: Callable[..., RowT], query: str, **values: Any) -> list[RowT]:
+        return [kind(*row) for row in self.connection.execute(SQL[query], values)]
 
     def _one(self, query: str, **values: Any) -> int:
         return int(self.connection.execute(SQL[query], values).fetchone()[0])
@@ -338,8 +322,7 @@ class Database:
         """
         size = self._meta("event_bytes")
         count, freed, last = 0, 0, self._meta("oldest_seq") - 1
-        rows = self.connection.execute(SQL["oldest_events"], {"limit": limit}).fetchall()
-        for seq, time, length in rows:
+        for seq, time, length in self.connection.execute(SQL["oldest_events"], {"limit": limit}).fetchall():
             if time >= before and size - freed <= max_bytes:
                 break
             count, freed, last = count + 1, freed + length + EVENT_BYTES, seq

@@ -584,7 +584,7 @@ def test_earlier_runs_of_a_signature_come_newest_first(database: Database, reade
 def test_every_success_of_a_run_is_given_for_resuming(database: Database, reader: Reader) -> None:
     rows = [task_row(1, n, "failed" if n % 10 == 0 else "succeeded") for n in range(1, 2_501)]
     database.apply([*rows, task_row(2, 1)])
-    assert list(reader.succeeded(1)) == [(row.element, row) for row in rows if row.state == "succeeded"]
+    assert list(reader.task_rows(1, ["succeeded"])) == [row for row in rows if row.state == "succeeded"]
 
 
 def test_pilots_are_listed_newest_first(database: Database, reader: Reader) -> None:

@@ -277,7 +277,7 @@ def test_acknowledged_batches_survive_kill_9_whole(path: str) -> None:
             with Reader(path) as reader:
                 assert reader.last_seq() >= 2 * told
         with Database.open(path) as database, Reader(path) as reader:
-            elements = [element for element, _ in reader.succeeded(1)]
+            elements = [row.element for row in reader.task_rows(1, ["succeeded"])]
             batches = len(elements) // 3
             assert batches in (told, told + 1)  # one may have been committed but not yet told
             assert elements == list(range(1, 3 * batches + 1))

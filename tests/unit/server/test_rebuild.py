@@ -238,16 +238,16 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
         built: asyncio.Future[None] = service.loop.create_future()
         built.set_result(None)
         local = OwnPilot(service, OriginalSettings(0o077, 1024), built)
-        await local.look()
+        await local.check()
         counts = [service.contained]
         while service.is_rebuilding:
             await asyncio.sleep(0.01)
         back = service.engine.state.pilots[pilot.pilot]
         back.tags["pid"], back.host = 2**22 + 1, os.uname().nodename
-        await local.look()
+        await local.check()
         counts.append(service.contained)
         local._bury_from = 0.0
-        await local.look()
+        await local.check()
         counts.append(service.contained)
         assert counts == [1, 1, 2], "not again at once: each costs everybody a rebuild"
 
