@@ -14,6 +14,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.serving import line as show
+from shoal.db import copies
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
@@ -151,10 +152,10 @@ def main(tasks: int = 100_000) -> None:
         pruned = database.prune(T0 + 50, 1 << 40)
         show("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
         start = time.perf_counter()
-        database.backup(os.path.join(folder, "copy.db"))
+        copies.back_up(path, os.path.join(folder, "copy.db"))
         show("backup", time.perf_counter() - start, "s")
         start = time.perf_counter()
-        assert not database.check()
+        assert not copies.check_file(path, full=False)
         show("check", time.perf_counter() - start, "s")
         database.close()
 
@@ -177,7 +178,7 @@ def ask(path: str, tasks: int) -> None:
         best("pilots", reader.pilots, "1,000 of 2,000")
         best("find_key", lambda: reader.find_key("ann", "key-700"))
         best("earlier", lambda: reader.earlier("ann", "s3"))
-        best("succeeded", lambda: sum(1 for _ in reader.succeeded(1)), f"{tasks} rows, for --resume")
+        best("task_rows", lambda: sum(1 for _ in reader.task_rows(1, ["succeeded"])), f"{tasks} rows, for --resume")
         best("server_facts", reader.server_facts)
 
 

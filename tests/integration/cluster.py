@@ -253,7 +253,7 @@ class Cluster:
         with Reader(self.state / DATABASE) as reader:
             found = reader.pilot(name)
         assert found is not None, name
-        return found
+        return found._asdict()
 
     # --- work
     def telling(self, wait: str | float | Path = 0.0, **more: Any) -> Json:

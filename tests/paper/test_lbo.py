@@ -9,15 +9,23 @@ from random import Random
 
 import numpy as np
 
-from shoal.sched.assign import exact, greedy, one_by_one
+from bench.assignment import one_by_one
+from shoal.sched.assign import Cell, exact
+from shoal.sched.assign import greedy as greedy_cells
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.scalar import holds, rank_of
-from shoal.sched.vector.expr import Table, match
+from shoal.sched.vector.expr import Batch, Table
 from tests.unit.engine.stand import Stand, good
 
 
 def _total(table: list[list[float]], pairs: list[tuple[int, int]]) -> float:
     return sum(table[row][column] for row, column in pairs)
+
+
+def greedy(table: list[list[float]]) -> list[tuple[int, int]]:
+    return greedy_cells(
+        [Cell(0.0, rank, (), row, column) for row, ranks in enumerate(table) for column, rank in enumerate(ranks)]
+    )
 
 
 def _tables(count: int) -> list[list[list[float]]]:
@@ -54,7 +62,7 @@ def test_a_pilot_and_the_queue_rank_tasks_alike() -> None:
         {"cores": 8, "site": "south", "memory_mb": 4000, "gpu": "a100"},
         {"cores": 1, "site": "north"},
     ]
-    fit, value = match([parse(t) for t in texts], [parse(r) for r in ranks], [{}] * 3, Table(pilots))
+    fit, value = Batch([parse(t) for t in texts], [parse(r) for r in ranks], [{}] * 3).match(Table(pilots))
     for task in range(3):
         for at, tags in enumerate(pilots):
             assert bool(fit[task, at]) == holds(parse(texts[task]), tags, {})

@@ -411,7 +411,7 @@ class QueueMachine(RuleBasedStateMachine):
         digest = hashlib.sha256(canonical(body).encode()).hexdigest()
         submission = parse_submission(body)
         found = self.stand.reader.find_key(owner, key) if key else None
-        if found is not None and found["run"] not in self.stand.engine.state.runs:
+        if found is not None and found.run not in self.stand.engine.state.runs:
             return  # the server's edge answers for runs that only the database knows
         known = self.model.keys.get(f"{owner} {key}")
         if known is not None and known[0] != digest:

@@ -8,6 +8,7 @@ rule can fail.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -55,6 +56,67 @@ STDLIB_ONLY = {"model", "wire", "sched", "data", "dht", "pilot", "flow"}
 STDLIB_EXCEPTIONS = {  # path prefix -> packages it may use
     "wire/codec_fast.py": {"msgspec"},
     "sched/vector/": {"numpy"},
+}
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# What the engine's state is made of: a parameter of such a type is the state, too.
+STATE_TYPES = {
+    "State",
+    "Run",
+    "Array",
+    "Task",
+    "Attempt",
+    "Pilot",
+    "EndedPilot",
+    "Accounting",
+    "Ledger",
+    "Tree",
+    "Queue",
+}
+COPIES = {"list", "tuple", "sorted", "reversed", "iter", "next", "enumerate"}
+MUTATORS = {
+    *(
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "move_to_end",
+        "pop",
+        "popitem",
+        "popleft",
+    ),
+    *("remove", "reverse", "setdefault", "sort", "update", "__setitem__", "__setattr__"),
+    # methods of the engine's own types
+    *(
+        "account",
+        "capacity",
+        "change",
+        "count_final",
+        "count_live",
+        "count_slots",
+        "drop_attempt",
+        "emit",
+        "end",
+        "enter",
+    ),
+    *(
+        "hold",
+        "keep",
+        "learn",
+        "load",
+        "make_final",
+        "note_class",
+        "offer",
+        "order",
+        "queued",
+        "remember",
+        "reshape",
+        "rest",
+    ),
+    *("set_rule", "settle_pilot", "spend", "start", "stir", "stored", "strike", "touch_places", "wake", "write_run"),
 }
 
 MAX_LINES = 600
@@ -209,6 +271,109 @@ def check_names(shoal: Path) -> list[str]:
     ]
 
 
+def check_state_writes(shoal: Path) -> list[str]:
+    """The server changes the engine's state by commands and methods of the engine: it writes to nothing it reached
+    through `engine.state`, whether in one expression, by a local name, a loop or a parameter of the engine's types."""
+    complaints = []
+    for source in read_sources(shoal):
+        if source.room == "server":
+            complaints += [f"{source.path}:{line}: writes to {text}" for line, text in _state_writes(source.tree)]
+    return complaints
+
+
+def _state_writes(tree: ast.Module) -> list[tuple[int, str]]:
+    scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))]
+    found: set[tuple[int, str]] = set()
+    for scope in scopes:
+        known = _names_of_state(scope)
+        for node in _inside(scope):
+            if not isinstance(node, (ast.stmt, ast.expr)):
+                continue
+            targets: list[ast.expr] = []
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+                targets = [node.target]
+            elif isinstance(node, ast.Delete):
+                targets = node.targets
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+                targets = [node.func]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"setattr", "delattr"}:
+                found |= {(node.lineno, ast.unparse(one)) for one in node.args[:1] if _is_state(one, known)}
+            for target in _flat(targets):
+                # A plain name is only bound anew; what it named before is not changed.
+                if isinstance(target, (ast.Attribute, ast.Subscript)) and _is_state(target.value, known):
+                    found.add((node.lineno, ast.unparse(target)))
+    return sorted(found)
+
+
+def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a function or module, without those of functions inside it but with their closures' lambdas."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, FUNCTIONS):
+            yield from _inside(child)
+
+
+def _flat(targets: list[ast.expr]) -> Iterator[ast.expr]:
+    for target in targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from _flat(target.elts)
+        else:
+            yield target.value if isinstance(target, ast.Starred) else target
+
+
+def _names_of_state(scope: ast.AST) -> set[str]:
+    """Local names bound to the engine's state or to something inside it."""
+    known: set[str] = set()
+    if isinstance(scope, FUNCTIONS):
+        arguments = scope.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            named = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+            if STATE_TYPES & set(re.findall(r"\w+", named)):
+                known.add(argument.arg)
+    while True:
+        before = len(known)
+        for node in _inside(scope):
+            pairs: list[tuple[ast.expr, ast.expr]] = []
+            if isinstance(node, ast.Assign):
+                pairs = [(target, node.value) for target in node.targets]
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+                pairs = [(node.target, node.value)]
+            elif isinstance(node, (ast.For, ast.comprehension)):
+                pairs = [(node.target, node.iter)]
+            for target, value in pairs:
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    known |= {
+                        name.id
+                        for name, part in zip(target.elts, value.elts, strict=False)
+                        if isinstance(name, ast.Name) and _is_state(part, known)
+                    }
+                elif _is_state(value, known):
+                    known |= {name.id for name in _flat([target]) if isinstance(name, ast.Name)}
+        if len(known) == before:
+            return known
+
+
+def _is_state(value: ast.expr, known: set[str]) -> bool:
+    """Is this expression the engine's state, or reached from it by attributes, subscripts, calls or `or`?"""
+    if isinstance(value, ast.Name):
+        return value.id in known
+    if isinstance(value, ast.Attribute):
+        owner = ast.unparse(value.value)
+        return (value.attr == "state" and owner.split(".")[-1] == "engine") or _is_state(value.value, known)
+    if isinstance(value, (ast.Subscript, ast.Starred)):
+        return _is_state(value.value, known)
+    if isinstance(value, ast.Call):
+        if ast.unparse(value.func) in COPIES:  # another list of the same objects
+            return any(_is_state(argument, known) for argument in value.args)
+        return _is_state(value.func, known)
+    if isinstance(value, (ast.BoolOp, ast.IfExp)):
+        parts = value.values if isinstance(value, ast.BoolOp) else [value.body, value.orelse]
+        return any(_is_state(part, known) for part in parts)
+    return False
+
+
 # --- the rules hold on the product ---
 
 
@@ -231,6 +396,10 @@ def test_imports_go_to_earlier_layers_only() -> None:
 
 def test_rooms_that_decide_have_no_hands() -> None:
     expect_none(check_thought(SHOAL))
+
+
+def test_the_server_writes_nothing_into_the_engines_state() -> None:
+    expect_none(check_state_writes(SHOAL))
 
 
 def test_left_rooms_and_pilot_need_only_the_standard_library() -> None:
@@ -381,6 +550,53 @@ def test_pure_imports_in_a_room_that_decides_pass(tmp_path: Path) -> None:
     assert check_thought(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("context.service.engine.state.trouble = 'x'", "1: writes to context.service.engine.state.trouble"),
+        ("a = self.engine.state.keeper = 'x'", "1: writes to self.engine.state.keeper"),
+        ("engine.state.next_run += 1", "1: writes to engine.state.next_run"),
+        ("del engine.state.runs[3]", "1: writes to engine.state.runs[3]"),
+        ("engine.state.runs.pop(3)", "1: writes to engine.state.runs.pop"),
+        ("engine.state.accounting.ledger.stored('ann', 5)", "1: writes to engine.state.accounting.ledger.stored"),
+        ("setattr(engine.state, 'now', 3.0)", "1: writes to engine.state"),
+        ("def f(s):\n    state = s.engine.state\n    state.now = 1.0", "3: writes to state.now"),
+        ("def f(s):\n    state, now = s.engine.state, 1.0\n    state.now = now", "3: writes to state.now"),
+        ("def f(s):\n    runs = s.engine.state.runs\n    runs[1] = None", "3: writes to runs[1]"),
+        (
+            "def f(s):\n    for pilot in list(s.engine.state.pilots.values()):\n        pilot.tags.update(a=1)",
+            "3: writes to pilot.tags.update",
+        ),
+        (
+            "def f(s):\n    pilot = s.engine.state.pilots.get('p')\n    pilot.seen, x = 1.0, 2",
+            "3: writes to pilot.seen",
+        ),
+        ("def f(pilot: Pilot | None):\n    pilot.live.clear()", "2: writes to pilot.live.clear"),
+        ("count = lambda owner, n: engine.state.groups.update({owner: n})", "1: writes to engine.state.groups.update"),
+    ],
+)
+def test_a_write_to_the_engines_state_is_caught(tmp_path: Path, text: str, complaint: str) -> None:
+    plant(tmp_path, "server/handlers/x.py", text)
+    assert check_state_writes(tmp_path) == [f"server/handlers/x.py:{complaint}"]
+
+
+def test_reading_the_engines_state_and_changing_other_things_passes(tmp_path: Path) -> None:
+    text = (
+        "def f(self, state: State, rows: list[dict]):\n"
+        "    living, counts = self.engine.state.pilots, {}\n"
+        "    for pilot in living.values():\n"
+        "        counts[pilot.token] = counts.get(pilot.token, 0) + 1\n"
+        "        self.context.tokens.update(counts)\n"
+        "    pilot = living.get('p')\n"
+        "    rows.append({'live': pilot.held})\n"
+        "    self.engine.describe_server(trouble='')\n"
+        "    state = None\n"
+    )
+    plant(tmp_path, "server/handlers/x.py", text)
+    plant(tmp_path, "sim/x.py", "engine.state.now = 1.0")
+    assert check_state_writes(tmp_path) == []
+
+
 def test_third_party_imports_in_left_rooms_are_caught(tmp_path: Path) -> None:
     for room in STDLIB_ONLY:
         plant(tmp_path, f"{room}/x.py", "def f():\n    import msgspec.json")
@@ -426,7 +642,9 @@ def test_an_empty_name_is_caught(tmp_path: Path, path: str) -> None:
     assert check_names(tmp_path) == [f"{path}: empty name"]
 
 
-@pytest.mark.parametrize("rule", [check_rooms, check_layers, check_thought, check_stdlib_only, check_names])
+@pytest.mark.parametrize(
+    "rule", [check_rooms, check_layers, check_thought, check_state_writes, check_stdlib_only, check_names]
+)
 def test_a_tree_with_missing_rooms_passes(tmp_path: Path, rule: Rule) -> None:
     plant(tmp_path, "__init__.py", '__version__ = "0"\n')
     assert rule(tmp_path) == []

@@ -1,1 +1,1 @@
-"""The memory of record: one writer (`sqlite.Database`), readers beside it (`reader.Reader`), SQL in `queries/`."""
+"""The database: one writer (`sqlite.Database`), readers beside it (`reader.Reader`), SQL in `queries/`."""

@@ -1,4 +1,4 @@
-"""A batch of changes sorted by table, with only the last word on each row. Touches no database."""
+"""A batch of changes sorted by statement, with only the latest version of each row. Touches no database."""
 
 from __future__ import annotations
 
@@ -9,61 +9,51 @@ from typing import Any
 
 import msgspec
 
-from shoal.engine.changes import (
-    AcctAdd,
-    ArrayRow,
-    Change,
-    ChunkDrop,
-    ChunkRow,
-    HostRow,
-    PilotRow,
-    PlaceRow,
-    PolicyRow,
-    RunRow,
-    SpanDrop,
-    SpanRow,
-    Successes,
-    TaskRow,
-    UsageRow,
-)
+from shoal.engine import changes as rows
+from shoal.engine.changes import AcctAdd, Change, ChunkDrop, ChunkRow, PlaceRow, SpanDrop, SpanRow, Successes
+from shoal.engine.snapshot import SpentRow
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
 from shoal.model.people import AuditRow, GroupRow, SiteRow, TokenRow, UserRow
 
-EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, room left in pages
-KEYS = AcctAdd._fields.index("useful")  # of the fields of a line of the accounts, so many say which line it is
+EVENT_BYTES = 100  # what an event takes besides its data: columns, index entry, space left in pages
+KEYS = AcctAdd._fields.index("useful")  # the fields of an accounting row before this one are its key
+# Rows that replace an earlier version: the statement that writes one, and how many of its first fields are its key.
+_LATEST: dict[type, tuple[str, int]] = {
+    rows.RunRow: ("put_run", 1), rows.TaskRow: ("put_task", 2), rows.PilotRow: ("put_pilot", 1),
+    rows.HostRow: ("put_host", 4), rows.UsageRow: ("put_usage", 1), PlaceRow: ("put_place", 3), TokenRow: ("put_token", 1),
+}  # fmt: skip
+_EVERY: dict[type, str] = {  # rows that are all written, in the order given
+    rows.ArrayRow: "add_array", rows.PolicyRow: "add_policy", AuditRow: "add_audit", UserRow: "put_user",
+    GroupRow: "put_group", SiteRow: "put_site",
+}  # fmt: skip
 _encoder = msgspec.json.Encoder()
 
 EventValues = tuple[int, float, str, int | None, int | None, int | None, str | None, str | None, str, str]
 
 
 class Batch:
-    """Rows ready for the tables; rows of one table in order of their keys, which is the order of its pages."""
+    """Rows ready for the tables; tasks and accounts in order of their keys, which is the order of their pages."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
-        runs: dict[int, RunRow] = {}
-        tasks: dict[tuple[int, int], TaskRow] = {}
-        pilots: dict[str, PilotRow] = {}
-        hosts: dict[tuple[str, ...], HostRow] = {}
-        chunks: dict[tuple[int, int, int, int], ChunkRow] = {}
-        self.chunk_drops: list[ChunkDrop] = []
-        tokens: dict[str, TokenRow] = {}
+        latest: dict[str, dict[Any, Any]] = {}
+        chunks: dict[ChunkDrop, ChunkRow] = {}
         acct: dict[tuple[Any, ...], AcctAdd] = {}
-        usage: dict[str, UsageRow] = {}
-        places: dict[tuple[str, str, str], PlaceRow] = {}
-        self.policies: list[PolicyRow] = []
-        self.arrays: list[ArrayRow] = []
+        self.rows: dict[str, list[Any]] = {}  # statement -> its rows
+        self.chunk_drops: list[ChunkDrop] = []
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
-        self.people: list[UserRow | GroupRow | SiteRow] = []
-        self.audit: list[AuditRow] = []
         self.blobs: list[BlobChange] = []  # in the order given, as spans
         self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`
         for change in changes:
-            if isinstance(change, Successes):
+            kind = type(change)
+            if kind in _LATEST:
+                statement, fields = _LATEST[kind]
+                latest.setdefault(statement, {})[change[:fields]] = change
+            elif kind in _EVERY:
+                self.rows.setdefault(_EVERY[kind], []).append(change)
+            elif isinstance(change, Successes):
                 self.successes.append(change)
-            elif isinstance(change, TaskRow):
-                tasks[change.run, change.element] = change
             elif isinstance(change, Event):
                 self.events.append(
                     (
@@ -72,67 +62,45 @@ class Batch:
                     )
                 )  # fmt: skip
             elif isinstance(change, ChunkRow):
-                chunks[change.run, change.low, change.number, change.incarnation] = change
+                chunks[ChunkDrop(change.run, change.low, change.number, change.incarnation)] = change
             elif isinstance(change, ChunkDrop):
                 if chunks.pop(change, None) is None:  # it may have come and gone in one batch
                     self.chunk_drops.append(change)
             elif isinstance(change, AcctAdd):
                 key = change[:KEYS]
                 acct[key] = added(acct[key], change) if key in acct else change
-            elif isinstance(change, RunRow):
-                runs[change.run] = change
-            elif isinstance(change, PilotRow):
-                pilots[change.pilot] = change
-            elif isinstance(change, ArrayRow):
-                self.arrays.append(change)
             elif isinstance(change, (SpanRow, SpanDrop)):
                 self.spans.append(change)
-            elif isinstance(change, HostRow):
-                hosts[change[:4]] = change
-            elif isinstance(change, UsageRow):
-                usage[change.owner] = change
-            elif isinstance(change, PlaceRow):
-                places[change.holder, change.kind, change.name] = change
-            elif isinstance(change, PolicyRow):
-                self.policies.append(change)
-            elif isinstance(change, AuditRow):
-                self.audit.append(change)
-            elif isinstance(change, BLOB_CHANGES):
-                self.blobs.append(change)
-            elif isinstance(change, TokenRow):
-                tokens[change.token] = change
             else:
-                self.people.append(change)
-        self.runs = list(runs.values())
-        self.pilots = list(pilots.values())
-        self.hosts = list(hosts.values())
-        self.chunks = list(chunks.values())
-        self.tokens = list(tokens.values())
-        self.acct = sorted(acct.values(), key=lambda line: (line.owner, line))
-        self.spent = _spent(self.acct)
-        self.usage = list(usage.values())
-        self.places = [place for place in places.values() if place.data]
-        self.healed = [place[:3] for place in places.values() if not place.data]
-        self.tasks = sorted(tasks.values())  # the keys differ, so nothing behind them is ever compared
+                assert isinstance(change, BLOB_CHANGES), change
+                self.blobs.append(change)
+        self.tasks = sorted(latest.pop("put_task", {}).values())  # the keys differ, so only they are compared
+        places = latest.pop("put_place", {}).values()
+        self.acct = sorted(acct.values(), key=lambda row: (row.owner, row))
+        self.rows |= {statement: list(found.values()) for statement, found in latest.items()}
+        self.rows |= {
+            "put_chunk": list(chunks.values()), "drop_chunk": self.chunk_drops, "add_spent": _spent(self.acct),
+            "put_place": [row for row in places if row.data], "drop_place": [row[:3] for row in places if not row.data],
+        }  # fmt: skip
 
     @property
     def event_bytes(self) -> int:
-        """What the events are counted as; those of successes are not among them."""
+        """The size that the events are counted with, without those of successes."""
         return sum(len(event[-2]) + EVENT_BYTES for event in self.events)
 
 
-def added(line: AcctAdd, more: AcctAdd) -> AcctAdd:
-    """Two increments of one line as one."""
-    return AcctAdd(*line[:KEYS], *(a + b for a, b in zip(line[KEYS:], more[KEYS:], strict=True)))  # type: ignore[arg-type,operator]  # behind its key are numbers
+def added(row: AcctAdd, more: AcctAdd) -> AcctAdd:
+    """The sum of two increments of one accounting row."""
+    return AcctAdd(*row[:KEYS], *(a + b for a, b in zip(row[KEYS:], more[KEYS:], strict=True)))  # type: ignore[arg-type,operator]  # behind its key are numbers
 
 
-def _spent(lines: list[AcctAdd]) -> list[tuple[str, str, int, float]]:
+def _spent(found: list[AcctAdd]) -> list[SpentRow]:
     """Core time by owner, site and hour, whatever it was spent for."""
-    found: dict[tuple[str, str, int], float] = {}
-    for line in lines:
-        key = (line.owner, line.site, line.hour)
-        found[key] = found.get(key, 0.0) + line.useful + line.failed + line.lost + line.duplicated
-    return [(*key, seconds) for key, seconds in found.items() if seconds]
+    sums: dict[tuple[str, str, int], float] = {}
+    for row in found:
+        key = (row.owner, row.site, row.hour)
+        sums[key] = sums.get(key, 0.0) + row.useful + row.failed + row.lost + row.duplicated
+    return [SpentRow(*key, seconds) for key, seconds in sums.items() if seconds]
 
 
 def encode(data: dict[str, Any]) -> str:
@@ -141,21 +109,6 @@ def encode(data: dict[str, Any]) -> str:
         return _encoder.encode(data).decode()
     except (UnicodeEncodeError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
         return plain(json.dumps(data, separators=(",", ":"), ensure_ascii=False))
-
-
-def values_of(told: Successes) -> tuple[list[Any], list[Any], int]:
-    """What differs between rows, and between events, one after another; and what the events are counted as."""
-    rows: list[Any] = []
-    events: list[Any] = []
-    size, seq, data = 0, told.seq, told.data
-    for values in told.values():
-        element, started, duration, cpu, rss, _, _ = values
-        text = _encoder.encode(data(started, duration, cpu, rss)).decode()
-        rows += values
-        events += (seq, element, text)
-        size += len(text) + EVENT_BYTES
-        seq += 1
-    return rows, events, size
 
 
 def plain(text: str) -> str:
@@ -170,15 +123,9 @@ def clean(changes: Sequence[Change]) -> list[Change]:
 
 def _clean(change: Change) -> Change:
     if isinstance(change, Successes):
-        said = change.columns
-        lines = [plain(line) for line in said.last_line]
-        return change._replace(columns=replace(said, last_line=lines, result=[plain(text) for text in said.result]))
-    if isinstance(change, Event):
-        return change._replace(
-            kind=plain(change.kind),
-            pilot=None if change.pilot is None else plain(change.pilot),
-            site=None if change.site is None else plain(change.site),
-        )
+        columns = change.columns
+        printed = [plain(line) for line in columns.last_line]
+        return change._replace(columns=replace(columns, last_line=printed, result=[plain(t) for t in columns.result]))
     row: Any = change
     cleaned: Change = row._make(plain(value) if isinstance(value, str) else value for value in row)
     return cleaned

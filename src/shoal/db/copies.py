@@ -1,9 +1,9 @@
-"""Copies of a database: backups, what is kept before a migration, restoring one, and whether a file is sound.
+"""Copies of a database: backups, copies before a migration, restoring one, and integrity checks.
 
-backups/shoal-20260131-120000.db        what `shoal server backup` makes unless told otherwise
+backups/shoal-20260131-120000.db        made by `shoal server backup` without a name
 backups/before-schema-5-20260131-....db made before a migration; the last two are kept
-shoal.db.replaced-20260131-120000       what `shoal server restore` took away
-shoal.db.rescue-20260131-120000         what a server saved whose database was removed while it ran
+shoal.db.replaced-20260131-120000       replaced by `shoal server restore`
+shoal.db.rescue-20260131-120000         saved by a server whose database was removed while it ran
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.db.location import BACKUPS, Lock, check_place, explained, make_private, unwritable
+from shoal.db.location import BACKUPS, Lock, check_place, explained, make_private, sync_folder, unwritable
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused
 
 KEPT_BEFORE = 2  # copies from before migrations
-_BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
+BUSY = 2.0  # seconds to wait for a lock: only a reader that replays the log of a killed server holds one
 LOG_FILES = ("-wal", "-shm")  # SQLite's own, beside the database
-_TOKENS_SINCE, _CHUNKS_SINCE = 2, 3  # schemas: a copy from before a migration has none
+_TOKENS_SINCE, _CHUNKS_SINCE = 2, 3  # schema versions: an older copy has none
 
 
 def connect_readonly(path: str) -> sqlite3.Connection:
     """A connection that cannot write, beside a server or without one."""
     uri = Path(path).absolute().as_uri()
     connection = sqlite3.connect(
-        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY
+        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY
     )
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -60,20 +60,20 @@ def size_of(path: str) -> int:
 
 
 def stamp() -> str:
-    """This second, as it stands in the names of copies."""
+    """The time in the names of copies."""
     return time.strftime("%Y%m%d-%H%M%S")
 
 
 # --- making copies
 def copy_to(source: sqlite3.Connection, target: str, database: str = "") -> None:
-    """Copy what a connection sees to a file, whole or not at all, and onto the disk; writing may go on meanwhile."""
+    """Copy a database to a file, whole or not at all, and durably; it may be written meanwhile."""
     if database and os.path.exists(target) and os.path.samefile(target, database):
         raise Refused(f"{target} is the database itself", code="bad_backup", hint="name another file")
     part = f"{target}.{os.getpid()}.part"
     try:
         make_private(part)
         with explained(target):
-            # nolock: the name is ours alone, and the copy may well go to a network file system.
+            # nolock: nobody else uses this name, and the copy may be on a network file system.
             uri = f"{Path(part).as_uri()}?nolock=1"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as copy:
                 source.backup(copy)
@@ -83,20 +83,11 @@ def copy_to(source: sqlite3.Connection, target: str, database: str = "") -> None
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-    sync_folder(target)
-
-
-def sync_folder(path: str) -> None:
-    """Have the names in a file's folder survive a power cut."""
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(os.path.dirname(target))
 
 
 def back_up(path: str, target: str | None = None) -> str:
-    """Copy a database, with or without a server on it, as of now; returns where the copy is."""
+    """Copy a database, with or without a server on it, as of now; returns the path of the copy."""
     path = _existing(path)
     target = os.path.abspath(target) if target is not None else f"{_folder(path)}/shoal-{stamp()}.db"
     with reading(path) as connection:
@@ -106,7 +97,7 @@ def back_up(path: str, target: str | None = None) -> str:
 
 
 def keep_before_migration(connection: sqlite3.Connection, path: str) -> str:
-    """Copy a database that is about to be migrated; returns where, or nothing if there is nothing to keep."""
+    """Copy a database that is about to be migrated; returns the path, empty if there is nothing to keep."""
     version = version_of(connection, path)
     if not 0 < version < newest():
         return ""
@@ -119,7 +110,7 @@ def keep_before_migration(connection: sqlite3.Connection, path: str) -> str:
 
 
 def _folder(path: str) -> str:
-    """The directory of backups, made if need be."""
+    """The directory of backups, created if it is missing."""
     folder = os.path.join(os.path.dirname(path), BACKUPS)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -128,9 +119,9 @@ def _folder(path: str) -> str:
     return folder
 
 
-# --- looking at files
+# --- checking files
 def check_file(path: str, full: bool = True, hint: str = "") -> list[str]:
-    """What is wrong with a database file; nothing: it is sound. Refused if it is none of ours."""
+    """The damage of a database file; empty: it is sound. Refused if it is not a database of Shoal."""
     path = _existing(path)
     with reading(path, hint) as connection:
         version_of(connection, path)
@@ -143,7 +134,7 @@ def check_file(path: str, full: bool = True, hint: str = "") -> list[str]:
 
 
 def check_connection(connection: sqlite3.Connection, full: bool) -> list[str]:
-    """What SQLite finds wrong, twenty lines at most; `full` also compares indexes with their tables."""
+    """The damage that SQLite finds, twenty lines at most; `full` also compares indexes with their tables."""
     found = [str(line) for (line,) in connection.execute(f"PRAGMA {'integrity_check' if full else 'quick_check'}(20)")]
     return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
@@ -157,7 +148,7 @@ def _existing(path: str) -> str:
 
 @contextlib.contextmanager
 def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
-    """A connection to read a file that may be a live database, or a lone copy which is not to be touched."""
+    """A connection to read a file that may be a live database, or a copy that is not to be changed."""
     is_copy = not os.path.exists(path + "-wal")
     with explained(path, hint):
         connection = _connect_unchanging(path) if is_copy else connect_readonly(path)
@@ -167,10 +158,10 @@ def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
 
 # --- restoring
 def restore(source: str, path: str) -> str:
-    """Put a checked copy in a database's place while no server runs; returns where the one before is kept, if any.
+    """Replace a database by a checked copy while no server runs; returns where the replaced one is kept, if any.
 
-    The next start raises the incarnation as every start does, so pilots of the replaced history are not believed; and
-    the bases as after a crash, for such pilots may hold first attempts that the copy knows nothing of.
+    The next start raises the incarnation as every start does, so that pilots of the replaced database are not believed;
+    and the bases as after a crash, because such pilots may hold first attempts that the copy does not have.
     """
     source, path = _existing(source), os.path.realpath(path)
     if os.path.exists(path) and os.path.samefile(source, path):
@@ -191,12 +182,21 @@ def restore(source: str, path: str) -> str:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part)
-        sync_folder(path)
+        sync_folder(os.path.dirname(path))
     return kept
 
 
+def restored_at(path: str) -> float:
+    """When a copy was put in this database's place last, by the replaced ones that are still here; 0.0: never."""
+    times = [0.0]
+    for name in glob.glob(f"{glob.escape(os.path.realpath(path))}.replaced-*"):
+        with contextlib.suppress(FileNotFoundError):
+            times.append(os.stat(name).st_ctime)  # changed when it got this name
+    return max(times)
+
+
 def _amend(path: str, part: str) -> None:
-    """What a copy must not bring back: a server that ended in order, tokens revoked since, and the pilots they let in."""
+    """Change what a copy must not bring back: a clean shutdown, tokens revoked since, and the pilots they enrolled."""
     revoked = _revoked(path)
     with explained(part), contextlib.closing(sqlite3.connect(part)) as connection, connection:
         version = version_of(connection, part)
@@ -210,7 +210,7 @@ def _amend(path: str, part: str) -> None:
 
 
 def _revoked(path: str) -> list[tuple[float, str]]:
-    """When which tokens were revoked, if the database that is replaced can tell."""
+    """The times and names of revoked tokens, if the database that is replaced can be read."""
     if not os.path.exists(path):
         return []
     try:
@@ -221,9 +221,9 @@ def _revoked(path: str) -> list[tuple[float, str]]:
 
 
 def _put_away(path: str) -> str:
-    """Give a database another name, with its log; its own stays too until something else takes it."""
+    """Give a database a second name, with its log; its own name stays until the copy takes it."""
     if not os.path.exists(path):
-        for suffix in LOG_FILES:  # of a database that was removed: with another one they would be replayed into it
+        for suffix in LOG_FILES:  # of a database that was removed: they would be replayed into the copy
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path + suffix, f"{path}.replaced-{stamp()}{suffix}")
         return ""
@@ -242,5 +242,5 @@ def _put_away(path: str) -> str:
 
 def _fold_log(path: str) -> None:
     """Write the log of a killed server into its database, if that is still possible."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=_BUSY)) as connection:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=BUSY)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

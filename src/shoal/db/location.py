@@ -1,4 +1,4 @@
-"""Where a database may rest, and that only one server writes it: file system check and locks."""
+"""The location of a database: file system check, locks for a single writer, and errors about its file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from shoal.model.errors import Refused
 
-# SQLite's WAL needs memory shared between all processes and locks that hold; between hosts there is neither.
-# A FUSE file system of the same kin (fuse.sshfs, fuse.glusterfs) is known by the name behind its dot.
+# SQLite's WAL needs memory shared between all processes and reliable locks; between hosts there is neither.
+# A FUSE file system of such a kind (fuse.sshfs, fuse.glusterfs) is known by the name after its dot.
 NETWORK = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda", "9p", "sshfs", "rclone", "s3fs"),
@@ -27,7 +27,7 @@ NETWORK = frozenset(
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 MOUNTS = "/proc/self/mountinfo"
 BACKUPS = "backups"
-LOCK_BYTE = 0x4000_1000  # SQLite locks 0x40000000 to 0x400001ff, and nobody reads or writes for a lock
+LOCK_BYTE = 0x4000_1000  # SQLite locks 0x40000000 to 0x400001ff; locking reads and writes nothing
 
 
 def file_system(path: str, mountinfo: str) -> str:
@@ -48,7 +48,7 @@ def file_system(path: str, mountinfo: str) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Is this type of file system one that other hosts write too?"""
+    """True for a file system that other hosts can write, too."""
     return kind.removeprefix("fuse.") in NETWORK
 
 
@@ -56,7 +56,7 @@ def check_place(path: str, mountinfo: str | None = None) -> None:
     """Refuse a directory that is missing or on a network file system."""
     folder = os.path.dirname(path)
     try:
-        os.stat(folder)  # also makes an automounter mount it, so that the table below is true
+        os.stat(folder)  # also makes an automounter mount it, so that the table below has it
     except OSError as error:
         raise unwritable(path, error) from None
     if mountinfo is None:
@@ -64,29 +64,27 @@ def check_place(path: str, mountinfo: str | None = None) -> None:
             with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
                 mountinfo = file.read()
         except OSError:
-            return  # not Linux: nothing to read, and nothing to say
+            return  # not Linux: nothing to check
     kind = file_system(os.path.realpath(folder), mountinfo)
     if is_network(kind):
-        raise Refused(
-            f"{path} is on a network file system ({kind})",
-            code="network_fs",
-            hint="a database needs a disk of this host; name a directory on one, such as /var/tmp",
-        )
+        hint = "a database needs a disk of this host; name a directory on one, such as /var/tmp"
+        raise Refused(f"{path} is on a network file system ({kind})", code="network_fs", hint=hint)
 
 
 def unwritable(path: str, error: Exception) -> Refused:
-    """The refusal of a file that cannot be opened as it must be."""
+    """The refusal of a file that cannot be opened."""
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Refused(f"cannot open {path}: {why}", code="unwritable", hint="name a directory that exists and is yours")
 
 
 class Lock:
-    """One server on a database: a lock on the file `<path>.lock`, and one on the database's own inode.
+    """The lock of a database: one on the file `<path>.lock`, and one on the database's own inode.
 
-    The first is found by name and says who has it. The second holds where the first was deleted, and where the database
-    is reached by another name or mount. It is an open-file-description lock on a byte that SQLite locks never touch
-    (theirs are the 512 bytes from 1 GiB on), so it neither meets SQLite's own locks nor goes when SQLite closes a file.
-    The system lets go of both however we end. The lock file stays: to delete it would let two servers lock two files.
+    The first is found by name and contains the process id. The second holds where the first was deleted, and where the
+    database is reached by another name or mount. It is an open-file-description lock on a byte that SQLite never locks
+    (its locks are the 512 bytes from 1 GiB on), so it neither meets SQLite's own locks nor ends when SQLite closes a
+    file. The system releases both however the process ends. The lock file stays: otherwise two servers could lock two
+    files.
     """
 
     def __init__(self, path: str) -> None:
@@ -101,7 +99,7 @@ class Lock:
             raise
 
     def hold_inode(self) -> None:
-        """Lock the database file itself, which must exist by now; again is harmless."""
+        """Lock the database file itself, which must exist by now. Idempotent."""
         if self._file is not None:
             return
         try:
@@ -118,12 +116,12 @@ class Lock:
                 raise in_use(self.path) from None
 
     def stat(self) -> os.stat_result | None:
-        """The database file as it is open here, whatever bears its name by now."""
+        """The database file that is open here, whichever file has its name by now."""
         return os.fstat(self._file) if self._file is not None else None
 
     def close(self) -> None:
-        """Let another server in; again is harmless. To be called when no connection of this process is left: closing
-        any descriptor of a file drops all POSIX locks that the process has on it."""
+        """Release the locks. Idempotent. To be called when no connection of this process is left: closing any descriptor
+        of a file drops all POSIX locks that the process has on it."""
         for descriptor in (self._file, self._named):
             if descriptor is not None:
                 os.close(descriptor)
@@ -145,7 +143,7 @@ def _lock_name(path: str) -> int | None:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     except OSError:
-        pass  # a full disk: the lock holds without saying whose it is
+        pass  # a full disk: the lock holds without the process id
     return lock
 
 
@@ -156,10 +154,9 @@ def in_use(path: str, pid: str = "") -> Refused:
 
 
 def make_private(path: str) -> None:
-    """Make an empty database file that only its owner can read; SQLite gives -wal and -shm the same mode.
+    """Create an empty database file that only its owner can read; SQLite gives -wal and -shm the same mode.
 
-    A file that exists is left alone. To open and close it would also drop the locks that any connection of this
-    process has on it: such is POSIX.
+    A file that exists is left alone: opening and closing it would drop the POSIX locks that this process has on it.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -169,8 +166,17 @@ def make_private(path: str) -> None:
         raise unwritable(path, error) from None
 
 
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the names in a directory durable: they survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def newest_backup(path: str) -> str:
-    """The youngest copy that lies in the directory of backups or was rescued; empty if there is none."""
+    """The newest copy in the directory of backups or rescued; empty if there is none."""
     found = glob.glob(f"{glob.escape(os.path.dirname(path))}/{BACKUPS}/*.db") + rescued(path)
     return max(found, key=os.path.getmtime, default="")
 
@@ -191,7 +197,7 @@ def way_out(path: str) -> str:
 @contextlib.contextmanager
 def explained(path: str, hint: str = "") -> Iterator[None]:
     """Turn SQLite's errors about the file itself into refusals of one line; others pass. `hint`: what to do if it is
-    damaged, where that is not to put a backup in its place."""
+    damaged, instead of restoring a backup."""
     try:
         yield
     except sqlite3.Error as error:
@@ -202,8 +208,8 @@ def explained(path: str, hint: str = "") -> Iterator[None]:
 
 
 def refusal_of(path: str, error: sqlite3.Error, hint: str = "") -> Refused | None:
-    """What an error of SQLite means for its file; None if it says nothing about the file."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bytes tell more than is needed
+    """The refusal for an error of SQLite about its file; None for other errors."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended code
     if code == sqlite3.SQLITE_NOTADB:
         return Refused(f"{path} is not a database", code="not_a_database", hint=hint or way_out(path))
     if code == sqlite3.SQLITE_CORRUPT:

@@ -42,7 +42,7 @@ def migrations() -> tuple[Migration, ...]:
 
 
 def newest() -> int:
-    """The schema this code speaks."""
+    """The schema version of this code."""
     return len(migrations())
 
 
@@ -52,17 +52,13 @@ def version_of(connection: sqlite3.Connection, path: str) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     if application != APPLICATION and not (empty and version == 0 and application == 0):
-        raise Refused(
-            f"{path} is a database of another program",
-            code="not_a_database",
-            hint="name another file, or move this one away",
-        )
+        hint = "name another file, or move this one away"
+        raise Refused(f"{path} is a database of another program", code="not_a_database", hint=hint)
     if version > newest():
         raise Refused(
-            f"{path} was made by a newer Shoal (schema {version}, this one knows up to {newest()})",
-            code="newer_database",
+            f"{path} was made by a newer Shoal (schema {version}, this one knows up to {newest()})", code="newer_database",
             hint="use the newer Shoal, or restore a backup from before the upgrade",
-        )
+        )  # fmt: skip
     return version
 
 

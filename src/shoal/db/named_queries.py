@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -13,37 +12,22 @@ _VALUES = re.compile(r"VALUES (\([?, ]+\))")
 _NAME = re.compile(r"^-- name: *(\S+) *$", re.M)
 
 
-@dataclass(frozen=True)
-class Query:
-    """One statement and the sentence that says what it is for."""
-
-    name: str
-    comment: str
-    sql: str
-    file: str
-
-
-def parse(text: str, file: str) -> list[Query]:
-    """The named statements of one file; what stands before the first name is about the file."""
+def parse(text: str) -> Iterator[tuple[str, str]]:
+    """The names and statements of one file; the text before the first name is about the file."""
     parts = _NAME.split(text)[1:]
-    found = []
     for name, body in zip(parts[::2], parts[1::2], strict=True):
-        lines = body.strip().splitlines()
-        comment = [line[2:].strip() for line in lines if line.startswith("--")]
-        sql = "\n".join(line for line in lines if not line.startswith("--"))
-        found.append(Query(name, " ".join(comment), sql.strip(), file))
-    return found
+        yield name, "\n".join(line for line in body.strip().splitlines() if not line.startswith("--")).strip()
 
 
-def _load() -> dict[str, Query]:
-    found: dict[str, Query] = {}
+def _load() -> dict[str, str]:
+    found: dict[str, str] = {}
     folder = resources.files("shoal.db").joinpath("queries")
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".sql"):
-            for query in parse(entry.read_text(encoding="utf-8"), entry.name):
-                if query.name in found:
-                    raise ValueError(f"{entry.name}: {query.name} is also in {found[query.name].file}")
-                found[query.name] = query
+            for name, sql in parse(entry.read_text(encoding="utf-8")):
+                if name in found:
+                    raise ValueError(f"{entry.name}: {name} is also in another file")
+                found[name] = sql
     return found
 
 
@@ -55,5 +39,4 @@ def for_many(name: str, rows: int) -> str:
     return SQL[name].replace(found[0], "VALUES " + ", ".join([found[1]] * rows), 1)
 
 
-QUERIES: Mapping[str, Query] = MappingProxyType(_load())
-SQL: Mapping[str, str] = MappingProxyType({name: query.sql for name, query in QUERIES.items()})
+SQL: Mapping[str, str] = MappingProxyType(_load())

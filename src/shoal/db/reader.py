@@ -1,7 +1,7 @@
-"""The database as readers see it: plain dicts ready for JSON, from a connection that cannot write.
+"""Queries for readers, over a connection that cannot write: dicts that become JSON, row types for programs.
 
-It works beside a server and without one. Nothing is held between calls: a reader that thinks for an hour keeps
-neither the log from being checkpointed nor the writer from writing. One thread at a time per Reader.
+It works beside a server and without one. No transaction stays open between calls, so that a slow reader keeps neither
+the log from being checkpointed nor the writer from writing. One thread at a time per Reader.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from shoal.db.accounts import AccountQuery
+from shoal.db.accounts import AccountQuery, listed
 from shoal.db.accounts import read as read_accounts
 from shoal.db.copies import connect_readonly
 from shoal.db.location import explained
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
-from shoal.db.sqlite import MEMORY, Database
-from shoal.engine.changes import TaskRow
+from shoal.db.sqlite import MAX_INT, MEMORY, Database
+from shoal.engine.changes import ClosedRow, PilotRow, ResultRow, RunRow, SpanRow, TaskRow
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt, start_count
@@ -29,9 +29,25 @@ from shoal.model.limits import MAX_NAME, MAX_PAGE
 from shoal.model.states import PilotState, TaskState
 
 Row = dict[str, Any]
-_MAX_INT = 2**63 - 1
+RowT = TypeVar("RowT")
 _GLOB = frozenset("*?[")
 _EARLIER = 100  # runs of one signature that --resume looks at
+
+
+class KeyedRun(NamedTuple):
+    """The run that an idempotency key made, and the digest of the request."""
+
+    run: int
+    digest: str
+
+
+class Results(NamedTuple):
+    """A page of the results of a run."""
+
+    rows: list[ResultRow]
+    closed: list[ClosedRow]  # ranges of elements that became final without rows
+    last: int  # the number of the event up to which the page goes
+    holders: list[str]  # for each row the owner of its pilot; empty: a group's pilot, or none
 
 
 class EventsGone(Conflict):
@@ -45,7 +61,7 @@ class EventsGone(Conflict):
 
 
 class Reader:
-    """Questions to a database."""
+    """Queries to a database."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         place = os.path.realpath(os.fspath(path))
@@ -58,11 +74,7 @@ class Reader:
             except BaseException:
                 connection.close()
                 raise
-        self._take(connection, place)
-
-    def _take(self, connection: sqlite3.Connection, path: str) -> None:
-        self._connection = connection
-        self._path = path
+        self._connection, self._path = connection, place
 
     @classmethod
     def on(cls, database: Database) -> Reader:
@@ -70,7 +82,7 @@ class Reader:
         if database.path != MEMORY:
             return cls(database.path)
         reader = cls.__new__(cls)
-        reader._take(database.connection, MEMORY)
+        reader._connection, reader._path = database.connection, MEMORY
         return reader
 
     def __enter__(self) -> Reader:
@@ -80,14 +92,15 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; a reader should end before its server does."""
+        """Close the file; a reader should be closed before the server's own connection."""
         if self._path != MEMORY:
             self._connection.close()
 
     # --- runs
-    def find_key(self, owner: str, key: str) -> Row | None:
-        """The run that an owner's idempotency key made, and the digest of what it asked for."""
-        return self._first("find_key", owner=owner, key=key)
+    def find_key(self, owner: str, key: str) -> KeyedRun | None:
+        """The run that an owner's idempotency key made."""
+        found = self._connection.execute(SQL["find_key"], {"owner": owner, "key": key}).fetchone()
+        return None if found is None else KeyedRun(*found)
 
     def runs(
         self, *, limit: int = 50, before: int | None = None, state: Literal["open", "finished"] | None = None,
@@ -100,8 +113,8 @@ class Reader:
             raise BadInput("the name is too long", code="bad_name", field="name", hint=f"at most {MAX_NAME} bytes")
         glob = name is not None and not _GLOB.isdisjoint(name)
         found = self._all(
-            "list_runs", limit=_page(limit), before=_MAX_INT if before is None else _whole(before, "before"),
-            open=None if state is None else int(state == "open"), owners=_listed(owners),
+            "list_runs", limit=_page(limit), before=MAX_INT if before is None else _whole(before, "before"),
+            open=None if state is None else int(state == "open"), owners=listed(owners),
             prefix=None if glob else name, glob=name if glob else None,
         )  # fmt: skip
         return [_decoded(row, counts={}, labels={}) for row in found]
@@ -114,14 +127,13 @@ class Reader:
         arrays = [_decoded(row, task={}) for row in self._all("show_arrays", run=run)]
         return {**_decoded(found, counts={}, labels={}), "arrays": arrays}
 
-    def owner(self, run: int) -> str | None:
-        """Whose a run is; None if there is no such run."""
-        found = self._first("owner_of_run", run=run)
-        return None if found is None else str(found["owner"])
+    def run_row(self, run: int) -> RunRow | None:
+        """One run without its arrays, of which there may be ten thousand."""
+        return self._row(RunRow, "get_run", run=run)
 
     def failed_runs(self, owners: Iterable[str] | None) -> list[int]:
         """Runs of which something did not succeed, newest first; the newest thousand."""
-        return [row["run"] for row in self._all("failed_runs", owners=_listed(owners), limit=MAX_PAGE)]
+        return [row["run"] for row in self._all("failed_runs", owners=listed(owners), limit=MAX_PAGE)]
 
     def earlier(self, owner: str, signature: str) -> list[int]:
         """An owner's runs of the same signature, newest first; the newest hundred."""
@@ -132,10 +144,10 @@ class Reader:
         self, run: int, *, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] | None = None
     ) -> list[Row]:
         """A page of the tasks of a run that have rows, in order of their elements."""
-        words = _words(states, {state.value for state in TaskState}, "unknown_state", "states")
-        if words is None:
+        wanted = _filter(states, {state.value for state in TaskState}, "unknown_state", "states")
+        if wanted is None:
             return []
-        found = self._all("list_tasks", run=run, after=_whole(after, "after"), limit=_page(limit), states=words)
+        found = self._all("list_tasks", run=run, after=_whole(after, "after"), limit=_page(limit), states=wanted)
         return [_task(row) for row in found]
 
     def task(self, run: int, element: int) -> Row | None:
@@ -143,41 +155,43 @@ class Reader:
         found = self._first("get_task", run=run, element=element)
         return None if found is None else _task(found)
 
-    def spans(self, run: int) -> list[Row]:
-        """Elements low .. high - 1 that became final together without rows."""
-        return self._all("spans_of_run", run=run)
+    def task_row(self, run: int, element: int) -> TaskRow | None:
+        """One task as the database has it, if it has a row."""
+        return self._row(TaskRow, "get_task", run=run, element=element)
 
-    def succeeded(self, run: int) -> Iterator[tuple[int, TaskRow]]:
-        """Every task of a run that succeeded, page by page, for `--resume`."""
-        after, wanted = 0, f",{TaskState.SUCCEEDED},"
+    def spans(self, run: int) -> list[SpanRow]:
+        """Elements low .. high - 1 that became final together without rows."""
+        return [SpanRow._make(row) for row in self._connection.execute(SQL["spans_of_run"], {"run": run})]
+
+    def task_rows(self, run: int, states: Iterable[str]) -> Iterator[TaskRow]:
+        """Every task of a run in one of these states, read page by page, for `--resume`."""
+        after, wanted = 0, listed(states)
         while True:
             values = {"run": run, "after": after, "limit": MAX_PAGE, "states": wanted}
-            page = self._connection.execute(SQL["list_tasks"], values).fetchall()
-            for values_ in page:
-                row = TaskRow._make(values_)
-                yield row.element, row
+            page = [TaskRow._make(row) for row in self._connection.execute(SQL["list_tasks"], values)]
+            yield from page
             if len(page) < MAX_PAGE:
                 return
-            after = page[-1][1]
+            after = page[-1].element
 
     # --- the journal
     def events(
         self, *, after: int, limit: int = MAX_PAGE, run: int | None = None, kinds: Iterable[str] | None = None,
-        holders: Iterable[str] | None = None, until: int = _MAX_INT, raw: bool = False,
+        holders: Iterable[str] | None = None, until: int = MAX_INT, raw: bool = False,
     ) -> list[Row]:  # fmt: skip
-        """Events after a number, oldest first; Gone if some that should be among them were deleted.
+        """Events after a number, oldest first; EventsGone if some that should be among them were deleted.
 
-        `raw`: their data stays the JSON text it is, for an answer that would only write it again.
+        `raw`: their data stays JSON text, for a response that would only encode it again.
         """
         _whole(after, "after")
-        words = _words(kinds, set(KINDS), "unknown_kind", "kinds")
+        wanted = _filter(kinds, set(KINDS), "unknown_kind", "kinds")
         found: list[Row] = []
-        if words is not None:
+        if wanted is not None:
             query = "list_events" if run is None else "list_run_events"
-            values: Row = {"after": after, "limit": _page(limit), "kinds": words}
-            more: Row = {"run": run} if run is not None else {"holders": _listed(holders), "until": until}
+            values: Row = {"after": after, "limit": _page(limit), "kinds": wanted}
+            more: Row = {"run": run} if run is not None else {"holders": listed(holders), "until": until}
             found = self._all(query, **values, **more)
-        # Asked last: if retention struck while we read, it shows.
+        # Read last: events that retention deleted meanwhile are noticed.
         oldest = self.oldest_seq()
         if after < oldest - 1:
             raise EventsGone(after, oldest)
@@ -186,9 +200,9 @@ class Reader:
         return [_decoded(row, data={}) for row in found]
 
     def history(self, run: int, element: int, attempt: int | None = None) -> list[Row]:
-        """What happened to one task, or to one attempt at it, oldest first.
+        """The events of one task, or of one attempt at it, oldest first.
 
-        Events that tell of many tasks at once are among them, cut down to this one.
+        Events about many tasks at once are among them, reduced to this one.
         """
         found = []
         for row in self._all("task_events", run=run, element=element):
@@ -210,7 +224,7 @@ class Reader:
         return sorted(found, key=lambda event: event["seq"])
 
     def _chunk_leases(self, run: int, element: int) -> Iterator[Row]:
-        """Lines that tell of this element among its neighbours, cut down to it."""
+        """Events about this element and its neighbours, reduced to it."""
         for row in self._all("naming_events", run=run, needle=f'["r{run}.'):
             event = _decoded(row, data={})
             for name, count in event["data"].get("chunks", []):
@@ -220,20 +234,19 @@ class Reader:
                     data = {"attempts": [mine], "chunk": [name, count]}
                     yield {**event, "run": run, "task": element, "attempt": first.number, "data": data}
 
-    def results(self, run: int, after: int, limit: int) -> tuple[list[list[Any]], list[list[Any]], int, list[str]]:
-        """Finals of a run after a place in the journal, as the results call tells them; all those without rows; how far
-        in the journal that is; and for each final whose the pilot was (empty: a group's, or none)."""
-        last = self.last_seq()  # first, so that nothing committed meanwhile is stepped over
+    def results(self, run: int, after: int, limit: int) -> Results:
+        """Tasks of a run that became final after a number of the journal, and all those without rows."""
+        last = self.last_seq()  # first, so that nothing committed meanwhile is skipped
         found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
         if after < self.oldest_seq() - 1:
             raise EventsGone(after, self.oldest_seq())
-        rows = [[*row[1:-1], 0, 0] for row in found]
-        holders = [row[-1] for row in found]
-        closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]
-        return rows, closed, found[-1][0] if len(found) == limit else max(after, last), holders
+        rows = [ResultRow._make((*row[1:-1], 0, 0)) for row in found]  # the database keeps no sizes of streams
+        closed = [ClosedRow(span.low, span.high, span.state, span.cause, span.message) for span in self.spans(run)]
+        reached = found[-1][0] if len(found) == limit else max(after, last)
+        return Results(rows, closed, reached, [row[-1] for row in found])
 
     def oldest_seq(self) -> int:
-        """The smallest number that can still be asked for."""
+        """The number of the oldest event that is kept."""
         return int(self._meta("oldest_seq"))
 
     def last_seq(self) -> int:
@@ -249,40 +262,31 @@ class Reader:
         if state is not None and state not in {known.value for known in PilotState}:
             hint = ", ".join(known.value for known in PilotState)
             raise BadInput(f"{echo(state)!r} is not a state of a pilot", code="unknown_state", hint=hint)
-        found = self._all("list_pilots", state=state, limit=_page(limit), holders=_listed(holders))
-        return [_pilot(row) for row in found]
+        found = self._all("list_pilots", state=state, limit=_page(limit), holders=listed(holders))
+        return [_decoded(row, former=[], tags={}) for row in found]
 
-    def pilot(self, name: str) -> Row | None:
+    def pilot(self, name: str) -> PilotRow | None:
         """One pilot."""
-        found = self._first("get_pilot", pilot=name)
-        return None if found is None else _pilot(found)
+        return self._row(PilotRow, "get_pilot", pilot=name)
 
     def hosts(self, *, limit: int = MAX_PAGE, holders: Iterable[str] | None = None) -> list[Row]:
         """Hosts, the one seen last first."""
-        return self._all("list_hosts", limit=_page(limit), holders=_listed(holders))
+        return self._all("list_hosts", limit=_page(limit), holders=listed(holders))
 
     def acct(self, asked: AccountQuery, now: float) -> Row:
         """Sums of the accounts, and how much of what pilots offered was used."""
         return read_accounts(self._connection, asked, now)
 
     def last_time(self) -> float:
-        """The time of the newest event that is kept; what a server last knew is not younger."""
+        """The time of the newest event that is kept: the database knows of nothing later."""
         found = self._first("last_time")
         return 0.0 if found is None else float(found["time"])
 
     # --- people
-    def users(self) -> list[Row]:
-        """Everyone."""
-        return self._all("all_users")
-
-    def groups(self) -> list[Row]:
-        """Every group."""
-        return self._all("all_groups")
-
     def tokens(
         self, *, now: float, owner: str | None = None, group: str = "", dead: bool = False, limit: int = MAX_PAGE
     ) -> list[Row]:
-        """Tokens of an owner and of a group newest first, without what is kept of their secrets."""
+        """Tokens of an owner and of a group newest first, without the digests of their secrets."""
         found = self._all("list_tokens", owner=owner, grp=group, dead=int(dead), now=now, limit=_page(limit))
         return [{name: value for name, value in row.items() if name != "digest"} for row in found]
 
@@ -290,11 +294,11 @@ class Reader:
         self, *, limit: int = MAX_PAGE, before: int | None = None, token: str | None = None, owner: str | None = None
     ) -> list[Row]:
         """Uses of secrets, newest first."""
-        start = _MAX_INT if before is None else _whole(before, "before")
+        start = MAX_INT if before is None else _whole(before, "before")
         return self._all("list_audit", limit=_page(limit), before=start, token=token, owner=owner)
 
     def server_facts(self) -> Row:
-        """What there is to say of the database as a whole."""
+        """Figures about the database as a whole, for `shoal server status`."""
         pragma = {
             name: int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
             for name in ("user_version", "page_count", "page_size")
@@ -312,7 +316,7 @@ class Reader:
             "bytes": pragma["page_count"] * pragma["page_size"] + (os.path.getsize(log) if os.path.exists(log) else 0),
         }
 
-    # --- plumbing
+    # --- running queries
     def _all(self, query: str, **values: Any) -> list[Row]:
         cursor = self._connection.execute(SQL[query], values)
         names = [column[0] for column in cursor.description]
@@ -321,6 +325,10 @@ class Reader:
     def _first(self, query: str, **values: Any) -> Row | None:
         found = self._all(query, **values)
         return found[0] if found else None
+
+    def _row(self, kind: Callable[..., RowT], query: str, **values: Any) -> RowT | None:
+        found = self._connection.execute(SQL[query], values).fetchone()
+        return None if found is None else kind(*found)
 
     def _meta(self, key: str) -> Any:
         return self._connection.execute(SQL["get_meta"], {"key": key}).fetchone()[0]
@@ -338,24 +346,20 @@ def _check_schema(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _decoded(row: Row, **columns: Any) -> Row:
-    """The row with its JSON columns read; each is given with the value that stands for an empty text."""
+    """The row with its JSON columns decoded; each is named with the value that an empty text stands for."""
     for name, empty in columns.items():
         row[name] = json.loads(row[name]) if row[name] else empty
     return row
 
 
 def _task(row: Row) -> Row:
-    row.pop("result", None)  # up to 64 KiB that only whoever made the call can read
+    row.pop("result", None)  # up to 64 KiB that only the caller of the function can decode
     return _decoded(row, live=[], new_files=[], special={})
-
-
-def _pilot(row: Row) -> Row:
-    return _decoded(row, former=[], tags={})
 
 
 def _whole(value: int, field: str) -> int:
     """A cursor, if it can be one [input E69]."""
-    if not 0 <= value <= _MAX_INT:
+    if not 0 <= value <= MAX_INT:
         raise BadInput(f"{echo(value)!r} is not a place to go on from", code="bad_cursor", field=field)
     return value
 
@@ -367,17 +371,12 @@ def _page(limit: int) -> int:
     return min(limit, MAX_PAGE)
 
 
-def _listed(names: Iterable[str] | None) -> str:
-    """Names as one text for SQL, empty for all. No name of ours holds a comma."""
-    return "" if names is None else f",{','.join(names)},"
-
-
-def _words(given: Iterable[str] | None, known: set[str], code: str, field: str) -> str | None:
-    """The words as one text for SQL: empty if there is no filter, None if nothing can pass it."""
+def _filter(given: Iterable[str] | None, known: set[str], code: str, field: str) -> str | None:
+    """The names as one text for SQL: empty if there is no filter, None if nothing can pass it."""
     if given is None:
         return ""
-    words = [str(word) for word in given]
-    for word in words:
-        if word not in known:
-            raise BadInput(f"{echo(word)!r} is unknown", code=code, field=field, hint=", ".join(sorted(known)))
-    return f",{','.join(words)}," if words else None
+    names = [str(name) for name in given]
+    for name in names:
+        if name not in known:
+            raise BadInput(f"{echo(name)!r} is unknown", code=code, field=field, hint=", ".join(sorted(known)))
+    return listed(names) if names else None

@@ -1,5 +1,5 @@
-"""Retention of what only looks back [protocol 7]: events in the database, logs beside it. Runs and results stay,
-and so do the environments of runs: a retry years later still needs them."""
+"""Retention of logs beside the database [protocol 7]; `Database.prune` deletes events. Runs and results stay, and so do
+the environments of runs: a retry years later still needs them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drop_logs(state_dir: Path, run: int) -> int:
 def runs_over(reader: Reader, state_dir: Path, budget: int) -> list[int]:
     """Finished runs whose logs must go, oldest first, so that what is left is within the budget.
 
-    Before any of them, logs of histories that are no more (`r12.lost-1`) go: no run has them, so they are deleted here.
+    Before any of them, logs of a replaced database (`r12.lost-1`) are deleted here, because no run has them.
     """
     left = sum(_size(folder) for folder in (state_dir / LOGS).glob("r*"))
     for folder in sorted((state_dir / LOGS).glob("r*.lost-*"), key=lambda lost: lost.stat().st_mtime):

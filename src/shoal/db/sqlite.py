@@ -1,6 +1,6 @@
-"""The one connection that writes: whole batches in, one transaction each; what a starting engine needs, out.
+"""The one connection that writes: a batch of changes per transaction in, the snapshot of a starting engine out.
 
-Rules: (1) exactly one Database per file, held by locks; (2) only it writes and checkpoints, everything else
+Rules: (1) exactly one Database per file, enforced by locks; (2) only it writes and checkpoints, everything else
 opens the file read-only (two writers can meet SQLite's WAL-reset bug); (3) one thread at a time.
 """
 
@@ -18,55 +18,28 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
 from shoal.db.bulk_insert import BulkInsert
-from shoal.db.copies import (
-    LOG_FILES,
-    check_connection,
-    connect_readonly,
-    copy_to,
-    keep_before_migration,
-    size_of,
-    stamp,
-)  # fmt: skip
+from shoal.db.copies import BUSY, LOG_FILES, check_connection, copy_to, keep_before_migration, size_of, stamp
 from shoal.db.location import Lock, check_place, explained, make_private, rescued, way_out
 from shoal.db.migrate import migrate, version_of
 from shoal.db.named_queries import SQL
-from shoal.engine.changes import (
-    ArrayRow,
-    Change,
-    ChunkRow,
-    HostRow,
-    PilotRow,
-    PlaceRow,
-    PolicyRow,
-    RunRow,
-    SpanDrop,
-    SpanRow,
-    TaskRow,
-    UsageRow,
-)  # fmt: skip
-from shoal.engine.snapshot import Snapshot
+from shoal.engine import changes as rows
+from shoal.engine.commands import RetrySpan
+from shoal.engine.snapshot import FinalRange, LoadedRun, SettledRow, Snapshot
 from shoal.engine.state import SETTLED_KEPT
-from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
+from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow, BlobRows
 from shoal.model.errors import Refused
 from shoal.model.ids import LIFE_BITS, next_incarnation
 from shoal.model.limits import GONE_KEPT, HOSTS_KEPT
-from shoal.model.people import GroupRow, SiteRow, TokenRow, UserRow
+from shoal.model.people import GroupRow, PeopleRows, SiteRow, TokenRow, UserRow
 
 MEMORY = ":memory:"
 CHECK_WITHIN = 5.0  # seconds that a start after a kill may take to look for damage
 PRUNE_SLICE = 5_000  # events deleted per call: some 20 ms, so that no report waits for retention
-_MAX_INT = 2**63 - 1
+MAX_INT = 2**63 - 1
 KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, stay longer than events
 KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back for what it held
-_BUSY = 2.0  # seconds; only a reader that replays the log of a killed server can hold us up
+RowT = TypeVar("RowT")
 
-Done = tuple[int, int, int, str]  # run, low, high, state: elements low .. high - 1
-RowT = TypeVar(
-    "RowT", RunRow, ArrayRow, TaskRow, ChunkRow, SpanRow, PilotRow, HostRow, UserRow, GroupRow, TokenRow, BlobRow,
-    BlobRefRow, UsageRow, PlaceRow, PolicyRow, SiteRow,
-)  # fmt: skip
-
-_PEOPLE: dict[type, str] = {UserRow: "put_user", GroupRow: "put_group", SiteRow: "put_site"}
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
 }  # fmt: skip
@@ -82,6 +55,13 @@ class Pruned(NamedTuple):
     runs: list[int]  # finished before the time: their logs may go; ask on with after_run = the last of them
 
 
+class FailedTasks(NamedTuple):
+    """What of a run is final without success: tasks with rows, and ranges of those without."""
+
+    tasks: list[rows.TaskRow]
+    spans: list[RetrySpan]
+
+
 class Database:
     """The single writer of one database."""
 
@@ -90,23 +70,20 @@ class Database:
         self.path = path
         self._lock = lock
         self.durability = durability
-        self.notes: list[str] = []  # what opening it did, for whoever has a log
-        self._size = 0  # of the file, at most so far
-        self._logs: dict[str, tuple[int, int] | None] = {}  # the files beside it
-        self._rows_in = BulkInsert(connection)
+        self.notes: list[str] = []  # what opening it did, for the log
+        self._size = 0  # of the file: the largest seen so far
+        self._logs: dict[str, tuple[int, int] | None] = {}  # the identities of SQLite's own files beside it
+        self._bulk = BulkInsert(connection)
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        durability: Literal["full", "normal"] = "full",
+        cls, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full",
         on_locked: Callable[[], None] = lambda: None,
-    ) -> Database:
-        """Open or make a database and bring it up to date; refused in one line where that would be wrong.
+    ) -> Database:  # fmt: skip
+        """Open or create a database and migrate it; refused in one line where that would be wrong.
 
         `normal` may lose the last commits at a power cut (never at a kill), and is for tests and simulations.
-        `on_locked` is called when no other server can have it, before anything is written.
+        `on_locked` is called once the lock is held, before anything is written.
         """
         place, lock, notes = os.fspath(path), None, []
         if place != MEMORY:
@@ -122,9 +99,9 @@ class Database:
                 make_private(place)
                 lock.hold_inode()
             with explained(place):
-                # isolation_level None: transactions begin and end where we say, not where Python guesses.
+                # isolation_level None: transactions begin and end by our own statements.
                 connection = sqlite3.connect(
-                    place, isolation_level=None, check_same_thread=False, timeout=_BUSY, cached_statements=256
+                    place, isolation_level=None, check_same_thread=False, timeout=BUSY, cached_statements=256
                 )
                 version_of(connection, place)  # first of all, because it refuses files that are not ours
                 if is_unclean:
@@ -166,7 +143,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, close, and let another server in; again is harmless."""
+        """Checkpoint, close and release the locks. Idempotent."""
         self.connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -174,9 +151,9 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing. IMMEDIATE: what cannot be written is refused before work is done.
+        """A transaction. IMMEDIATE: a database that cannot be written fails before work is done.
 
-        SQLite's own errors pass: only the writer knows which of them (a full disk) may be waited out.
+        SQLite's own errors pass: only the writer knows after which of them (a full disk) to try again.
         """
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -189,8 +166,8 @@ class Database:
 
     # --- writing
     def raise_incarnation(self, now: float, salt: int | None = None) -> int:
-        """Count this start, durably whatever the durability; return the new incarnation, which no other start has, not
-        even of an older copy of this database. `salt`: its random bits, for worlds that shall be played again."""
+        """Count this start, durably whatever the durability; returns the new incarnation, which no other start has, not
+        even of an older copy of this database. `salt`: its random bits, for simulations that are to be repeatable."""
         salt = secrets.randbits(LIFE_BITS) if salt is None else salt
         self.connection.execute("PRAGMA synchronous = FULL")
         with self._transaction() as connection:
@@ -205,145 +182,130 @@ class Database:
         return value
 
     def end_in_order(self) -> None:
-        """Note that everything the engine said is written: the next start need not fear that leases were forgotten."""
+        """Record a clean shutdown: the next start knows that no lease is missing from the database."""
         with self._transaction() as connection:
             connection.execute(SQL["set_meta"], {"key": "ended", "value": 1})
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[rows.Change]) -> None:
         """Write a batch in one transaction; if any of it fails, none of it is there."""
         if not changes:
             return
         try:
             self._write(Batch(changes))
         except UnicodeEncodeError:
-            # A lone surrogate (a file name that is not UTF-8, or a pilot's malice) has no UTF-8 form. It must
-            # not stop the results of everybody else.
+            # A lone surrogate (a file name that is not UTF-8, or a hostile pilot) has no UTF-8 form. It must not
+            # stop the results of everybody else.
             self._write(Batch(clean(changes)))
 
     def _write(self, batch: Batch) -> None:
         with self._transaction() as connection:
-            connection.executemany(SQL["put_run"], batch.runs)
-            connection.executemany(SQL["add_array"], batch.arrays)
-            size = sum(self._rows_in.succeed(told) for told in batch.successes)
-            self._rows_in.insert("put_task", batch.tasks)
-            connection.executemany(SQL["put_chunk"], batch.chunks)
-            connection.executemany(SQL["drop_chunk"], batch.chunk_drops)
-            connection.executemany(SQL["put_pilot"], batch.pilots)
-            connection.executemany(SQL["put_host"], batch.hosts)
-            self._rows_in.insert("add_acct", batch.acct)
-            connection.executemany(SQL["add_spent"], batch.spent)
-            connection.executemany(SQL["put_usage"], batch.usage)
-            connection.executemany(SQL["put_place"], batch.places)
-            connection.executemany(SQL["drop_place"], batch.healed)
-            connection.executemany(SQL["add_policy"], batch.policies)
-            connection.executemany(SQL["put_token"], batch.tokens)
-            connection.executemany(SQL["add_audit"], batch.audit)
-            for row in batch.people:
-                connection.execute(SQL[_PEOPLE[type(row)]], row)
-            for kind, rows in groupby(batch.blobs, type):
-                connection.executemany(SQL[_BLOBS[kind]], rows)
+            size = sum(self._bulk.succeed(successes) for successes in batch.successes)
+            self._bulk.insert("put_task", batch.tasks)
+            self._bulk.insert("add_acct", batch.acct)
+            for statement, found in batch.rows.items():
+                connection.executemany(SQL[statement], found)
+            for kind, blobs in groupby(batch.blobs, type):
+                connection.executemany(SQL[_BLOBS[kind]], blobs)
             for change in batch.spans:
-                if isinstance(change, SpanDrop):
+                if isinstance(change, rows.SpanDrop):
                     self._drop_span(change)
                 else:
                     connection.execute(SQL["add_span"], change)
             if batch.events:
-                self._rows_in.insert("add_event", batch.events)
+                self._bulk.insert("add_event", batch.events)
             if batch.events or size:
                 connection.execute(SQL["add_event_bytes"], {"bytes": batch.event_bytes + size})
 
-    def _drop_span(self, drop: SpanDrop) -> None:
-        """Take elements out of the spans they are in; what stands left and right of them stays."""
+    def _drop_span(self, drop: rows.SpanDrop) -> None:
+        """Remove elements from the spans they are in; the elements before and after them stay."""
         if drop.low >= drop.high:
             return
-        for span in self._rows(SpanRow, "hit_spans", **drop._asdict()):
+        for span in self._rows(rows.SpanRow, "hit_spans", **drop._asdict()):
             self.connection.execute(SQL["drop_span"], (span.run, span.low))
             if span.low < drop.low:
                 self.connection.execute(SQL["add_span"], span._replace(high=drop.low))
             if span.high > drop.high:
                 self.connection.execute(SQL["add_span"], span._replace(low=drop.high))
 
-    # --- what the engine asks for
+    # --- reading for the engine and the server
     def snapshot(self) -> Snapshot:
         """Everything unfinished, for a starting engine; `settled` oldest first, `done` by run, state and element."""
-        runs = self._rows(RunRow, "open_runs")
-        settled = self.connection.execute(SQL["settled_tasks"], {"limit": SETTLED_KEPT}).fetchall()
+        runs = self._rows(rows.RunRow, "open_runs")
         return Snapshot(
             incarnation=self._meta("incarnation"),
             lease_key=bytes.fromhex(self.connection.execute(SQL["get_meta"], {"key": "lease_key"}).fetchone()[0]),
             next_run=self._one("last_run") + 1,
             next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
             runs=runs,
-            arrays=[row for run in runs for row in self._rows(ArrayRow, "arrays_of_run", run=run.run)],
-            tasks=[row for run in runs for row in self._rows(TaskRow, "open_tasks", run=run.run)],
-            done=[piece for run in runs for piece in self._done(run.run)],
-            chunks=self._rows(ChunkRow, "all_chunks"),
-            pilots=self._rows(PilotRow, "living_pilots"),
-            gone=self._rows(PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
-            hosts=self._rows(HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
+            arrays=[row for run in runs for row in self._rows(rows.ArrayRow, "arrays_of_run", run=run.run)],
+            tasks=[row for run in runs for row in self._rows(rows.TaskRow, "open_tasks", run=run.run)],
+            done=[final for run in runs for final in self._done(run.run)],
+            chunks=self._rows(rows.ChunkRow, "all_chunks"),
+            pilots=self._rows(rows.PilotRow, "living_pilots"),
+            gone=self._rows(rows.PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
+            hosts=self._rows(rows.HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
             groups={user.name: user.grp for user in self._rows(UserRow, "all_users") if user.grp},
-            settled=settled[::-1],
-            policy=next(iter(self._rows(PolicyRow, "newest_policy")), None),
-            usage=self._rows(UsageRow, "all_usage"),
-            places=self._rows(PlaceRow, "all_places"),
+            settled=self._rows(SettledRow, "settled_tasks", limit=SETTLED_KEPT)[::-1],
+            policy=next(iter(self._rows(rows.PolicyRow, "newest_policy")), None),
+            usage=self._rows(rows.UsageRow, "all_usage"),
+            places=self._rows(rows.PlaceRow, "all_places"),
             spent=accounts.spent(self.connection, self._meta("started")),
         )
 
-    def people(self, now: float) -> tuple[list[UserRow], list[GroupRow], list[TokenRow], int]:
-        """Users, groups, tokens that may still be used, and the next number of the audit."""
-        tokens = self._rows(TokenRow, "live_tokens", now=now)
-        return self._rows(UserRow, "all_users"), self._rows(GroupRow, "all_groups"), tokens, self._one("last_audit") + 1
+    def people(self, now: float) -> PeopleRows:
+        """Users, groups, sites and tokens that may still be used."""
+        return PeopleRows(
+            self._rows(UserRow, "all_users"), self._rows(GroupRow, "all_groups"),
+            self._rows(TokenRow, "live_tokens", now=now), self._rows(SiteRow, "all_sites"), self._one("last_audit") + 1,
+        )  # fmt: skip
 
-    def sites(self) -> list[SiteRow]:
-        """Sites that belong to somebody."""
-        return self._rows(SiteRow, "all_sites")
-
-    def blobs(self) -> tuple[list[BlobRow], list[BlobRefRow]]:
+    def blobs(self) -> BlobRows:
         """All blobs and who holds them."""
-        return self._rows(BlobRow, "all_blobs"), self._rows(BlobRefRow, "all_blob_refs")
+        return BlobRows(self._rows(BlobRow, "all_blobs"), self._rows(BlobRefRow, "all_blob_refs"))
 
-    def load_run(self, run: int) -> tuple[RunRow, list[ArrayRow], list[TaskRow], list[Done]] | None:
+    def load_run(self, run: int) -> LoadedRun | None:
         """One run as a snapshot would have it, whether finished or not."""
-        found = self._rows(RunRow, "get_run", run=run)
+        found = self._rows(rows.RunRow, "get_run", run=run)
         if not found:
             return None
-        arrays = self._rows(ArrayRow, "arrays_of_run", run=run)
-        return found[0], arrays, self._rows(TaskRow, "open_tasks", run=run), self._done(run)
+        arrays = self._rows(rows.ArrayRow, "arrays_of_run", run=run)
+        return LoadedRun(found[0], arrays, self._rows(rows.TaskRow, "open_tasks", run=run), self._done(run))
 
-    def failed_rows(self, run: int, element: int | None = None) -> tuple[list[TaskRow], list[tuple[int, int, str]]]:
-        """What of a run, or of one element, is final without success: rows, and low, high, state of spans."""
-        low, high = (0, _MAX_INT) if element is None else (element, element)
-        rows = self._rows(TaskRow, "failed_tasks", run=run, low=low, high=high)
+    def failed_rows(self, run: int, element: int | None = None) -> FailedTasks:
+        """What of a run, or of one element, is final without success."""
+        low, high = (0, MAX_INT) if element is None else (element, element)
+        failed = self._rows(rows.TaskRow, "failed_tasks", run=run, low=low, high=high)
         if element is None:
-            spans = self._rows(SpanRow, "spans_of_run", run=run)
+            spans = self._rows(rows.SpanRow, "spans_of_run", run=run)
         else:
-            spans = self._rows(SpanRow, "hit_spans", run=run, low=element, high=element + 1)
+            spans = self._rows(rows.SpanRow, "hit_spans", run=run, low=element, high=element + 1)
             spans = [span._replace(low=element, high=element + 1) for span in spans]
-        return rows, [(span.low, span.high, span.state) for span in spans if span.state != "succeeded"]
+        ranges = [RetrySpan(span.low, span.high, span.state) for span in spans if span.state != "succeeded"]
+        return FailedTasks(failed, ranges)
 
-    def _done(self, run: int) -> list[Done]:
+    def _done(self, run: int) -> list[FinalRange]:
         """The final elements of a run as the longest ranges of one state."""
-        pieces = [(span.state, span.low, span.high) for span in self._rows(SpanRow, "spans_of_run", run=run)]
+        ranges = [(span.state, span.low, span.high) for span in self._rows(rows.SpanRow, "spans_of_run", run=run)]
         low = high = 0
         before = ""
         for element, state in self.connection.execute(SQL["final_states"], {"run": run}):
             if element != high or state != before:
                 if low < high:
-                    pieces.append((before, low, high))
+                    ranges.append((before, low, high))
                 low, before = element, state
             high = element + 1
         if low < high:
-            pieces.append((before, low, high))
-        merged: list[Done] = []
-        for state, low, high in sorted(pieces):
-            if merged and merged[-1][3] == state and merged[-1][2] >= low:
-                merged[-1] = (run, merged[-1][1], max(high, merged[-1][2]), state)
+            ranges.append((before, low, high))
+        merged: list[FinalRange] = []
+        for state, low, high in sorted(ranges):
+            if merged and merged[-1].state == state and merged[-1].high >= low:
+                merged[-1] = merged[-1]._replace(high=max(high, merged[-1].high))
             else:
-                merged.append((run, low, high, state))
+                merged.append(FinalRange(run, low, high, state))
         return merged
 
-    def _rows(self, kind: type[RowT], query: str, **values: Any) -> list[RowT]:
-        return [kind._make(row) for row in self.connection.execute(SQL[query], values)]
+    def _rows(self, kind: Callable[..., RowT], query: str, **values: Any) -> list[RowT]:
+        return [kind(*row) for row in self.connection.execute(SQL[query], values)]
 
     def _one(self, query: str, **values: Any) -> int:
         return int(self.connection.execute(SQL[query], values).fetchone()[0])
@@ -351,17 +313,16 @@ class Database:
     def _meta(self, key: str) -> int:
         return self._one("get_meta", key=key)
 
-    # --- keeping house
+    # --- maintenance
     def prune(self, before: float, max_bytes: int, *, after_run: int = 0, limit: int = PRUNE_SLICE) -> Pruned:
         """Delete the oldest events that are older than a time or over a budget of bytes, `limit` of them at most.
 
-        Only a head of the journal goes, so that what is left has no gaps. It ends at the first event that is young
-        enough: one clock that was wrong for a minute must not make the events before it look old.
+        Only the beginning of the journal is deleted, so that the rest has no gaps. It ends at the first event that is
+        young enough: a clock that was wrong for a minute must not make the events before it look old.
         """
         size = self._meta("event_bytes")
         count, freed, last = 0, 0, self._meta("oldest_seq") - 1
-        rows = self.connection.execute(SQL["oldest_events"], {"limit": limit}).fetchall()
-        for seq, time, length in rows:
+        for seq, time, length in self.connection.execute(SQL["oldest_events"], {"limit": limit}).fetchall():
             if time >= before and size - freed <= max_bytes:
                 break
             count, freed, last = count + 1, freed + length + EVENT_BYTES, seq
@@ -379,34 +340,20 @@ class Database:
         more = count == limit or len(runs) == limit
         return Pruned(count, freed, last + 1, more, runs)
 
-    @contextlib.contextmanager
-    def _beside(self) -> Iterator[sqlite3.Connection]:
-        """A connection for long reading that holds up no writing, so from any thread; in memory there is but one."""
-        if self.path == MEMORY:
-            yield self.connection
-        else:
-            with contextlib.closing(connect_readonly(self.path)) as connection:
-                yield connection
-
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the database as of now to a file, whole or not at all; writing may go on meanwhile."""
-        with self._beside() as source:
-            copy_to(source, os.path.abspath(os.fspath(path)), "" if self.path == MEMORY else self.path)
-
     def rescue(self) -> str:
-        """Copy what is still open to a file beside where the database was; returns its name."""
+        """Copy the database that is still open here to a file beside the path it had; returns its name."""
         target = f"{self.path}.rescue-{stamp()}"
         copy_to(self.connection, target)
         return target
 
     def displaced(self) -> str:
-        """What became of the files that are open here; empty: they are where they were. From any thread.
+        """How the files that are open here were removed or replaced; empty: they were not. From any thread.
 
         Without this a server would write into files that have no name any more, and answer as if nothing were wrong.
         """
         if self._lock is None:
             return ""
-        known = self._size  # before the look: another thread may look meanwhile, later, and find the file grown
+        known = self._size  # read before the check: another thread may check meanwhile and find the file grown
         mine = self._lock.stat()
         if mine is None:
             return ""
@@ -425,14 +372,9 @@ class Database:
                 self._logs[suffix] = seen
         return ""
 
-    def check(self) -> list[str]:
-        """What is wrong with the file, as far as a quick look tells; nothing: it is sound."""
-        with self._beside() as connection:
-            return check_connection(connection, full=False)
-
 
 def _check_rescued(path: str) -> None:
-    """A database that was removed under a server does not silently begin anew: its copy may be wanted."""
+    """Refuse to create a new database where one was removed under a server: its copy may be wanted."""
     found = rescued(path)
     if found and not os.path.exists(path):
         raise Refused(
@@ -442,7 +384,7 @@ def _check_rescued(path: str) -> None:
 
 
 def _check_after_kill(connection: sqlite3.Connection, path: str) -> str:
-    """A quick look at a database whose last server did not end in order: a power cut may have damaged it."""
+    """A quick check of a database whose last server did not end in order: a power cut may have damaged it."""
     end = monotonic() + CHECK_WITHIN
     connection.set_progress_handler(lambda: monotonic() > end, 100_000)
     try:
@@ -459,7 +401,7 @@ def _check_after_kill(connection: sqlite3.Connection, path: str) -> str:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file bears a name now."""
+    """The device and inode of the file that has this name now; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

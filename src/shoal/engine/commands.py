@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shoal.engine.changes import TaskRow
 from shoal.model.ids import TaskId
@@ -64,13 +65,21 @@ class Cancel:
     unless_running: bool = False
 
 
+class RetrySpan(NamedTuple):
+    """Elements low .. high - 1 that are final in one state and have no rows."""
+
+    low: int
+    high: int
+    state: str
+
+
 @dataclass(frozen=True)
 class Retry:
     """Make final tasks of one run ready again: `rows` had a row, `spans` did not."""
 
     run: int
     rows: tuple[TaskRow, ...]
-    spans: tuple[tuple[int, int, str], ...] = ()  # low, high, state
+    spans: tuple[RetrySpan, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from shoal.engine.changes import ArrayRow, Outcome, RunRow, TaskRow
+from shoal.engine.changes import Outcome
 from shoal.engine.check import check
 from shoal.engine.commands import (
     Accept,
@@ -30,21 +30,34 @@ from shoal.engine.commands import (
     Watch,
 )
 from shoal.engine.matching import balance, prefetch, rounds
+from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause
 from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
-from shoal.engine.snapshot import Snapshot
+from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.tasks import failures, manual_retry, runs
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.places import why_owner, why_site
+from shoal.engine.why.ready_task import widest_ban
 from shoal.engine.why.reason import Reason
 from shoal.engine.why.targets import why
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
+from shoal.model.policy import Rule
 from shoal.model.timing import Timing
+from shoal.sched.ban import Banned
+from shoal.sched.quota import Standing
+from shoal.wire.messages import TagValue
 
 MAKE_WAY = 1.0  # seconds between two looks for a pilot to be cleared
+
+
+class PilotView(NamedTuple):
+    """What expressions read of a pilot at one moment, and the ban that keeps work from it."""
+
+    facts: dict[str, TagValue]
+    ban: Banned | None
 
 
 class Engine:
@@ -151,12 +164,45 @@ class Engine:
             del self.state.runs[run.number]
             self.state.keys.pop((run.owner, run.key), None)
 
-    def load(
-        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
-    ) -> None:
+    def load(self, loaded: LoadedRun) -> None:
         """Bring a finished run back into memory, to be retried."""
-        if run.run not in self.state.runs:
-            load(self.state, [run], arrays, tasks, done)
+        if loaded.run.run not in self.state.runs:
+            load(self.state, [loaded.run], loaded.arrays, loaded.tasks, loaded.done)
+
+    # --- facts that only the server knows; unlike commands they may be set while the state is rebuilt
+    def describe_server(
+        self, *, keeper: str | None = None, pilot_zip: str | None = None, trouble: str | None = None
+    ) -> None:
+        """Set whose pilots the server starts, the digest of the pilot it serves, or why it cannot start one."""
+        state = self.state
+        state.keeper = state.keeper if keeper is None else keeper
+        state.pilot_zip = state.pilot_zip if pilot_zip is None else pilot_zip
+        state.trouble = state.trouble if trouble is None else trouble
+
+    def count_stored(self, owner: str, delta: int) -> None:
+        """Add to the bytes that an owner stores, which quotas limit."""
+        self.state.accounting.ledger.stored(owner, delta)
+
+    # --- queries
+    def quota_block(self, owner: str, size: int, now: float) -> str:
+        """Which quota keeps an owner from storing so many more bytes; empty: none does."""
+        block = self.state.accounting.ledger.may_keep(owner, size, now)
+        return block.text if block is not None else ""
+
+    def standings_under(self, rules: Iterable[Rule], now: float) -> list[Standing]:
+        """How other quota rules would stand with everything that is counted now; the present rules stay in force."""
+        ledger, groups = self.state.accounting.ledger, self.state.groups
+        ledger.change(rules, groups)
+        try:
+            return ledger.standings(now)
+        finally:
+            ledger.change(self.state.accounting.policy.quotas, groups)
+
+    def view_pilot(self, name: str, now: float) -> PilotView:
+        """A living pilot as matching sees it."""
+        self.state.now = now
+        pilot = self.state.pilots[name]
+        return PilotView(all_facts(self.state, pilot), widest_ban(self.state, pilot))
 
     def why(self, target: int | TaskId | str, now: float) -> tuple[str, list[Reason]]:
         """State and reasons of a run, task or pilot."""

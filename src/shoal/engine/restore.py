@@ -15,7 +15,7 @@ from shoal.engine.matching.chunks import enter
 from shoal.engine.matching.leasing import attach
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
-from shoal.engine.snapshot import Snapshot
+from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
 from shoal.model.ids import AttemptId, TaskId
@@ -68,7 +68,7 @@ def load(
     runs: list[RunRow],
     arrays: list[ArrayRow],
     tasks: list[TaskRow],
-    done: list[tuple[int, int, int, str]],
+    done: list[FinalRange],
     chunks: Sequence[ChunkRow] = (),
 ) -> None:
     """Bring runs into memory."""

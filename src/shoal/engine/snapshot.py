@@ -3,8 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, PlaceRow, PolicyRow, RunRow, TaskRow, UsageRow
+
+
+class FinalRange(NamedTuple):
+    """Elements low .. high - 1 of a run that are final, all in one state."""
+
+    run: int
+    low: int
+    high: int
+    state: str
+
+
+class SettledRow(NamedTuple):
+    """Which attempt settled a task, and which pilot reported it."""
+
+    run: int
+    element: int
+    winner: str
+    nonce: str  # of the run
+    pilot: str
+
+
+class SpentRow(NamedTuple):
+    """Core time of one owner at one site in one hour, as quotas count it."""
+
+    owner: str
+    site: str
+    hour: int  # since 1970
+    seconds: float  # core seconds
+
+
+class LoadedRun(NamedTuple):
+    """One run as a snapshot has it, whether finished or not."""
+
+    run: RunRow
+    arrays: list[ArrayRow]
+    tasks: list[TaskRow]
+    done: list[FinalRange]
 
 
 @dataclass(frozen=True)
@@ -18,15 +56,14 @@ class Snapshot:
     runs: list[RunRow] = field(default_factory=list)  # not finished
     arrays: list[ArrayRow] = field(default_factory=list)  # of those runs
     tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final
-    done: list[tuple[int, int, int, str]] = field(default_factory=list)  # run, low, high, state: final elements
+    done: list[FinalRange] = field(default_factory=list)
     chunks: list[ChunkRow] = field(default_factory=list)  # of those runs
     pilots: list[PilotRow] = field(default_factory=list)  # not gone
     gone: list[PilotRow] = field(default_factory=list)  # ended lately, oldest first
     hosts: list[HostRow] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
-    # run, element, winner, the run's nonce, pilot: the latest finals
-    settled: list[tuple[int, int, str, str, str]] = field(default_factory=list)
+    settled: list[SettledRow] = field(default_factory=list)  # the latest, oldest first
     policy: PolicyRow | None = None  # the newest
     usage: list[UsageRow] = field(default_factory=list)
     places: list[PlaceRow] = field(default_factory=list)
-    spent: list[tuple[str, str, int, float]] = field(default_factory=list)  # owner, site, hour, core seconds
+    spent: list[SpentRow] = field(default_factory=list)

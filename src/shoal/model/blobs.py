@@ -30,6 +30,13 @@ class BlobRefRow(NamedTuple):
     since: float
 
 
+class BlobRows(NamedTuple):
+    """All blobs of a database, and who holds them."""
+
+    blobs: list[BlobRow]
+    refs: list[BlobRefRow]
+
+
 class BlobDrop(NamedTuple):
     """The blob is gone."""
 

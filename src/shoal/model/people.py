@@ -81,6 +81,16 @@ class SiteRow(NamedTuple):
         return holder in named or EVERYBODY in named
 
 
+class PeopleRows(NamedTuple):
+    """Everybody whom a database knows, the tokens that may still be used, and the next number of the audit."""
+
+    users: list[UserRow]
+    groups: list[GroupRow]
+    tokens: list[TokenRow]
+    sites: list[SiteRow]
+    next_audit: int
+
+
 PeopleRow = Union[UserRow, GroupRow, TokenRow, AuditRow, SiteRow]
 
 

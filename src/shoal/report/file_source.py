@@ -86,7 +86,7 @@ class FileSource:
             found = self._reader.run(number)
             if found is None:
                 raise no_run(run)
-            return {**found, "run": run, "spans": self._reader.spans(number)}
+            return {**found, "run": run, "spans": [span._asdict() for span in self._reader.spans(number)]}
 
     def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = ()) -> Json:
         """A page of rows."""

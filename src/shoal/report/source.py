@@ -146,9 +146,15 @@ class EmptySource:
 
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
         """No lines."""
-        from shoal.db.accounts import words_of  # SQL is loaded only where it is read
+        from shoal.db.accounts import parse_grouping  # SQL is loaded only where it is read
 
-        return {"by": words_of(by or "owner"), "since": since, "until": until or since, "lines": [], "places": None}
+        return {
+            "by": parse_grouping(by or "owner"),
+            "since": since,
+            "until": until or since,
+            "lines": [],
+            "places": None,
+        }
 
     def why(self, target: str) -> Json:
         """Not there."""

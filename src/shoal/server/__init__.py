@@ -1,1 +1,1 @@
-"""The central process: HTTP edge, group commit, loops. It decides nothing: the engine does."""
+"""The server process: HTTP, group commit, periodic tasks. It makes no decisions: the engine does."""

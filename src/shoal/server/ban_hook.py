@@ -1,7 +1,7 @@
-"""The hook of the policy: a command that is told when a place is banned and when that is over [GWP G7].
+"""The ban hook of the policy: a command that runs when a pilot, host or site is banned and when a ban ends [GWP G7].
 
-It runs as the server's own account, which is why only administrators name it, and without a shell: what it is told
-stands in variables. It can harm the server in no way: few run at once, few a minute, none for long.
+It runs as the server's own account, which is why only administrators set it, and without a shell: the notice is in
+environment variables. Its load is limited: few run at once, few a minute, none for long.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ AT_ONCE = 4
 MINUTE = 60.0  # seconds
 PER_MINUTE = 100  # commands that are started; the rest are counted and logged
 WITHIN = 30.0  # seconds for a command to end
-GONE_WITHIN = 2.0  # seconds that a killed one is waited for
+GONE_WITHIN = 2.0  # seconds to wait for a killed command
 MAX_OUTPUT = 4_096  # bytes of its output that are logged
-MAX_WORD = 1_024  # characters of one variable
+MAX_VALUE = 1_024  # characters of one variable
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")  # of the server's variables: no token is among them
 
 
@@ -35,15 +35,15 @@ class BanHook:
     def __init__(
         self, command: Callable[[], tuple[str, ...]], clock: Callable[[], float], folder: Path, within: float = WITHIN
     ) -> None:
-        """`command` is asked anew for each notice; empty: nobody wants to be told."""
+        """`command` is called for each notice; empty: there is no hook."""
         self._command, self._clock, self._folder, self._within = command, clock, folder, within
         self._waiting: deque[Notice] = deque()
         self._running: set[asyncio.Task[None]] = set()
-        self._began, self._started, self._dropped = float("-inf"), 0, 0  # of the minute that counts
-        self._complained, self._failed = float("-inf"), 0  # when a failure was logged last, and how many since
+        self._began, self._started, self._dropped = float("-inf"), 0, 0  # of the present minute
+        self._logged, self._failed = float("-inf"), 0  # when a failure was logged last, and how many since
 
-    def tell(self, notices: Iterable[Notice]) -> None:
-        """Have the command told; returns at once."""
+    def notify(self, notices: Iterable[Notice]) -> None:
+        """Run the command for each notice; returns at once."""
         if not self._command():
             return
         for notice in notices:
@@ -58,16 +58,18 @@ class BanHook:
     def _turn_minute(self) -> None:
         now = self._clock()
         if now - self._began >= MINUTE:
-            self._tell_dropped()
+            self._log_dropped()
             self._began, self._started = now, 0
 
     def _drop(self, notice: Notice) -> None:
         if not self._dropped:
-            log.warning("the ban hook is told no more than %d times a minute: from %s on", PER_MINUTE, _words(notice))
-            asyncio.get_running_loop().call_later(MINUTE, self._tell_dropped)
+            log.warning(
+                "the ban hook is told no more than %d times a minute: from %s on", PER_MINUTE, _describe(notice)
+            )
+            asyncio.get_running_loop().call_later(MINUTE, self._log_dropped)
         self._dropped += 1
 
-    def _tell_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         if self._dropped:
             log.warning("the ban hook was not told of notices=%d", self._dropped)
             self._dropped = 0
@@ -93,37 +95,37 @@ class BanHook:
                 stderr=asyncio.subprocess.STDOUT, cwd=self._folder, env=variables(notice), start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            self._complain(f"cannot be started: {error}", notice)
+            self._log_failure(f"cannot be started: {error}", notice)
             return
-        said = bytearray()
+        output = bytearray()
         try:
             async with asyncio.timeout(self._within):
-                await _gather(process, said)
+                await _gather(process, output)
                 status = await process.wait()
         except TimeoutError:
             await _end(process)
-            self._complain(f"was ended after {self._within:g} s", notice)
+            self._log_failure(f"was ended after {self._within:g} s", notice)
         except asyncio.CancelledError:
             await _end(process)
             raise
         else:
             if status:
-                self._complain(f"ended with status {status}", notice)
+                self._log_failure(f"ended with status {status}", notice)
         finally:
-            if said:
-                text = bytes(said).decode("utf-8", "replace").strip()
+            if output:
+                text = bytes(output).decode("utf-8", "replace").strip()
                 log.info("the ban hook said: %s", text.encode("unicode_escape").decode())
 
-    def _complain(self, what: str, notice: Notice) -> None:
-        """Failures are logged once a minute, with how many there were."""
+    def _log_failure(self, what: str, notice: Notice) -> None:
+        """Log failures once a minute, with how many there were."""
         now = self._clock()
         self._failed += 1
-        if now - self._complained >= MINUTE:
-            log.warning("the ban hook %s (%s); failures=%d", what, _words(notice), self._failed)
-            self._complained, self._failed = now, 0
+        if now - self._logged >= MINUTE:
+            log.warning("the ban hook %s (%s); failures=%d", what, _describe(notice), self._failed)
+            self._logged, self._failed = now, 0
 
     async def close(self) -> None:
-        """End what still runs; nothing more is told."""
+        """End the commands that still run; no more are started."""
         self._waiting.clear()
         running = list(self._running)
         for task in running:
@@ -131,16 +133,16 @@ class BanHook:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _gather(process: asyncio.subprocess.Process, said: bytearray) -> None:
-    """Read what a command prints to its end, and keep the beginning."""
+async def _gather(process: asyncio.subprocess.Process, output: bytearray) -> None:
+    """Read the output of a command to its end, and keep the beginning."""
     assert process.stdout is not None
     while piece := await process.stdout.read(65_536):
-        said += piece[: max(0, MAX_OUTPUT - len(said))]
+        output += piece[: max(0, MAX_OUTPUT - len(output))]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a command with all that it started (its group is its own, and lives, since its output is still open), and
-    wait until it is gone."""
+    """Kill a command with everything it started (its own process group, which exists while its output is open), and wait
+    until it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
@@ -150,19 +152,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def variables(notice: Notice) -> dict[str, str]:
-    """What the command finds in its surroundings."""
-    told = {
+    """The environment of the command."""
+    values = {
         "SHOAL_EVENT": notice.what, "SHOAL_PLACE_KIND": notice.kind, "SHOAL_PLACE": notice.name,
         "SHOAL_REASON": notice.reason, "SHOAL_UNTIL": f"{notice.until:.0f}", "SHOAL_HOLDER": notice.holder,
     }  # fmt: skip
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return kept | {name: _plain(text) for name, text in told.items()}
+    return kept | {name: _plain(text) for name, text in values.items()}
 
 
 def _plain(text: str) -> str:
-    """A text that a process can be given: reasons come from pilots."""
-    return text[:MAX_WORD].replace("\0", " ").encode("utf-8", "replace").decode()
+    """A text that can be in an environment variable: reasons come from pilots."""
+    return text[:MAX_VALUE].replace("\0", " ").encode("utf-8", "replace").decode()
 
 
-def _words(notice: Notice) -> str:
+def _describe(notice: Notice) -> str:
     return f"{notice.what} {notice.kind} {echo(notice.name)}"

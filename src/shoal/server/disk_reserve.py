@@ -1,7 +1,7 @@
-"""Space on the disk that is kept for the server's own last words: a file that is given up when the disk is full.
+"""The disk reserve: a file whose space is released when the disk is full.
 
-With it the reports of running work are still committed, the log is written and people are answered. New work is refused
-until the file could be made again [promise I10].
+With that space the reports of running work are still committed, the log is written and requests are answered. New work
+is refused until the file could be made again [promise I10].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
-    """The file, kept or given up. Its methods may be called from any thread."""
+    """The file, allocated or released. Its methods may be called from any thread."""
 
     def __init__(self, folder: Path, most: int = MAX_RESERVE) -> None:
         self.path = folder / RESERVE
@@ -31,7 +31,7 @@ class Reserve:
         self._is_kept = False
 
     def open(self) -> str:
-        """At a start: keep the space, or give it up at once on a disk that is full already; returns what is wrong."""
+        """Allocate the space at a start, or release it at once on a disk that is full already; returns what is wrong."""
         if self.free() < self.size // 2:
             self.give_up()
         return "" if self.keep() else self.trouble()
@@ -42,15 +42,15 @@ class Reserve:
         return disk.f_bavail * disk.f_frsize
 
     def has_space(self, wanted: int = 0) -> bool:
-        """True if so many bytes more may be accepted and leave some for what follows from them."""
+        """True if so many more bytes may be accepted and leave some for their consequences."""
         return self.free() - wanted >= self.size // 2
 
     def trouble(self) -> str:
-        """What people are told while it is given up."""
+        """The error text while the reserve is released."""
         return f"the disk is full, or nearly: {show_size(self.free())} are free"
 
     def keep(self) -> bool:
-        """Take the space if there is enough of it for others too; True if it is kept now."""
+        """Allocate the space if there is enough for others, too; True if it is allocated now."""
         with self._lock:
             if self._is_kept or not self._is_possible:
                 return True
@@ -73,7 +73,7 @@ class Reserve:
             return True
 
     def give_up(self) -> bool:
-        """Free the space; True if there was some to free."""
+        """Release the space; True if there was some to release."""
         with self._lock:
             had = self._allocated()
             self._is_kept = False
@@ -87,12 +87,12 @@ class Reserve:
             return 0
 
     def _truncate(self) -> None:
-        with contextlib.suppress(OSError):  # there is none, or the disk is beyond help
+        with contextlib.suppress(OSError):  # there is no such file, or the disk fails
             os.truncate(self.path, 0)
 
 
 def is_full(folder: Path) -> bool:
-    """True if no file can grow there: SQLite tells some full disks and all quotas as plain I/O errors."""
+    """True if no file can grow there: SQLite reports some full disks and all quotas as plain I/O errors."""
     probe = folder / f"{RESERVE}.probe"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

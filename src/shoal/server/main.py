@@ -1,4 +1,4 @@
-"""The server's front door: state directory, database, addresses and tokens, loops, and a clean end."""
+"""Start and shutdown of the server: state directory, database, addresses, tokens and periodic tasks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
+from shoal.db.copies import restored_at
 from shoal.db.location import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
@@ -35,35 +36,35 @@ from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.auth.authentication import COUNT_FOR, Authentication
-from shoal.server.auth.local_tokens import local_tokens, write_private
+from shoal.server.auth.local_tokens import local_tokens
 from shoal.server.ban_hook import BanHook
 from shoal.server.blobs.registry import CHECKPOINTS_EVERY, QUOTA, Blobs
 from shoal.server.blobs.uploads import Uploads
 from shoal.server.context import Context
 from shoal.server.disk_reserve import Reserve
 from shoal.server.http.app import make_app
-from shoal.server.http.connections import ConnectionLimits, Connections, raise_file_limit, room_for
+from shoal.server.http.connections import ConnectionLimits, Connections, capacity_of, raise_file_limit
 from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
 from shoal.server.http.rate_limit import RateLimit
 from shoal.server.metrics import Metrics
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
-from shoal.server.pilot_zip import build_pilot
+from shoal.server.private_files import write_private
 from shoal.server.retention import prune
 from shoal.server.service import Service
 from shoal.wire.http import unix_socket
 
 log = logging.getLogger(__name__)
 TICK = 0.2
-WATCH_EVERY = 1.0  # seconds between looks at the disk and the database's files
-LINGER = 60.0  # an embedded server ends so long after its last work
+WATCH_EVERY = 1.0  # seconds between checks of the disk and the database's files
+LINGER = 60.0  # seconds after its last work when an embedded server ends
 PRUNE_EVERY = 3600.0
-KEYS_EVERY = 600.0  # tokens and certificates are looked at so often; both are renewed long before they end
+KEYS_EVERY = 600.0  # seconds between checks of tokens and certificates, which are renewed long before they end
 LAG_EVERY = 0.1
 SWITCH = 0.0005
 GARBAGE = (50_000, 20, 100)
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="shoal.server", description="The Shoal server.")
     parser.add_argument("--state", required=True, help="directory of the database, logs and address file")
@@ -84,11 +85,11 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
     parser.add_argument("--timing", default="{}", help="JSON with other times than the defaults, for tests")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 class Redacted(logging.Formatter):
-    """Whatever is logged, a traceback too, no secret is in it [security S12]."""
+    """Removes secrets from every log line and traceback [security S12]."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line without secrets."""
@@ -96,48 +97,48 @@ class Redacted(logging.Formatter):
 
 
 def main() -> int:
-    """Run a server until it is told to end or has nothing more to do."""
+    """Run a server until it is stopped or, if embedded, idle."""
     chosen = parse(sys.argv[1:])
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # It would log each malformed request with a traceback.
+    # aiohttp would log each malformed request with a traceback.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    # The event loop gives the interpreter up at each system call; with the default of 5 ms it would then wait that
+    # The event loop releases the interpreter's lock at each system call; with the default of 5 ms it would wait that
     # long for a thread that reads or writes rows, each time.
     sys.setswitchinterval(SWITCH)
-    # Thousands of rows and results come and go each second, none of them in cycles: looking through all of them each
-    # time 70,000 were made would stop the server for tens of milliseconds.
+    # Thousands of rows and results are allocated each second, none of them in cycles: collecting garbage after every
+    # 70,000 of them would stop the server for tens of milliseconds.
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     umask = os.umask(0o077)
     try:
         return asyncio.run(serve(chosen, umask))
     except ShoalError as error:
-        return _say(error.line)
+        return _fail(error.line)
     except (OSError, sqlite3.Error) as error:
         # A disk that is full or broken while the server starts or ends: no place to write a traceback to, either.
-        return _say(f"{error} (is the disk of {chosen.state} full or read-only?)")
+        return _fail(f"{error} (is the disk of {chosen.state} full or read-only?)")
 
 
-def _say(line: str) -> int:
+def _fail(line: str) -> int:
     with contextlib.suppress(OSError):
         print(f"shoal server: {line}", file=sys.stderr, flush=True)
     return 3
 
 
 async def serve(chosen: argparse.Namespace, umask: int) -> int:
-    """Open, serve, close."""
+    """Open everything, serve, and close it again."""
     state_dir = Path(chosen.state).absolute()
-    listens = [parse_address(text, "--listen") for text in chosen.listen]
-    extra = [parse_address(text, "--address") for text in chosen.address]
+    chosen.listen = [parse_address(text, "--listen") for text in chosen.listen]
+    chosen.address = [parse_address(text, "--address") for text in chosen.address]
     _make_state(state_dir)
     timing, quota = _timing(chosen.timing), parse_size(chosen.blob_quota, "--blob-quota")
     before, files = raise_file_limit()
     reserve = Reserve(state_dir, MAX_RESERVE_EMBEDDED if chosen.embedded else MAX_RESERVE)
     trouble = ""
 
-    def open_reserve() -> None:  # only with the lock: until then it may be a running server's
+    def open_reserve() -> None:  # only under the lock: until then it may belong to a running server
         nonlocal trouble
         trouble = reserve.open()
         if trouble:
@@ -147,37 +148,34 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     for note in database.notes:
         log.info("%s", note)
     with _readable(database):
-        people, held, sites = database.people(time.time()), database.blobs(), database.sites()
+        people, held = database.people(time.time()), database.blobs()
         service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own", reserve, trouble)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
-    connections = Connections(ConnectionLimits(total=room_for(files)))
+    connections = Connections(ConnectionLimits(total=capacity_of(files)))
     blobs = Blobs(
-        state_dir / BLOBS, held, service.writer.put, service.clock, quota, durable=chosen.durability == "full"
+        state_dir / BLOBS,
+        held,
+        service.writer.put,
+        service.clock,
+        quota,
+        durable=chosen.durability == "full",
+        restored=restored_at(database.path),
     )
-    blobs.is_at_work = service.engine.has_open_run
+    blobs.has_open_run = service.engine.has_open_run
 
     def count_blobs() -> None:
-        blobs.rule(
-            lambda owner, delta: service.engine.state.accounting.ledger.stored(owner, delta),
-            lambda owner, size: _too_much(service, owner, size),
-        )
+        engine = service.engine
+        blobs.count_with(engine.count_stored, lambda owner, size: engine.quota_block(owner, size, service.clock()))
 
     count_blobs()
     service.on_rebuilt = count_blobs
     hooks = BanHook(lambda: service.engine.state.accounting.policy.ban.hook, service.clock, state_dir)
-    service.on_notices = hooks.tell
-    context = Context(
-        service,
-        Authentication(people, lambda rows: service.writer.put(rows), sites),
-        connections,
-        RateLimit(),
-        Metrics(__version__),
-        ended.set,
-        blobs,
-        Uploads(blobs),
-    )
+    service.on_notices = hooks.notify
+    access = Authentication(people, lambda rows: service.writer.put(rows))
+    uploads = Uploads(blobs)
+    context = Context(service, access, connections, RateLimit(), Metrics(__version__), ended.set, blobs, uploads)
     runner = web.AppRunner(
         make_app(context), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
         auto_decompress=False,
@@ -186,17 +184,18 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     listeners: list[asyncio.Server] = []
     try:
         assert runner.server is not None
-        await _open_doors(context, runner.server, chosen, listens, extra, listeners)
-        owner = service.engine.state.keeper = getpass.getuser()
-        _tell_address(context, owner)
-        life = start_count(service.engine.state.incarnation)
-        log.info("listening addresses=%s incarnation=%d", context.addresses, life)
-        await _live(context, chosen, ended, OriginalSettings(umask, before), lambda: _tell_address(context, owner))
+        await _listen(context, runner.server, chosen, listeners)
+        owner = getpass.getuser()
+        service.engine.describe_server(keeper=owner)
+        _write_address(context, owner)
+        start = start_count(service.engine.state.incarnation)
+        log.info("listening addresses=%s incarnation=%d", context.addresses, start)
+        await _run(context, chosen, ended, OriginalSettings(umask, before), lambda: _write_address(context, owner))
     finally:
-        _forget_address(state_dir)
+        _remove_address(state_dir)
         for listener in listeners:
             listener.close()
-        if listeners:  # only then the socket there is ours
+        if listeners:  # otherwise the socket belongs to another server
             (state_dir / SOCKET_FILE).unlink(missing_ok=True)
         service.hang_up()
         await runner.cleanup()
@@ -225,12 +224,6 @@ def _readable(database: Database) -> Iterator[None]:
         raise Refused(why, code="corrupt", hint=way_out(database.path)) from None
 
 
-def _too_much(service: Service, owner: str, size: int) -> str:
-    """Which quota has no room for so many bytes more of an owner's; empty: all have."""
-    block = service.engine.state.accounting.ledger.may_keep(owner, size, service.clock())
-    return block.text if block is not None else ""
-
-
 def _make_state(state_dir: Path) -> None:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -240,61 +233,48 @@ def _make_state(state_dir: Path) -> None:
         if not mark.exists():  # on a full disk it could not be written again
             mark.write_text("a pilot that can read this writes its logs here\n")
     except OSError as error:
-        raise Refused(
-            f"the state directory {state_dir} cannot be used: {error.strerror}",
-            code="bad_state_dir",
-            hint="choose one with --state, or free some space"
-            if error.errno == errno.ENOSPC
-            else "choose one with --state",
-        ) from None
+        what = f"the state directory {state_dir} cannot be used: {error.strerror}"
+        hint = "choose one with --state" + (", or free some space" if error.errno == errno.ENOSPC else "")
+        raise Refused(what, code="bad_state_dir", hint=hint) from None
 
 
-async def _open_doors(
-    context: Context,
-    server: Server,
-    chosen: argparse.Namespace,
-    listens: list[tuple[str, int]],
-    extra: list[tuple[str, int]],
-    listeners: list[asyncio.Server],
+async def _listen(
+    context: Context, server: Server, chosen: argparse.Namespace, listeners: list[asyncio.Server]
 ) -> None:
-    """Listen on the Unix socket for this account, and over TLS on what was asked for."""
+    """Listen on the Unix socket for this account, and over TLS on the addresses of the command line."""
     state_dir, connections = context.service.state_dir, context.connections
     path = state_dir / SOCKET_FILE
     listeners.append(await bind_local(connections, server, path))
     context.addresses = [unix_socket.to_address(str(path))]
-    if listens:
-        from shoal.server.auth.certificate_authority import (
-            CertificateAuthority,  # a library that a server on one machine need not load
-        )
+    if chosen.listen:
+        # A server on one machine need not load the library.
+        from shoal.server.auth.certificate_authority import CertificateAuthority
 
         now = context.service.clock()
-        context.names = names_of(reached_by(listens, extra))
+        context.names = names_of(reached_by(chosen.listen, chosen.address))
         context.authority = CertificateAuthority.open(state_dir, context.names, now, new_ca=chosen.new_ca)
         if context.authority.trouble:
             log.warning("%s", context.authority.trouble)
         tls_context = context.authority.context()
         bound = []
-        for host, wanted in listens:
+        for host, wanted in chosen.listen:
             listener, got = await bind(connections, server, host, wanted, tls_context)
             listeners.append(listener)
             bound.append((host, got))
-        context.addresses = reached_by(bound, extra)
+        context.addresses = reached_by(bound, chosen.address)
 
 
-async def _live(
-    context: Context,
-    chosen: argparse.Namespace,
-    ended: asyncio.Event,
-    original: OriginalSettings,
+async def _run(
+    context: Context, chosen: argparse.Namespace, ended: asyncio.Event, original: OriginalSettings,
     renew_tokens: Callable[[], None],
-) -> None:
-    """The loops, until the end is asked for."""
+) -> None:  # fmt: skip
+    """Run the periodic tasks until the server is to end."""
     service, release = context.service, context.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
-    building = asyncio.ensure_future(build_pilot(context))
+    building = asyncio.ensure_future(context.build_pilot())
     pilot = OwnPilot(service, original, building) if keep else None
 
-    def look_at_keys() -> None:
+    def renew_keys() -> None:
         try:
             renew_tokens()
             if context.authority is not None and context.authority.renew_if_due(service.clock()):
@@ -302,41 +282,37 @@ async def _live(
         except OSError as error:  # a full disk must not end the server: they are renewed long before they end
             log.error("tokens and certificates could not be renewed: %s", error)
 
-    def forget() -> None:
-        if not service.is_rebuilding:  # a half-changed state does not tell what is needed
-            service.results.forget(list(service.engine.state.runs))
-
-    def drop_checkpoints() -> None:
-        if not service.is_rebuilding:
-            context.blobs.drop_checkpoints(service.engine.needs_blobs)
+    def when_whole(do: Callable[[], Any]) -> Callable[[], Any]:
+        """Skip a step while the engine is rebuilt: a half-changed state does not tell what is needed."""
+        return lambda: None if service.is_rebuilding else do()
 
     loops = [
         _every(TICK, service.tick),
         _every(WATCH_EVERY, service.writer.watch),
         _every(PRUNE_EVERY, lambda: asyncio.ensure_future(_prune(service, release))),
-        _every(KEYS_EVERY, look_at_keys),
+        _every(KEYS_EVERY, renew_keys),
         _every(COUNT_FOR, lambda: context.access.flush(service.clock())),
-        _every(COUNT_FOR, forget),
-        _every(CHECKPOINTS_EVERY, drop_checkpoints),
+        _every(COUNT_FOR, when_whole(lambda: service.results.forget(list(service.engine.state.runs)))),
+        _every(CHECKPOINTS_EVERY, when_whole(lambda: context.blobs.drop_checkpoints(service.engine.needs_blobs))),
         _watch_lag(context.rate_limit),
-        context.blobs.live(),
-        context.uploads.live(),
+        context.blobs.sweep_forever(),
+        context.uploads.sweep_forever(),
     ]
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
-        tasks.append(asyncio.ensure_future(_look(pilot)))
+        tasks.append(asyncio.ensure_future(pilot.run()))
     if chosen.embedded:
         tasks.append(asyncio.ensure_future(_end_when_idle(context, chosen.linger, ended)))
     waiter = asyncio.ensure_future(ended.wait())
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         if task.done():
-            task.result()  # a loop never ends by itself: show why it did
+            task.result()  # it never returns by itself: raise its error
         task.cancel()
     building.cancel()
     if pilot is not None and not service.engine.busy and not service.is_rebuilding:
-        # Nothing runs: the pilot of this machine ends with its server. With work left it stays for the next one.
-        with contextlib.suppress(InternalError):  # logged; the end must come all the same
+        # Without work the pilot of this machine ends with its server; with work it stays for the next one.
+        with contextlib.suppress(InternalError):  # logged; the server must end all the same
             service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
             await pilot.wait_gone(3.0)
 
@@ -344,12 +320,12 @@ async def _live(
 async def _prune(service: Service, release: Callable[[int], int]) -> None:
     try:
         await prune(service, KEEP_SECONDS, KEEP_BYTES, release)
-    except (OSError, sqlite3.Error, ShoalError) as error:  # a full disk, or too many readers: an hour later again
+    except (OSError, sqlite3.Error, ShoalError) as error:  # a full disk, or too many readers: tried again in an hour
         log.error("old events and logs were not deleted: %s", error)
 
 
 async def _watch_lag(rate_limit: RateLimit) -> None:
-    """How late the event loop is: what people ask is put off before pilots have to wait."""
+    """Measure how late the event loop is: requests of people are deferred before pilots have to wait."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_EVERY
@@ -361,12 +337,6 @@ async def _every(seconds: float, do: Callable[[], Any]) -> None:
     while True:
         await asyncio.sleep(seconds)
         do()
-
-
-async def _look(pilot: OwnPilot) -> None:
-    while True:
-        await pilot.look()
-        await asyncio.sleep(0.05 if pilot.service.engine.busy else 0.2)
 
 
 async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event) -> None:
@@ -389,23 +359,18 @@ def _timing(text: str) -> Timing:
 
 
 # --- the address file
-def _tell_address(context: Context, owner: str) -> None:
-    """Where commands and pilots of this account find the server, with tokens that are good for a while."""
+def _write_address(context: Context, owner: str) -> None:
+    """Write where commands and pilots of this account find the server, with tokens that are valid for a while."""
     state_dir = context.service.state_dir
     found = local_tokens(context.access, state_dir, owner, context.service.clock())
-    told = {
-        "url": f"{unix_socket.SCHEME}{state_dir / SOCKET_FILE}",
-        "token": found[SUBMIT],
-        "enrol": found[ENROL],
-        "pid": os.getpid(),
-    }
-    text = json.dumps(told)
+    url = f"{unix_socket.SCHEME}{state_dir / SOCKET_FILE}"
+    text = json.dumps({"url": url, "token": found[SUBMIT], "enrol": found[ENROL], "pid": os.getpid()})
     path = state_dir / SERVER_FILE
     if not path.exists() or path.read_text() != text:
-        write_private(path, text)
+        write_private(path, text.encode())
 
 
-def _forget_address(state_dir: Path) -> None:
+def _remove_address(state_dir: Path) -> None:
     path = state_dir / SERVER_FILE
     with contextlib.suppress(OSError, ValueError, KeyError):
         if json.loads(path.read_text())["pid"] == os.getpid():

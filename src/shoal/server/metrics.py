@@ -1,18 +1,19 @@
-"""What Prometheus may know of the server: one table of names, counters that requests move, gauges from `Gauges`.
+"""Metrics for Prometheus: one table of names, counters that requests increment, gauges from `Gauges`.
 
-No label names an owner, a pilot or a path: each series costs every scrape, and their number must be known beforehand.
+No label names an owner, a pilot or a path: each series costs every scrape, and their number must be bounded.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)  # seconds: a look, a commit, a list, a bulk, a lag, a parked exchange
 
-# docs/reference/metrics.md is made from this table.
+# docs/reference/metrics.md is generated from this table.
 NAMES: dict[str, str] = {
     "shoal_requests_total": "Requests answered, by pattern of the route and HTTP status.",
     "shoal_request_seconds": "Seconds from a request's headers to its answer, by pattern of the route; waiting counts.",
@@ -45,7 +46,7 @@ NAMES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Gauges:
-    """What is true right now; gathered on the loop, right before rendering."""
+    """The state of the server at one moment; collected on the event loop, right before rendering."""
 
     tasks_finished: Mapping[str, int] = field(default_factory=dict)  # final state -> how many since the start
     tasks_live: int = 0
@@ -65,7 +66,7 @@ class Gauges:
 
 
 class Metrics:
-    """The counters of one server: plain numbers, for requests move them; the library is loaded by the first scrape."""
+    """The counters of one server, as plain numbers: the library is loaded by the first scrape only."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -82,16 +83,66 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         buckets[-1] += seconds
 
-    def exchanged(self, count: int = 1) -> None:
-        """Exchanges were answered."""
-        self.exchanges += count
-
     def refused(self, code: str) -> None:
         """A request was refused."""
         self.refusals[code] = self.refusals.get(code, 0) + 1
 
     def render(self, facts: Gauges) -> bytes:
-        """Everything as Prometheus reads it; safe on any thread."""
-        from shoal.server.metrics_page import page
+        """The text of one scrape; safe on any thread."""
+        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+        from prometheus_client.registry import Collector
 
-        return page(self, facts)
+        def labelled(
+            kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, label: str, values: Mapping[str, int]
+        ) -> Metric:
+            family = kind(name, "", labels=[label])
+            for text, value in values.items():
+                family.add_metric([text], value)
+            return family
+
+        def families() -> Iterator[Metric]:
+            requests = CounterMetricFamily("shoal_requests", "", labels=["route", "status"])
+            for (route, status), count in list(self.requests.items()):
+                requests.add_metric([route, status], count)
+            yield requests
+            seconds = HistogramMetricFamily("shoal_request_seconds", "", labels=["route"])
+            for route, buckets in list(self.seconds.items()):
+                limits = zip((*map(str, BUCKETS), "+Inf"), accumulate(buckets[:-1]), strict=True)
+                seconds.add_metric([route], list(limits), sum_value=buckets[-1])
+            yield seconds
+            for name, value in {
+                "shoal_exchanges": self.exchanges,
+                "shoal_commands_contained": facts.contained,
+                "shoal_commits": facts.commits,
+                "shoal_commit_wait_seconds": facts.commit_wait,
+                "shoal_events": facts.events,
+            }.items():
+                yield CounterMetricFamily(name, "", value=value)
+            yield labelled(CounterMetricFamily, "shoal_refused", "code", dict(self.refusals))
+            yield labelled(CounterMetricFamily, "shoal_tasks_finished", "state", facts.tasks_finished)
+            yield labelled(CounterMetricFamily, "shoal_connections_cut", "why", facts.cut)
+            for name, value in {
+                "shoal_tasks_live": facts.tasks_live,
+                "shoal_tasks_ready": facts.tasks_ready,
+                "shoal_runs_open": facts.runs_open,
+                "shoal_slots": facts.slots,
+                "shoal_slots_free": facts.slots_free,
+                "shoal_loop_lag_seconds": facts.loop_lag,
+                "shoal_senders_locked_out": facts.locked_out,
+            }.items():
+                yield GaugeMetricFamily(name, "", value=value)
+            yield labelled(GaugeMetricFamily, "shoal_pilots", "state", facts.pilots)
+            yield labelled(GaugeMetricFamily, "shoal_connections", "state", facts.connections)
+            yield labelled(GaugeMetricFamily, "shoal_server_info", "version", {self.version: 1})
+            process = CollectorRegistry()
+            ProcessCollector(registry=process)
+            yield from process.collect()
+
+        class Scrape(Collector):
+            def collect(self) -> Iterator[Metric]:
+                for family in families():
+                    family.documentation = NAMES[family.name + ("_total" if family.type == "counter" else "")]
+                    yield family
+
+        return generate_latest(Scrape())

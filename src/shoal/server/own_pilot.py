@@ -1,7 +1,7 @@
-"""The embedded server's own pilot: started when there is work and nobody to do it, on this very machine.
+"""The embedded server's own pilot: started on this machine when there is work and no pilot.
 
-Its process outlives the server, so that a crash of the server harms no task; the pid is kept in the state
-directory, so that the next server can tell a living pilot from a dead one at once.
+Its process outlives the server, so that a crash of the server harms no task; its pid is kept in the state directory, so
+that the next server can tell a living pilot from a dead one at once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shoal.server.service import Service
 log = logging.getLogger(__name__)
 PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
 LOG_KEPT = 1024 * 1024
-BURY_PAUSE = 60.0  # seconds after a burial that met a defect: each costs a rebuild, and silence ends the pilot, too
-PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # before the next try after so many that ended badly
+BURY_PAUSE = 60.0  # seconds after a Bury that met a defect: each costs a rebuild, and its lease ends the pilot, too
+PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before the next start, by the number of failures
 
 
 @dataclass(frozen=True)
 class OriginalSettings:
-    """What the server changed for itself and its pilot gets as the person had it: tasks run as by hand."""
+    """Settings that the server changed for itself; its pilot gets the original ones, so that tasks run as by hand."""
 
     umask: int
     files: int  # the soft limit of open files: some programs still use `select`, which breaks above 1,024
@@ -46,33 +46,35 @@ class OwnPilot:
         self._failures = 0
         self._next = 0.0
         self._bury_from = 0.0
-        self._log_from = 0  # where the words of the present pilot begin
+        self._log_from = 0  # the offset in the log where the present pilot begins
         self._building: asyncio.Future[None] | None = building  # of the pilot's zip
 
-    async def look(self) -> None:
-        """Called now and then: bury a dead pilot, start one if one is needed."""
+    async def run(self) -> None:
+        """Check the pilot again and again; never returns."""
+        while True:
+            await self.check()
+            await asyncio.sleep(0.05 if self.service.engine.busy else 0.2)
+
+    async def check(self) -> None:
+        """Bury a dead pilot, and start one if one is needed."""
         if self._building is not None:
             await self._building
             self._building = None
         if self.service.is_rebuilding or not self._bury():
-            return  # in a moment: the state is half changed
+            return  # the state is half changed: tried again in a moment
         if self._process is not None and self._process.returncode is not None:
             self._ended(self._process.returncode)
             self._process = None
-        state = self.service.engine.state
-        if (
-            self._process is None
-            and self.service.engine.busy
-            and not state.pilots
-            and self.service.clock() >= self._next
-        ):
+        engine = self.service.engine
+        if engine.state.pilots:
+            engine.describe_server(trouble="")
+            self._failures = 0
+        elif self._process is None and engine.busy and self.service.clock() >= self._next:
             await self._start()
-        if state.pilots:
-            state.trouble, self._failures = "", 0
 
     def _bury(self) -> bool:
-        """A pilot of ours whose process is gone need not be waited for: its guard has ended what it ran. False: that
-        met a defect, which is contained as any other and must not end the server."""
+        """Report a dead process of our pilot without waiting for its lease: its guard has ended what it ran. False: the
+        command met a defect, which is contained and must not end the server."""
         with contextlib.suppress(OSError, ValueError):
             pid = int((self._dir / PID_FILE).read_text())
             if not _is_pilot(pid) and self.service.clock() >= self._bury_from:
@@ -91,12 +93,13 @@ class OwnPilot:
         self._failures += 1
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_words()}"
-        self.service.engine.state.trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines()}"
+        trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
+        self.service.engine.describe_server(trouble=trouble)
         log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
 
-    def _last_words(self) -> str:
-        """What the pilot that just ended had to say."""
+    def _last_lines(self) -> str:
+        """The last lines that the pilot logged before it ended."""
         try:
             with (self._dir / PILOT_LOG).open("rb") as file:
                 file.seek(self._log_from)
@@ -111,15 +114,15 @@ class OwnPilot:
             if path.stat().st_size > LOG_KEPT:
                 path.replace(path.with_suffix(".log.old"))
         self._log_from = path.stat().st_size if path.exists() else 0
-        words = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", str(self._dir / PILOT_ZIP), "--server-file", str(self._dir / SERVER_FILE),
-                stdin=asyncio.subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True, cwd="/",
+                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
                 umask=self._original.umask,
             )  # fmt: skip
         finally:
-            os.close(words)
+            os.close(output)
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._original.files, hard))
@@ -127,17 +130,17 @@ class OwnPilot:
         log.info("local pilot pid=%d", self._process.pid)
 
     async def wait_gone(self, within: float) -> None:
-        """Give a draining pilot time to say good-bye."""
+        """Wait until a draining pilot has left."""
         end = self.service.clock() + within
         while self.service.engine.state.pilots and self.service.clock() < end:
             await asyncio.sleep(0.05)
 
 
 def _is_pilot(pid: int) -> bool:
-    """Is this process there, and a pilot (not someone who got its number)?"""
+    """True if this process exists and is a pilot, not another process with the same number."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes()
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return PILOT_ZIP.encode() in words and status.rpartition(")")[2].split()[0] != "Z"
+    return PILOT_ZIP.encode() in argv and status.rpartition(")")[2].split()[0] != "Z"

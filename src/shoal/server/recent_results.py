@@ -1,15 +1,15 @@
-"""The latest finals of open runs, kept in memory for whoever follows them: who asks in time costs the database nothing.
+"""The latest results of open runs, kept in memory so that followers cost the database nothing.
 
-Only what is committed comes in here. What has been taken, and the oldest when there are too many, goes; who asks for
-what is gone gets it from the database.
+Only committed results are here. Those that were read, and the oldest when there are too many, are dropped; a follower
+that is too late reads them from the database.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from shoal.db.reader import Results
 from shoal.engine.changes import Closed, Final
 from shoal.model.limits import MAX_RECENT, MAX_RECENT_BYTES
 
@@ -17,7 +17,7 @@ _OVERHEAD = 200  # bytes that an entry takes besides its result
 
 
 class RunResults:
-    """Finals of one run after a place in the journal."""
+    """Results of one run after a number of the journal."""
 
     def __init__(self, since: int) -> None:
         self.since = since  # everything after it is here
@@ -25,14 +25,14 @@ class RunResults:
         self._bytes = 0
 
     def add(self, entry: Final | Closed) -> None:
-        """One more, the latest."""
+        """Add the latest entry."""
         self._entries.append(entry)
         self._bytes += _weigh(entry)
         if len(self._entries) > MAX_RECENT or self._bytes > MAX_RECENT_BYTES:
             self._drop(len(self._entries) // 2)
 
     def take(self, after: int, limit: int) -> list[Final | Closed] | None:
-        """Those after a place; None if some of them are gone. What is not after it has been heard, and goes."""
+        """The entries after a number; None if some of them were dropped. Earlier entries were received, and are dropped."""
         if after < self.since:
             return None
         if after > self.since:
@@ -55,48 +55,43 @@ def _weigh(entry: Final | Closed) -> int:
 
 
 class RecentResults:
-    """The same of all open runs that are in memory."""
+    """The latest results of all open runs that are in memory."""
 
     def __init__(self) -> None:
         self._runs: dict[int, RunResults] = {}
 
     def follow(self, run: int, since: int) -> None:
-        """Keep the finals of a run from here on."""
+        """Keep the results of a run from this number on."""
         self._runs.setdefault(run, RunResults(since))
 
     def forget(self, keep: Iterable[int]) -> None:
-        """Runs that left memory take theirs with them."""
+        """Drop the results of all runs but these."""
         self._runs = {run: self._runs[run] for run in keep if run in self._runs}
 
     def add(self, finals: Iterable[Final | Closed]) -> None:
-        """They are committed."""
+        """Add entries that are committed."""
         for entry in finals:
             recent = self._runs.get(entry.run)
             if recent is not None:
                 recent.add(entry)
 
     def take(self, run: int, after: int, limit: int) -> list[Final | Closed] | None:
-        """Finals of a run after a place; None: ask the database."""
+        """Results of a run after a number; None: read the database."""
         recent = self._runs.get(run)
         return recent.take(after, limit) if recent is not None else None
 
 
-def told(entries: Iterable[Final | Closed]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[str]]:
-    """Entries as the results call gives them: one by one, and ranges; and for each of the first whose its pilot is."""
-    results: list[Sequence[Any]] = []
-    closed: list[Sequence[Any]] = []
-    holders: list[str] = []
-    for entry in entries:
-        if isinstance(entry, Closed):
-            closed.append(entry.row)
-        else:
-            results.append(entry.row)
-            holders.append(entry.holder)
-    return results, closed, holders
+def page_of(entries: Sequence[Final | Closed], after: int) -> Results:
+    """Entries as a page of results; an empty one goes up to `after`."""
+    finals = [entry for entry in entries if isinstance(entry, Final)]
+    closed = [entry.row for entry in entries if isinstance(entry, Closed)]
+    last = entries[-1].seq if entries else after
+    return Results([final.row for final in finals], closed, last, [final.holder for final in finals])
 
 
-def foreign_elements(rows: Sequence[Sequence[Any]], holders: list[str], reader: str) -> list[int]:
+def foreign_elements(page: Results, reader: str) -> list[int]:
     """The elements that ran on a pilot which is not the reader's own, as far as something was returned."""
-    if holders.count(reader) == len(holders):
+    if page.holders.count(reader) == len(page.holders):
         return []
-    return [row[0] for row, holder in zip(rows, holders, strict=True) if holder != reader and row[2]]
+    pairs = zip(page.rows, page.holders, strict=True)
+    return [row.element for row, holder in pairs if holder != reader and row.result]

@@ -11,7 +11,7 @@ from shoal.server.service import Service
 
 
 async def prune(service: Service, older_than: float, budget: int, release: Callable[[int], int]) -> dict[str, int]:
-    """Delete events and logs older than so many seconds, then the oldest ones over the budget; old runs hold no blobs."""
+    """Delete events and logs older than so many seconds, then the oldest over the budget; old runs release their blobs."""
     before, events, freed, after_run, more = service.clock() - older_than, 0, 0, 0, True
     while more:
         done: Any = await service.writer.ask(lambda db, a=after_run: db.prune(before, budget, after_run=a))  # type: ignore[misc]  # bound now
@@ -28,5 +28,5 @@ async def prune(service: Service, older_than: float, budget: int, release: Calla
 
 async def _drop(service: Service, run: int) -> int:
     if run in service.engine.state.runs:
-        return 0  # just finished, or reopened
+        return 0  # it has just finished, or was reopened
     return await asyncio.to_thread(drop_logs, service.state_dir, run)

@@ -1,4 +1,4 @@
-"""The engine with its hands: commands in, answers out after the commit, exchanges that wait, news for followers."""
+"""The service around the engine: commands in, answers after the commit, parked exchanges, wake-ups for followers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, ArrayRow, Notice, Outcome, RunRow, TaskRow
+from shoal.engine.changes import Answer, Notice, Outcome
 from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
+from shoal.engine.snapshot import LoadedRun
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
 from shoal.model.ids import parse_attempt, run_text, start_count
@@ -26,22 +27,22 @@ from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
-from shoal.server.pause_detector import PauseDetector
 from shoal.server.recent_results import RecentResults
-from shoal.server.writer import Writer
+from shoal.server.writer import Writer, fail, give
 from shoal.wire.messages import Exchange, Reply
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 BUSY = 0.03  # seconds between commits of a server under load
-GATHER = 0.05  # seconds that followers of its journal wait for more
+GATHER = 0.05  # seconds that followers of the journal wait for more events
 REBUILD_RETRY = 1.0  # seconds after which a request that met a rebuild is worth sending again
+STALL = 1.0  # seconds without a step of a loop that ticks five times a second: the server did not run
 TICK_PAUSES = (1.0, 5.0, 30.0, 60.0)  # seconds without a tick after one that met a defect, and after the next ones
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
 
 
 class ServerClock:
-    """Wall time at the start plus time that never jumps and counts suspend: no step of the wall clock matters
+    """Wall time at the start plus a clock that never jumps and counts suspension: steps of the wall clock do not matter
     [promise R2]."""
 
     def __init__(self) -> None:
@@ -51,8 +52,28 @@ class ServerClock:
         return self._wall + time.clock_gettime(_BOOT) - self._boot
 
 
+class PolicyAuthor(NamedTuple):
+    """Who changed the policy last, and when; an empty name: nobody did."""
+
+    name: str
+    changed: float | None
+
+
+class PauseDetector:
+    """Detects that the server itself did not run: stopped, suspended with its machine, or held up by a long step. Its
+    clock must count the time of a suspended machine."""
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+
+    def gap(self, now: float) -> float:
+        """Seconds until now in which the server did not run; 0 if it did. Each gap is returned once."""
+        passed, self._last = now - self._last, now
+        return passed if passed > STALL else 0.0
+
+
 class Service:
-    """One server's living parts."""
+    """The engine, its writer and its readers, and everybody who waits for them."""
 
     def __init__(
         self, database: Database, state_dir: Path, timing: Timing, mode: str, reserve: Reserve, trouble: str = ""
@@ -64,38 +85,40 @@ class Service:
         database.raise_incarnation(self.started)
         snapshot = database.snapshot()
         newest = snapshot.policy
-        # Who changed the policy last, and when.
-        self.ruled: tuple[str, float | None] = (newest.author, newest.time) if newest is not None else ("", None)
+        self.policy_author = PolicyAuthor(newest.author, newest.time) if newest is not None else PolicyAuthor("", None)
         self.engine = Engine(snapshot, timing, random.SystemRandom(), self.started, str(state_dir))
         self.reserve = reserve
         self.writer = Writer(database, self.loop, reserve)
         self.writer.trouble = trouble
         self.writer.on_gone = self._refuse_all
-        self.writer.on_commit = self._spread_news
+        self.writer.on_commit = self._wake_listeners
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
         self._far_reader = Reader(database.path)  # for lists, on a thread of its own
         self._far = ThreadPoolExecutor(1, "reader")
-        self._looks = 0  # questions that wait for it or are being answered
+        self._queries = 0  # that wait for it or are being answered
         self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
-        self._commands: set[asyncio.Future[None]] = set()  # who waits for a commit
-        self._listeners: list[asyncio.Future[None]] = []  # who waits for news
-        self._committed, self._is_busy = 0.0, False  # when the last commit was, and whether another was just before it
+        self._commands: set[asyncio.Future[None]] = set()  # commands that wait for their commit
+        self._listeners: list[asyncio.Future[None]] = []  # followers that wait for any commit
+        self._committed, self._is_busy = (
+            0.0,
+            False,
+        )  # the time of the last commit, and whether another was just before it
         self.last_request = self.started
-        self.retrying = asyncio.Lock()  # one at a time: each reads rows and then acts on them
+        self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
         self.results = RecentResults()
-        self.commit_wait = 0.0  # seconds that answers waited for the disk
+        self.commit_wait = 0.0  # seconds that answers waited for their commit
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
-        self._own_time = PauseDetector(self.clock())
+        self._pauses = PauseDetector(self.clock())
         self.contained = 0  # commands that met a defect since the start
-        self.on_rebuilt: Callable[[], None] = lambda: None  # the engine's state is another one
-        self._rebuild: asyncio.Task[None] | None = None  # the engine's state is half changed until it is done
+        self.on_rebuilt: Callable[[], None] = lambda: None  # the engine has a new state
+        self._rebuild: asyncio.Task[None] | None = None  # until it is done the engine's state is half changed
         self._tick_from, self._bad_ticks = 0.0, 0
         self.writer.start()
         self._perform(self.engine.started(self.started))
 
     # --- commands
     async def command(self, command: Command, then: Callable[[Any], None] | None = None) -> Any:
-        """Carry out a command; returns when it is durable. `then` follows also if the caller has gone away."""
+        """Carry out a command; returns when it is durable. `then` runs also if the caller has gone away."""
         outcome = self._handle(command)
         done: asyncio.Future[None] = self.loop.create_future()
 
@@ -104,8 +127,7 @@ class Service:
                 if then is not None:
                     then(outcome.result)
             finally:
-                if not done.done():
-                    done.set_result(None)
+                give(done, None)
 
         self._perform(outcome, after)
         self._commands.add(done)
@@ -116,19 +138,24 @@ class Service:
         return outcome.result
 
     def tell(self, command: Command) -> Any:
-        """Carry out a command nobody waits for."""
+        """Carry out a command for which nobody waits."""
         outcome = self._handle(command)
         self._perform(outcome)
         return outcome.result
 
     def tick(self) -> None:
-        """Let time pass for the engine. A tick that meets a defect has no sender to be shut out, so ticks pause: a
-        defect that each of them meets must not keep the server from everything else."""
+        """The periodic step of the engine. A tick that meets a defect has no sender to be locked out, so ticks pause: a
+        defect in each of them must not keep the server from everything else."""
         if self._rebuild is not None and self._rebuild.done():
             self._rebuild.result()  # raises: what is on disk cannot be read back, and no other start could read it
-        if self.is_rebuilding or self.clock() < self._tick_from:
+        if self.is_rebuilding:
             return
         try:
+            if self.clock() < self._tick_from:
+                # The server runs although it does not tick: only what was a pause of its own puts deadlines off.
+                with self._contained("Resume", ""):
+                    self._resume(self.clock())
+                return
             self.tell(Tick())
             self._bad_ticks = 0
         except InternalError:
@@ -136,43 +163,46 @@ class Service:
             self._bad_ticks, self._tick_from = self._bad_ticks + 1, self.clock() + pause
 
     def accept(self, run: int, first: int = 1) -> None:
-        """A submission is durable. To an engine that is rebuilt this is not news: it reads the same rows."""
+        """A submission is durable: offer its tasks. An engine that is being rebuilt reads the same rows."""
         if not self.is_rebuilding:
             with contextlib.suppress(InternalError):
                 self.tell(Accept(run, first))
 
     def _handle(self, command: Command) -> Outcome:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half
-        changed, so it is thrown away and rebuilt from the database: the command's sender alone is told of it."""
-        self.check_whole()
+        changed, so it is discarded and rebuilt from the database: only the command's sender gets an error."""
         now = self.clock()
-        try:
-            gap = self._own_time.gap(now)
-            if gap:
-                # Before anything else: a tick that came first would find every pilot silent [protocol 5.7].
-                log.warning("the server did not run for %.1f s; that counts against nobody", gap)
-                self._perform(self.engine.handle(Resume(gap), now))
+        with self._contained(type(command).__name__, _sender(command)):
+            self._resume(now)
             return self.engine.handle(command, now)
-        except REFUSALS:
-            raise
-        except Exception as error:
-            raise self._contain(error, type(command).__name__, _sender(command)) from error
 
-    def load(
-        self, run: RunRow, arrays: list[ArrayRow], tasks: list[TaskRow], done: list[tuple[int, int, int, str]]
-    ) -> None:
-        """Bring a finished run back into memory; a defect is contained as one of a command is."""
-        self.check_whole()
-        try:
-            self.engine.load(run, arrays, tasks, done)
-        except REFUSALS:
-            raise
-        except Exception as error:
-            raise self._contain(error, "Load", f" of {run_text(run.run)}") from error
+    def _resume(self, now: float) -> None:
+        """Report a pause of the server to the engine, before anything else: a tick that came first would find every
+        pilot silent [protocol 5.7]."""
+        gap = self._pauses.gap(now)
+        if gap:
+            log.warning("the server did not run for %.1f s; that counts against nobody", gap)
+            self._perform(self.engine.handle(Resume(gap), now))
+
+    def load(self, loaded: LoadedRun) -> None:
+        """Bring a finished run back into memory."""
+        with self._contained("Load", f" of {run_text(loaded.run.run)}"):
+            self.engine.load(loaded)
 
     # --- after a defect
+    @contextlib.contextmanager
+    def _contained(self, what: str, sender: str) -> Iterator[None]:
+        """Containment of a step of the engine: a refusal passes, any other exception has the engine rebuilt."""
+        self.check_whole()
+        try:
+            yield
+        except REFUSALS:
+            raise
+        except Exception as error:
+            raise self._contain(error, what, sender) from error
+
     def _contain(self, error: Exception, what: str, sender: str) -> InternalError:
-        """Have the engine rebuilt; returns what its sender is told."""
+        """Have the engine rebuilt; returns the error for the sender."""
         log.critical("a command met a defect: command=%s", what, exc_info=error)
         self.contained += 1
         why = f"{what}{sender}: {type(error).__name__}: {redact(echo(str(error)))}"
@@ -182,11 +212,11 @@ class Service:
 
     @property
     def is_rebuilding(self) -> bool:
-        """Is the engine's state being made anew, so that nothing may be asked of it?"""
+        """True while the engine's state is rebuilt, so that it may not be used."""
         return self._rebuild is not None
 
     def check_whole(self) -> None:
-        """Refuse what comes while the engine is rebuilt."""
+        """Refuse requests while the engine is rebuilt."""
         if self.is_rebuilding:
             raise TooBusy(
                 "the server rebuilds its memory after a defect", after=REBUILD_RETRY, code="rebuilding",
@@ -196,8 +226,8 @@ class Service:
     async def _rebuild_engine(self, why: str) -> None:
         """Restore the engine from the database, in this process: sockets, sessions and followers stay.
 
-        The snapshot is taken by the writer, behind everything that was handed to it: whatever was answered, or will be
-        when its commit is done, is in the new state. Only the command that met the defect is not.
+        The writer takes the snapshot after everything that was queued: whatever was answered, or will be after its
+        commit, is in the new state. Only the command that met the defect is not.
         """
         began = self.clock()
         snapshot = await self.writer.ask(lambda db: db.snapshot())
@@ -214,16 +244,15 @@ class Service:
         log.warning("the engine was rebuilt from the database: seconds=%.2f", self.clock() - began)
 
     def _answer_parked(self) -> None:
-        """Answer the exchanges that were parked in the thrown-away state. They carried no reports, for those are
-        answered with their commit; so an empty answer is true, and their pilots say at once what they hold."""
+        """Answer the exchanges that were parked in the discarded state. They carried no reports, for those are answered
+        after their commit; so an empty reply is true, and their pilots report at once what they hold."""
         parked, self._waiting = self._waiting, {}
         for (_, seq), waiters in parked.items():
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(Reply(seq, self.engine.state.incarnation, hold=self.timing.beat))
+                give(waiter, Reply(seq, self.engine.state.incarnation, hold=self.timing.beat))
 
     async def exchange(self, exchange: Exchange) -> Reply:
-        """A pilot's exchange: answered when the engine has news or its time is over."""
+        """A pilot's exchange: answered when the engine has something to send or its time is over."""
         key = (exchange.pilot, exchange.seq)
         answer: asyncio.Future[Reply] = self.loop.create_future()
         self._waiting.setdefault(key, []).append(answer)
@@ -242,7 +271,7 @@ class Service:
                     del self._waiting[key]
 
     def _perform(self, outcome: Outcome, then: Callable[[], None] | None = None) -> None:
-        """Changes to the writer first; answers that need not be durable go at once, the others after the commit."""
+        """Queue changes for the writer first; answers that need not be durable go at once, others after the commit."""
         durable = [answer for answer in outcome.answers if answer.durable]
         if outcome.notices:
             self.on_notices(outcome.notices)
@@ -254,7 +283,7 @@ class Service:
             if finals:
                 self.results.add(finals)
             for answer in durable:
-                self._hand_out(answer)
+                self._reply(answer)
             if then is not None:
                 then()
 
@@ -262,18 +291,17 @@ class Service:
             self.writer.put(outcome.changes, after if durable or finals or then is not None else None)
         for answer in outcome.answers:
             if not answer.durable:
-                self._hand_out(answer)
+                self._reply(answer)
 
-    def _hand_out(self, answer: Answer) -> None:
+    def _reply(self, answer: Answer) -> None:
         for waiter in self._waiting.pop((answer.pilot, answer.seq), []):
-            if not waiter.done():
-                waiter.set_result(answer.reply)
+            give(waiter, answer.reply)
 
     def _keep_tails(self, exchange: Exchange) -> None:
         """Write the streams of a pilot that cannot reach our log directory itself: of its own attempts only."""
         pilot = self.engine.state.pilots.get(exchange.pilot)
         if pilot is None or pilot.session != digest(exchange.session) or pilot.has_heard(exchange.seq):
-            return  # a stranger, or an exchange that came before: later pieces may be here already
+            return  # a stranger, or a repeated exchange: later output may be here already
         for tail in exchange.tails:
             attempt = parse_attempt(tail.attempt)
             if tail.stream in SUFFIX and (pilot.holds(attempt) or pilot.ended_lately(attempt)):
@@ -286,29 +314,29 @@ class Service:
                     )
 
     # --- reading
-    async def look(self, question: Callable[[Reader], T], patient: bool = False) -> T:
-        """Ask the database something that may take a while, on the reader's thread. Where too many wait already, only
-        the patient join them."""
-        if self._looks >= MAX_LOOKS and not patient:
+    async def look(self, query: Callable[[Reader], T], patient: bool = False) -> T:
+        """Run a query that may take a while on the reader's thread. If too many wait already, it is refused unless it is
+        `patient`."""
+        if self._queries >= MAX_LOOKS and not patient:
             raise TooBusy("too many are reading", after=1.0, hint="come back in a second")
-        self._looks += 1
+        self._queries += 1
         try:
-            return await self.loop.run_in_executor(self._far, question, self._far_reader)
+            return await self.loop.run_in_executor(self._far, query, self._far_reader)
         finally:
-            self._looks -= 1
+            self._queries -= 1
 
-    def _spread_news(self) -> None:
+    def _wake_listeners(self) -> None:
         now = self.loop.time()
         self._is_busy, self._committed = now - self._committed < BUSY, now
         listeners, self._listeners = self._listeners, []
         for woken in listeners:
-            _wake(woken)
+            give(woken, None)
 
-    async def news(self, within: float, gather: bool = False) -> None:
-        """Wait until something was committed, or the time is over. `gather`: while there is one commit after another,
-        wait a little longer: a look costs the same for one line as for a hundred."""
+    async def wait_for_commit(self, within: float, gather: bool = False) -> None:
+        """Wait until something is committed, or the time is over. `gather`: while commits follow each other closely, wait
+        a little longer, because a query costs the same for one event as for a hundred."""
         woken: asyncio.Future[None] = self.loop.create_future()
-        timer = self.loop.call_later(within, _wake, woken)
+        timer = self.loop.call_later(within, give, woken, None)
         self._listeners.append(woken)
         try:
             await woken
@@ -320,44 +348,41 @@ class Service:
             await asyncio.sleep(GATHER)
 
     def check_database(self) -> None:
-        """Nothing is answered from memory once the database was taken away."""
+        """Refuse to answer from memory once the database was removed or replaced."""
         if self.writer.gone:
-            # Where it was is nobody's business but the administrator's, who reads it in the log.
-            raise Refused(
-                "the server's database was taken away, and it ends",
-                code="database_gone",
-                hint="its log says the way out",
-            )
+            # Its path is in the log, for administrators only.
+            hint = "its log says the way out"
+            raise Refused("the server's database was taken away, and it ends", code="database_gone", hint=hint)
 
     def _refuse_all(self) -> None:
-        """The database is gone: whoever waits for an answer is told."""
+        """Fail everything that waits for an answer: the database is gone."""
         try:
             self.check_database()
         except Refused as error:
             for exchange in [waiter for waiters in self._waiting.values() for waiter in waiters]:
-                _fail(exchange, error)
+                fail(exchange, error)
             for command in self._commands:
-                _fail(command, error)
+                fail(command, error)
 
     def hang_up(self) -> None:
-        """Let go of exchanges that wait: their pilots come back to the next server."""
+        """Cancel parked exchanges: their pilots come back to the next server."""
         for waiters in self._waiting.values():
             for waiter in waiters:
                 waiter.cancel()
 
     async def close(self) -> None:
-        """Write what is left and let go of the database."""
+        """Write what is queued and close the database."""
         if self._rebuild is not None:
             self._rebuild.cancel()
-        # Readers first: the writer's last checkpoint needs the log to itself.
+        # Readers first: the writer's last checkpoint needs the log without readers.
         self._far.shutdown()
         self.reader.close()
         self._far_reader.close()
         await self.writer.stop()
 
     def facts(self) -> dict[str, Any]:
-        """What `shoal server status` shows."""
-        state = self.engine.state
+        """The figures of `shoal server status`."""
+        state, pilots = self.engine.state, self.engine.state.pilots
         return {
             "mode": self.mode,
             "pid": os.getpid(),
@@ -365,9 +390,9 @@ class Service:
             "since": self.started,
             "state_dir": str(self.state_dir),
             "open_runs": sum(1 for run in state.runs.values() if run.finished is None),
-            "pilots": len(state.pilots),
-            "slots": sum(p.room.cores for p in state.pilots.values()),
-            "live": sum(p.held for p in state.pilots.values()),
+            "pilots": len(pilots),
+            "slots": sum(pilot.room.cores for pilot in pilots.values()),
+            "live": sum(pilot.held for pilot in pilots.values()),
             "durability": self.durability,
             "commits": self.writer.commits,
             "last_seq": state.next_seq - 1,
@@ -376,7 +401,7 @@ class Service:
 
 
 def _sender(command: Command) -> str:
-    """Who sent a command, as far as it says so itself."""
+    """The sender of a command for the log, as far as the command names it."""
     if isinstance(command, Talk):
         return f" of {echo(command.exchange.pilot)}"
     if isinstance(command, Enrol):
@@ -384,20 +409,10 @@ def _sender(command: Command) -> str:
     return f" of {command.owner}" if isinstance(command, Submit) else ""
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
-
-
-def _fail(waiter: asyncio.Future[Any], error: Exception) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)
-
-
 def keep_tail(path: Path, text: str, offset: int) -> None:
-    """Put a piece of a stream where it belongs; a piece that came before, or leaves a hole, changes nothing."""
+    """Write a part of a stream at its offset; a part that would leave a hole changes nothing."""
     data = text.encode("utf-8", "replace")
-    if len(data) > 3 * MAX_TAIL or not 0 <= offset <= 3 * MAX_STREAM:  # a byte that is no text becomes three
+    if len(data) > 3 * MAX_TAIL or not 0 <= offset <= 3 * MAX_STREAM:  # a byte that is not UTF-8 becomes three
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

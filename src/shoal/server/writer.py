@@ -1,8 +1,8 @@
-"""Group commit: one thread owns the database and writes everything that came since its last commit in one go
+"""Group commit: one thread owns the database and writes everything queued since its last commit in one transaction
 [ADR 0002].
 
-The event loop puts changes in and never waits; what must not be said before it is durable is put in as a
-callback and runs on the loop after the commit.
+The event loop queues changes and never waits; an answer that must not be sent before its changes are durable is queued
+as a callback, which runs on the loop after the commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from shoal.db.location import refusal_of, way_out
 from shoal.db.sqlite import Database
@@ -26,36 +26,36 @@ from shoal.server.disk_reserve import Reserve, is_full
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-ALONE = 0.01  # seconds that changes wait for others, if nobody waits for their commit
+ALONE = 0.01  # seconds that changes wait to be batched, if nobody waits for their commit
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
-LAST_WORDS = 2.0  # seconds that a server whose database is gone still answers, to say so
+GOODBYE = 2.0  # seconds that a server whose database is gone still answers requests with that error
 DEFECT = 5  # exit code, also of a server whose database cannot be written
 # Errors of SQLite that may mean a full disk or quota. None of them is a failed fsync, which is never tried again.
 _MAY_BE_FULL = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
-_READING = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # nothing was to be written
+_READING = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # errors that lose no write
 
 
 class Writer:
-    """The only one who touches the database."""
+    """The queue and the thread that alone use the database."""
 
     def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, reserve: Reserve) -> None:
         self._database, self._loop, self._reserve = database, loop, reserve
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._unsettled = 0  # entries put in and not yet committed
+        self._unsettled = 0  # entries queued and not yet committed
         self.trouble = ""  # not empty: the disk is full, nothing new can be accepted
-        self.gone = ""  # not empty: the database was taken away under us; nothing is true any more
+        self.gone = ""  # not empty: the database was removed or replaced under the server
         self.on_gone: Callable[[], None] = lambda: None
         self._is_stuck = False  # changes wait for space
         self.commits = 0
         self.on_commit: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None:
-        """Have changes written with the next commit; `then` runs on the loop after it, in order."""
+        """Queue changes for the next commit; `then` runs on the loop after it, in order."""
         if not changes and not self._unsettled:
             if then is not None:
                 then()
@@ -63,26 +63,26 @@ class Writer:
         self._unsettled += 1
         self._queue.put(_Entry(changes, then))
 
-    async def ask(self, question: Callable[[Database], T]) -> T:
-        """Ask the database something that must see everything put in before; answered on the writer's thread."""
+    async def ask(self, query: Callable[[Database], T]) -> T:
+        """Run a query on the writer's thread, after everything that was queued before it."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._unsettled += 1
-        self._queue.put(_Entry((), None, lambda db: self._answer(answer, question)))
+        self._queue.put(_Entry((), None, lambda db: self._answer(answer, query)))
         return await answer
 
     async def settled(self) -> None:
-        """Wait until everything put in so far is durable."""
+        """Wait until everything queued so far is durable."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self.put((), lambda: _give(done, None))
+        self.put((), lambda: give(done, None))
         await done
 
     async def stop(self) -> None:
-        """Write what is left, then close the database."""
+        """Write what is queued, then close the database."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def watch(self) -> None:
-        """Look after the disk, every second or so: are our files there, is there space again?"""
+        """Check every second or so that the database's files are there, and whether a full disk has space again."""
         if self.gone:
             return
         displaced = self._database.displaced()
@@ -103,11 +103,11 @@ class Writer:
             while entry is not None:
                 entries.append(entry)
                 is_awaited = is_awaited or entry.then is not None
-                if entry.question is not None:
+                if entry.query is not None:
                     break
                 try:
-                    # What nobody waits for, a lease for one, waits a moment for company: another commit in the middle
-                    # of a call would only hold up the loop that has to answer.
+                    # Changes for which nobody waits, such as leases, are batched for a moment: another commit in the
+                    # middle of a call would only delay the loop that has to answer.
                     entry = self._queue.get(not is_awaited, ALONE)
                 except queue.Empty:
                     break
@@ -125,8 +125,8 @@ class Writer:
         if changes:
             self._commit(changes)
         last = entries[-1]
-        if last.question is not None:
-            last.question(self._database)
+        if last.query is not None:
+            last.query(self._database)
         self._loop.call_soon_threadsafe(self._settle, entries)
 
     def _commit(self, changes: list[Change]) -> None:
@@ -142,7 +142,7 @@ class Writer:
                 self._die(error)
             self._is_stuck = False
             self.commits += 1
-            # Before anybody is told: what was written into a file without a name is not durable.
+            # Before anybody gets an answer: what was written into a file without a name is not durable.
             if not self.gone:
                 self.gone = self._database.displaced()
             if self.gone:
@@ -154,12 +154,12 @@ class Writer:
         return code & 0xFF == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and is_full(self._reserve.path.parent))
 
     def _is_unwritten(self, error: sqlite3.OperationalError) -> bool:
-        """True if what was to be on the disk may not be: a failed write or fsync, and not for want of space."""
+        """True if a write or fsync failed, and not because the disk is full."""
         code = error.sqlite_errorcode
         return code & 0xFF == sqlite3.SQLITE_IOERR and code not in _READING and not self._is_full(error)
 
     def _wait_for_space(self, count: int) -> None:
-        """The engine has gone on already, so these rows must land: take the reserve, refuse new work, try again."""
+        """Use the reserve, refuse new work and try again: the engine has gone on, so these rows must be written."""
         if self.gone:
             self._leave()
         given_up = self._reserve.give_up()
@@ -172,7 +172,7 @@ class Writer:
             time.sleep(RETRY_FULL)
 
     def _end(self) -> None:
-        """Note the end in order, if there is space for that, and close the database in any case."""
+        """Record the clean shutdown, if there is space for that, and close the database in any case."""
         try:
             self._with_reserve(Database.end_in_order)
         except sqlite3.Error as error:
@@ -180,24 +180,24 @@ class Writer:
         finally:
             self._database.close()
 
-    def _with_reserve(self, question: Callable[[Database], T]) -> T:
-        """Ask the database; once more with the reserve's space if the disk is full."""
+    def _with_reserve(self, query: Callable[[Database], T]) -> T:
+        """Run a query; once more with the reserve's space if the disk is full."""
         try:
-            return question(self._database)
+            return query(self._database)
         except sqlite3.OperationalError as error:
             if not self._is_full(error) or not self._reserve.give_up():
                 raise
             self.trouble = self._reserve.trouble()
-            return question(self._database)
+            return query(self._database)
 
     def _leave(self) -> None:
-        """The database was taken away: save what is open, tell it, and end without touching what bears its name now.
+        """End after the database was removed or replaced: save a copy of what is open, and leave the new files alone.
 
-        To close SQLite would delete the log by its name, which may be another database's.
+        Closing SQLite would delete the log by its name, which may be another database's.
         """
         path = self._database.path
         self._loop.call_soon_threadsafe(self.on_gone)
-        self._reserve.give_up()  # the copy needs space, and nobody needs the reserve any more
+        self._reserve.give_up()  # the copy needs its space
         try:
             copy = self._database.rescue()
         except (sqlite3.Error, ShoalError, OSError) as error:
@@ -206,11 +206,11 @@ class Writer:
             state = shlex.quote(os.path.dirname(path))
             saved = f"what it held is in {copy} (`shoal server restore --state {state} {shlex.quote(copy)}`)"
         log.critical("%s, so the server ends; %s", self.gone, saved)
-        time.sleep(LAST_WORDS)
+        time.sleep(GOODBYE)
         os._exit(DEFECT)
 
     def _die(self, error: Exception) -> None:
-        """A failed commit or fsync is never retried: memory and disk differ, a restart reads what is on disk."""
+        """End after a failed commit or fsync, which is never retried: a restart reads what is on the disk."""
         path = self._database.path
         self.gone = self.gone or self._database.displaced()
         if self.gone:
@@ -220,15 +220,15 @@ class Writer:
         log.critical("the database cannot be written, the server ends: %s", why)
         os._exit(DEFECT)
 
-    def _answer(self, answer: asyncio.Future[T], question: Callable[[Database], T]) -> None:
+    def _answer(self, answer: asyncio.Future[T], query: Callable[[Database], T]) -> None:
         try:
-            found = self._with_reserve(question)  # retention, the very thing that makes space, needs some to begin with
+            found = self._with_reserve(query)  # retention, which frees space, needs some to begin with
         except Exception as error:
             if isinstance(error, sqlite3.OperationalError) and self._is_unwritten(error):
                 self._die(error)
-            self._loop.call_soon_threadsafe(_fail, answer, error)
+            self._loop.call_soon_threadsafe(fail, answer, error)
         else:
-            self._loop.call_soon_threadsafe(_give, answer, found)
+            self._loop.call_soon_threadsafe(give, answer, found)
 
     # --- on the loop
     def _settle(self, entries: list[_Entry]) -> None:
@@ -237,28 +237,24 @@ class Writer:
             if entry.then is not None:
                 try:
                     entry.then()
-                except Exception:  # what one command's sender cannot be told must not keep it from the others
-                    log.exception("what follows a commit failed")
+                except Exception:  # must not keep the other callbacks from running
+                    log.exception("a callback after a commit failed")
         self.on_commit()
 
 
-class _Entry:
-    __slots__ = ("changes", "question", "then")
-
-    def __init__(
-        self,
-        changes: Sequence[Change],
-        then: Callable[[], None] | None,
-        question: Callable[[Database], None] | None = None,
-    ) -> None:
-        self.changes, self.then, self.question = changes, then, question
+class _Entry(NamedTuple):
+    changes: Sequence[Change]
+    then: Callable[[], None] | None
+    query: Callable[[Database], None] | None = None
 
 
-def _give(answer: asyncio.Future[T], found: T) -> None:
-    if not answer.done():
-        answer.set_result(found)
+def give(waiter: asyncio.Future[T], found: T) -> None:
+    """Resolve a future, unless its waiter has gone away."""
+    if not waiter.done():
+        waiter.set_result(found)
 
 
-def _fail(answer: asyncio.Future[T], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def fail(waiter: asyncio.Future[T], error: Exception) -> None:
+    """Fail a future, unless its waiter has gone away."""
+    if not waiter.done():
+        waiter.set_exception(error)

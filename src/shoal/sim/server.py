@@ -140,8 +140,8 @@ class SimServer:
     def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
         """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
         found = self._reader.find_key(owner, key)
-        loaded = self.database.load_run(found["run"]) if found is not None else None
-        return (loaded[0].run, loaded[0].total) if loaded is not None else None
+        row = self._reader.run_row(found.run) if found is not None else None
+        return (row.run, row.total) if row is not None else None
 
     def exchange(self, command: Talk, deliver: Deliver, refuse: Callable[[ShoalError], None]) -> None:
         """A pilot's exchange; answered when the engine says so."""

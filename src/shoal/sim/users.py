@@ -140,7 +140,7 @@ class SimUsers:
             if (rows or spans) and loaded is not None:
                 self.world.tally.note("retry")
                 self.world.note(f"retry r{run}")
-                self.world.server.engine.load(*loaded)
+                self.world.server.engine.load(loaded)
                 self.world.ledger.expected |= {TaskId(run, row.element) for row in rows}
                 self.world.ledger.expected |= {TaskId(run, e) for low, high, _ in spans for e in range(low, high)}
                 self.world.server.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)

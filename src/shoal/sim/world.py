@@ -136,7 +136,7 @@ class World:
             loaded = self.server.database.load_run(run)
             if loaded is None:
                 raise Broken(f"accepted run lost: r{run}")
-            counts[run] = json.loads(loaded[0].counts)
+            counts[run] = json.loads(loaded.run.counts)
         self.ledger.check_end(counts)
 
     def _committed(self, changes: list[Change]) -> None:

@@ -19,7 +19,7 @@ from shoal.engine.changes import (
     TaskRow,
     UsageRow,
 )  # fmt: skip
-from shoal.engine.snapshot import Snapshot
+from shoal.engine.snapshot import SettledRow, Snapshot, SpentRow
 from shoal.model.event import Event
 from shoal.model.states import FINAL
 
@@ -150,14 +150,14 @@ class Model:
             arrays=[row for key, row in sorted(self.arrays.items()) if row.run in still],
             tasks=[row for key, row in sorted(self.tasks.items()) if row.run in still and row.state not in FINALS],
             pilots=sorted((p for p in self.pilots.values() if p.state != "gone"), key=lambda p: (p.joined, p.pilot)),
-            settled=[(t.run, t.element, t.winner, nonces.get(t.run, ""), t.pilot) for t in finals][-10_000:],
+            settled=[SettledRow(t.run, t.element, t.winner, nonces.get(t.run, ""), t.pilot) for t in finals][-10_000:],
             policy=self.policies[-1] if self.policies else None,
             usage=[row for _, row in sorted(self.usage.items())],
             places=[row for _, row in sorted(self.places.items()) if row.data],
             spent=self.spent(),
         )
 
-    def spent(self) -> list[tuple[str, str, int, float]]:
+    def spent(self) -> list[SpentRow]:
         """Core seconds by owner, site and hour; what is older than a quota looks back is under the first hour."""
         times = {add: add.useful + add.failed + add.lost + add.duplicated for add in self.added}
         oldest = max(0, max((add.hour for add in self.added if times[add]), default=0) - WINDOW)
@@ -165,4 +165,4 @@ class Model:
         for add in self.added:
             key = (add.owner, add.site, max(add.hour, oldest))
             found[key] = found.get(key, 0.0) + times[add]
-        return [(*key, seconds) for key, seconds in sorted(found.items()) if seconds]
+        return [SpentRow(*key, seconds) for key, seconds in sorted(found.items()) if seconds]

@@ -292,7 +292,7 @@ def test_a_token_that_was_revoked_since_the_backup_stays_revoked(path: str) -> N
         database.apply([row._replace(revoked=5.0)])
     copies.restore(backup, path)
     with Database.open(path) as database:
-        assert [token.token for token in database.people(10.0)[2]] == ["t2"]
+        assert [token.token for token in database.people(10.0).tokens] == ["t2"]
     assert sorted(os.listdir(os.path.dirname(path)))[:2] == ["backups", "shoal.db"], "no files of the copying are left"
 
 
@@ -356,6 +356,16 @@ def test_a_backup_of_any_older_schema_is_restored(path: str, tmp_path: Path, ver
         assert start_count(database.raise_incarnation(1.0)) == 1
 
 
+def test_when_a_copy_was_put_in_place_is_known_afterwards(path: str) -> None:
+    fill(path)
+    assert copies.restored_at(path) == 0.0
+    backup = copies.back_up(path)
+    os.utime(path, (1.0, 1.0))  # how old the replaced database is does not matter
+    before = os.stat(backup).st_ctime
+    copies.restore(backup, path)
+    assert copies.restored_at(path) >= before
+
+
 def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(path: str, tmp_path: Path) -> None:
     fill(path)
     backup = copies.back_up(path)
@@ -363,7 +373,7 @@ def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(pat
     damage(path)  # its log cannot be folded in, whatever state it is in
     kept = copies.restore(backup, path)
     with Database.open(path) as database:
-        assert database.snapshot().next_run == 2 and database.check() == []
+        assert database.snapshot().next_run == 2 and copies.check_file(path, full=False) == []
     assert os.path.exists(kept)
 
 

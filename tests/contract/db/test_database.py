@@ -28,6 +28,7 @@ from shoal.engine.changes import (
     Successes,
     UsageRow,
 )  # fmt: skip
+from shoal.engine.snapshot import FinalRange
 from shoal.model.errors import BadInput
 from shoal.model.ids import LIFE_BITS, start_count
 from shoal.wire.messages import Batch
@@ -107,7 +108,7 @@ def test_every_row_comes_back_as_it_went_in_after_reopening(backend: Backend) ->
         assert [snapshot.runs[0], snapshot.arrays[0], snapshot.tasks[0], snapshot.pilots[0]] == rows
         assert snapshot.done == [(1, 5, 8, "cancelled")]
         with Reader.on(database) as reader:
-            assert reader.spans(1) == [span_row(1, 5, 8)._asdict()]
+            assert reader.spans(1) == [span_row(1, 5, 8)]
             assert reader.events(after=0) == [said._asdict()]
 
 
@@ -127,9 +128,10 @@ def test_readers_get_plain_dicts_with_json_decoded(database: Database, reader: R
     assert reader.task(1, 3) == shown
     assert reader.tasks(1) == [shown]
     shown = without(pilot, "former", "tags") | {"former": ["p0"], "tags": {"os": "linux"}}
-    assert reader.pilot("p1a2") == shown
+    assert reader.pilot("p1a2") == pilot and reader.run_row(1) == run and reader.task_row(1, 3) == task
     assert reader.pilots() == [shown]
     assert (reader.run(2), reader.task(1, 4), reader.pilot("p9")) == (None, None, None)
+    assert (reader.run_row(2), reader.task_row(1, 4)) == (None, None)
 
 
 def test_the_last_row_of_a_key_stands_for_all_before_it(database: Database, reader: Reader) -> None:
@@ -224,11 +226,11 @@ def test_dropping_spans_takes_out_exactly_those_elements(backend: Backend, data:
             batch = [change for _ in range(size) if (change := draw_span(data, model)) is not None]
             database.apply(batch)
         spans = reader.spans(1)
-        covered = [(span["run"], element) for span in spans for element in range(span["low"], span["high"])]
+        covered = [(span.run, element) for span in spans for element in range(span.low, span.high)]
         assert len(covered) == len(set(covered))
-        states = {(1, e): span["state"] for span in spans for e in range(span["low"], span["high"])}
+        states = {(1, e): span.state for span in spans for e in range(span.low, span.high)}
         assert states == model.closed
-        assert {span["ended"] for span in spans} <= {9.5}  # the pieces keep what their span said
+        assert {span.ended for span in spans} <= {9.5}  # the pieces keep what their span said
 
 
 def draw_span(data: st.DataObject, model: Model, run: int = 1) -> SpanRow | SpanDrop | None:
@@ -247,7 +249,7 @@ def draw_span(data: st.DataObject, model: Model, run: int = 1) -> SpanRow | Span
 def test_dropping_nothing_changes_nothing(database: Database, reader: Reader) -> None:
     database.apply([span_row(1, 5, 8)])
     database.apply([SpanDrop(1, 6, 6), SpanDrop(1, 8, 20), SpanDrop(1, 1, 5), SpanDrop(2, 1, 99)])
-    assert reader.spans(1) == [span_row(1, 5, 8)._asdict()]
+    assert reader.spans(1) == [span_row(1, 5, 8)]
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 4), (4, 5), (1, 99), (9, 11), (5, 8), (19, 21)])
@@ -257,7 +259,7 @@ def test_a_span_over_any_other_is_refused(database: Database, reader: Reader, lo
     with pytest.raises(Exception, match="overlap"):
         database.apply([span_row(1, low, high)])
     database.apply([span_row(1, 5, 6), span_row(1, 1, 3), span_row(1, 10, 20), span_row(2, low, high)])
-    assert [(span["low"], span["high"]) for span in reader.spans(1)] == [
+    assert [(span.low, span.high) for span in reader.spans(1)] == [
         (1, 3),
         (3, 5),
         (5, 6),
@@ -362,7 +364,7 @@ def draw_account(data: st.DataObject, model: Model, kind: str) -> Change:
     return PolicyRow(len(model.policies) + 1, 5.0, owner, "{}")
 
 
-def check_done(done: list[tuple[int, int, int, str]], model: Model, runs: set[int]) -> None:
+def check_done(done: list[FinalRange], model: Model, runs: set[int]) -> None:
     """The ranges cover what the model has, each element once a state, and cannot be told shorter."""
     told = [(run, element, state) for run, low, high, state in done for element in range(low, high)]
     assert len(told) == len(set(told))
@@ -568,8 +570,8 @@ def test_a_key_finds_its_run_for_its_owner_only(database: Database, reader: Read
     database.apply(
         [run_row(1, key="k", digest="d1"), run_row(2, key="k", owner="bob", digest="d2"), run_row(3), run_row(4)]
     )
-    assert reader.find_key("ann", "k") == {"run": 1, "digest": "d1"}
-    assert reader.find_key("bob", "k") == {"run": 2, "digest": "d2"}
+    assert reader.find_key("ann", "k") == (1, "d1")
+    assert reader.find_key("bob", "k") == (2, "d2")
     assert reader.find_key("eve", "k") is reader.find_key("ann", "") is None
 
 
@@ -582,7 +584,7 @@ def test_earlier_runs_of_a_signature_come_newest_first(database: Database, reade
 def test_every_success_of_a_run_is_given_for_resuming(database: Database, reader: Reader) -> None:
     rows = [task_row(1, n, "failed" if n % 10 == 0 else "succeeded") for n in range(1, 2_501)]
     database.apply([*rows, task_row(2, 1)])
-    assert list(reader.succeeded(1)) == [(row.element, row) for row in rows if row.state == "succeeded"]
+    assert list(reader.task_rows(1, ["succeeded"])) == [row for row in rows if row.state == "succeeded"]
 
 
 def test_pilots_are_listed_newest_first(database: Database, reader: Reader) -> None:

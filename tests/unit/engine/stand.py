@@ -165,7 +165,7 @@ class Stand:
         loaded = self.database.load_run(run)
         assert loaded is not None
         rows, spans = self.database.failed_rows(run, element)
-        self.engine.load(*loaded)
+        self.engine.load(loaded)
         return int(self.do(Retry(run, tuple(rows), tuple(spans))).result["tasks"])
 
     def policy(self, **document: Any) -> None:
@@ -220,7 +220,7 @@ class Stand:
         where = array.state_of(element) if array is not None else None
         if where is not None:
             return str(where)
-        spans = [span["state"] for span in self.reader.spans(run) if span["low"] <= element < span["high"]]
+        spans = [span.state for span in self.reader.spans(run) if span.low <= element < span.high]
         found = self.reader.task(run, element)
         assert (found is not None) != bool(spans), "final in one place"
         return str(found["state"] if found is not None else spans[0])

@@ -41,7 +41,7 @@ def test_a_hook_finds_what_happened_in_its_variables(tmp_path: Path, caplog: pyt
 
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", script)
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         await stand.drained()
 
     run(work)
@@ -54,11 +54,11 @@ def test_what_comes_from_pilots_is_text_and_nothing_else(monkeypatch: pytest.Mon
     evil = Notice("banned", "host", "$(touch evil)`touch evil`", "a\0b\udcff" + "x" * 5_000, 0.0)
     told = variables(evil)
     assert told["SHOAL_PLACE"] == "$(touch evil)`touch evil`" and "\0" not in told["SHOAL_REASON"]
-    assert len(told["SHOAL_REASON"]) <= ban_hook.MAX_WORD and "secret" not in told.values()
+    assert len(told["SHOAL_REASON"]) <= ban_hook.MAX_VALUE and "secret" not in told.values()
 
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", 'printf %s "$SHOAL_PLACE" > told')
-        stand.hooks.tell([evil])
+        stand.hooks.notify([evil])
         await stand.drained()
 
     run(work)
@@ -69,7 +69,7 @@ def test_what_comes_from_pilots_is_text_and_nothing_else(monkeypatch: pytest.Mon
 def test_nobody_is_told_where_there_is_no_hook(tmp_path: Path) -> None:
     async def work() -> None:
         stand = Stand(tmp_path)
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         assert not stand.hooks._running
 
     run(work)
@@ -78,14 +78,14 @@ def test_nobody_is_told_where_there_is_no_hook(tmp_path: Path) -> None:
 def test_failures_are_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", "exit 3")
-        stand.hooks.tell([BANNED] * 5)
+        stand.hooks.notify([BANNED] * 5)
         await stand.drained()
         assert [record.message for record in caplog.records] == [
             "the ban hook ended with status 3 (banned host n017); failures=1"
         ]
         stand.now += MINUTE
         stand.command = ("/nonexistent/hook",)
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         await stand.drained()
         assert "cannot be started" in caplog.records[-1].message and caplog.records[-1].message.endswith("failures=5")
 
@@ -95,7 +95,7 @@ def test_failures_are_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCap
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", "sleep 600 & echo $! > pid; wait", within=0.5)
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         await stand.drained()
 
     run(work)
@@ -120,11 +120,11 @@ def test_few_run_at_once_and_few_a_minute(
             running -= 1
 
         monkeypatch.setattr(stand.hooks, "_run", pretend)
-        stand.hooks.tell([BANNED] * (PER_MINUTE + 30))
+        stand.hooks.notify([BANNED] * (PER_MINUTE + 30))
         await stand.drained()
         assert (most, total) == (AT_ONCE, PER_MINUTE)
         stand.now += MINUTE
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         await stand.drained()
         assert total == PER_MINUTE + 1
 
@@ -137,7 +137,7 @@ def test_much_output_is_read_and_little_of_it_logged(tmp_path: Path, caplog: pyt
 
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo end >&2")
-        stand.hooks.tell([BANNED])
+        stand.hooks.notify([BANNED])
         await stand.drained()
 
     run(work)
@@ -148,7 +148,7 @@ def test_much_output_is_read_and_little_of_it_logged(tmp_path: Path, caplog: pyt
 def test_the_end_of_the_server_ends_its_hooks(tmp_path: Path) -> None:
     async def work() -> None:
         stand = Stand(tmp_path, "/bin/sh", "-c", "touch $$; exec sleep 600")
-        stand.hooks.tell([BANNED] * 9)
+        stand.hooks.notify([BANNED] * 9)
         while len(list(tmp_path.iterdir())) < AT_ONCE:
             await asyncio.sleep(0.01)
         await stand.hooks.close()

@@ -36,7 +36,7 @@ def busy() -> Metrics:
     metrics.answered("/v1/runs/{run}", 200, 0.05)
     metrics.answered("/v1/runs/{run}", 200, 3.0)
     metrics.answered("/v1/runs", 429, 0.001)
-    metrics.exchanged(10)
+    metrics.exchanges += 10
     metrics.refused("too_many")
     return metrics
 

@@ -19,6 +19,7 @@ from shoal.engine.commands import Bury, Cancel, Enrol, Submit
 from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
 from shoal.model.ids import start_count
+from shoal.model.people import PeopleRows
 from shoal.model.timing import Timing
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.context import Context
@@ -211,9 +212,9 @@ def test_a_run_that_cannot_be_loaded_again_costs_its_asker_an_answer_and_the_eng
         with monkeypatch.context() as planted:
             planted.setattr(Engine, "load", fail)
             with pytest.raises(InternalError):
-                service.load(*loaded)
+                service.load(loaded)
         with pytest.raises(TooBusy):
-            service.load(*loaded)
+            service.load(loaded)
         while service.is_rebuilding:
             await asyncio.sleep(0.01)
         assert list(service.engine.state.runs) == [run] and service.contained == 1
@@ -237,16 +238,16 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
         built: asyncio.Future[None] = service.loop.create_future()
         built.set_result(None)
         local = OwnPilot(service, OriginalSettings(0o077, 1024), built)
-        await local.look()
+        await local.check()
         counts = [service.contained]
         while service.is_rebuilding:
             await asyncio.sleep(0.01)
         back = service.engine.state.pilots[pilot.pilot]
         back.tags["pid"], back.host = 2**22 + 1, os.uname().nodename
-        await local.look()
+        await local.check()
         counts.append(service.contained)
         local._bury_from = 0.0
-        await local.look()
+        await local.check()
         counts.append(service.contained)
         assert counts == [1, 1, 2], "not again at once: each costs everybody a rebuild"
 
@@ -259,7 +260,7 @@ def test_a_revocation_that_met_a_defect_is_healed_by_repeating_it(
     """The tokens were revoked, their pilots lived on, and the same words found no token any more."""
 
     async def story(service: Service) -> None:
-        access = Authentication(([], [], [], 1), lambda rows: None)
+        access = Authentication(PeopleRows([], [], [], [], 1), lambda rows: None)
         for name, role in (("boss", "admin"), ("anna", "user")):
             access.add_user(NewUser(name, role=role), 1.0)
         boss = Caller("submit", "boss", role="admin", scopes=frozenset({"admin"}))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.db.reader import Results
 from shoal.engine.changes import Closed, ClosedRow, Final, ResultRow
 from shoal.server import recent_results
-from shoal.server.recent_results import RecentResults, foreign_elements, told
+from shoal.server.recent_results import RecentResults, foreign_elements, page_of
 
 
 def final(seq: int, run: int = 1, text: str = "gAU=") -> Final:
@@ -60,10 +61,12 @@ def test_runs_that_left_memory_take_theirs_with_them() -> None:
 
 def test_ranges_are_told_apart_from_single_ones() -> None:
     closed = Closed(1, 5, ClosedRow(3, 9, "cancelled", "cancelled", "why"))
-    assert told([final(4), closed]) == ([final(4).row], [closed.row], [""])
+    assert page_of([final(4), closed], 3) == Results([final(4).row], [closed.row], 5, [""])
+    assert page_of([], 3) == Results([], [], 3, [])
 
 
 def test_elements_of_others_pilots_are_named_where_something_was_returned() -> None:
-    rows = [[1, "succeeded", "x"], [2, "succeeded", "y"], [3, "failed", ""], [4, "succeeded", "z"]]
-    assert foreign_elements(rows, ["anna", "", "", "mike"], "anna") == [2, 4]
-    assert foreign_elements(rows, ["anna"] * 4, "anna") == [] == foreign_elements([], [], "anna")
+    rows = [final(1).row, final(2).row, final(3, text="").row, final(4).row]
+    assert foreign_elements(Results(rows, [], 4, ["anna", "", "", "mike"]), "anna") == [2, 4]
+    assert foreign_elements(Results(rows, [], 4, ["anna"] * 4), "anna") == []
+    assert foreign_elements(Results([], [], 4, []), "anna") == []

@@ -57,7 +57,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         raise Exited
 
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(writing, "LAST_WORDS", 0.0)
+    monkeypatch.setattr(writing, "GOODBYE", 0.0)
     return codes
 
 

@@ -54,10 +54,6 @@ WHERE run < :before
     AND (:glob IS NULL OR name GLOB :glob)
 ORDER BY run DESC LIMIT :limit;
 
--- name: owner_of_run
--- Whose a run is.
-SELECT owner FROM runs WHERE run = :run;
-
 -- name: failed_runs
 -- Runs of some owners of which something did not succeed, newest first.
 SELECT run FROM runs

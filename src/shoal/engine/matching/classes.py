@@ -232,6 +232,14 @@ def surroundings_of(spec: Spec) -> str:
     return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
+def class_key(owner: str, spec: Spec, kind: str) -> ClassKey:
+    """What matching can tell apart of an owner's tasks; `kind` is what `kind_of` returns, which takes a while."""
+    return ClassKey(
+        owner, spec.needs, spec.priority, spec.rerun.value, kind, spec.require, spec.rank, spec.time,
+        surroundings_of(spec),
+    )  # fmt: skip
+
+
 class Queue:
     """The queues of all owners."""
 
@@ -253,12 +261,7 @@ class Queue:
         """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            spec = array.spec
-            key = ClassKey(
-                array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind, spec.require, spec.rank,
-                spec.time, surroundings_of(spec),
-            )  # fmt: skip
-            found = array.cls = self._class(key)
+            found = array.cls = self._class(class_key(array.run.owner, array.spec, array.kind))
         if element:
             task = array.tasks[element]
             key, special = found.key._replace(needs=task.needs), task.special

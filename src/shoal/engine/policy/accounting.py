@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from shoal.engine.changes import PlaceRow, UsageRow
+from shoal.engine.snapshot import SpentRow
 from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
 from shoal.model.spec import Needs
@@ -126,7 +127,7 @@ class Accounting:
         """Have changed places of a holder written."""
         self._touched.add(holder)
 
-    def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[tuple[str, str, int, float]]) -> None:
+    def load(self, usage: list[UsageRow], places: list[PlaceRow], spent: list[SpentRow]) -> None:
         """Take over what the database remembers; live attempts are entered after it."""
         self.tree.load({row.owner: json.loads(row.data) for row in usage})
         by_holder: dict[str, list[PlaceRow]] = {}
@@ -136,4 +137,5 @@ class Accounting:
             evidence = self.evidence_of(holder)
             evidence.written = {(row.kind, row.name): row.data for row in rows}
             evidence.places.load([json.loads(row.data) for row in rows])
-        self.ledger.load(sorted(spent, key=lambda row: row[2]))
+        hours = sorted(spent, key=lambda row: row.hour)
+        self.ledger.load(hours)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.changes import SpanDrop
-from shoal.engine.commands import Retry
+from shoal.engine.commands import Retry, RetrySpan
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Run, Task
 from shoal.engine.state import State
@@ -25,7 +25,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
                 f"{TaskId(row.run, row.element)} is still being stopped on its pilot", code="still_stopping",
                 hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
             )  # fmt: skip
-    spans = [span for span in command.spans if span[0] in array_at(run, span[0]).done]
+    spans = [span for span in command.spans if span.low in array_at(run, span.low).done]
     _check_parents(run, [row.element for row in rows], spans)
     check_queue(state, run.owner, len(rows) + sum(high - low for low, high, _ in spans))
     for row in rows:
@@ -58,7 +58,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     return {"tasks": count}
 
 
-def _check_parents(run: Run, elements: list[int], spans: list[tuple[int, int, str]]) -> None:
+def _check_parents(run: Run, elements: list[int], spans: list[RetrySpan]) -> None:
     """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
     reopened: dict[int, int] = {}  # array's first -> elements that come back
     for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:

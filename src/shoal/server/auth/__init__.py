@@ -1,1 +1,1 @@
-"""Who is calling and what they may: tokens, people, certificates."""
+"""Authentication and authorisation: tokens, people, certificates, lockouts."""

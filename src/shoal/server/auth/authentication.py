@@ -1,55 +1,33 @@
-"""Who is calling, and what they may: the one place that knows tokens and people [security S1, S13, S17].
+"""Authentication and authorisation: users, groups, tokens and the audit [security S1, S13, S17].
 
-Everything is in memory and checked at each request, so a revoked token is dead with the next one. Rows for the
-database and the audit go out through `keep`. A secret is seen once, when it is made; afterwards only its digest.
-Uses are counted per minute where they are many (reads, beats) and written one by one where they act.
+Everything is in memory and checked at each request, so that a revoked token is refused from the next one on. Rows for
+the database go out through `keep`. A secret is shown once, when it is made; afterwards only its digest is kept.
+Frequent uses (reads, exchanges) are counted per minute, actions have a row each.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from shoal.model import limits, people
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
-from shoal.model.limits import (
-    MAX_LINEAGE,
-    MAX_NAME,
-    MAX_PILOTS,
-    MAX_SITES,
-    MAX_SITES_OWNER,
-    MAX_TOKENS,
-    MAX_TOKENS_OWNER,
-    MAX_USERS,
-)
-from shoal.model.people import (
-    ADMIN,
-    EVERYBODY,
-    MANAGER,
-    ROLES,
-    AuditRow,
-    GroupRow,
-    PeopleRow,
-    SiteRow,
-    TokenRow,
-    UserRow,
-    check_name,
-)
 from shoal.model.policy import outward
 from shoal.model.quantities import parse_duration
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
-NO_SITE = ("", "local")  # pilots that no site was named for
+NO_SITE = ("", "local")  # of pilots for which no site was named
 PLAIN_SCOPES = ("submit", "read", "cancel")
 KEEP_ENROL = 31 * 86_400.0  # seconds that an expired enrolment is remembered, as the database does
-COUNT_FOR = 60.0  # seconds over which uses of one kind are one line of the audit
+COUNT_FOR = 60.0  # seconds over which uses of one kind are one row of the audit
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever sent a request, as far as their token proves it."""
+    """The sender of a request, as far as the token proves it."""
 
     kind: str
     owner: str = ""
@@ -68,26 +46,26 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """May they see and do everything?"""
-        return self.role == ADMIN and "admin" in self.scopes
+        """True if they may see and do everything."""
+        return self.role == people.ADMIN and "admin" in self.scopes
 
     @property
     def holder(self) -> str:
-        """Whom they speak for: a person, or `@group`."""
+        """The person or `@group` that they act for."""
         return self.owner or (f"@{self.group}" if self.group else "")
 
     @property
-    def is_claim(self) -> bool:
-        """Did they show what looks like a session, but is no living pilot's?"""
+    def is_unproven(self) -> bool:
+        """True for a session that no living pilot has."""
         return self.kind == SESSION and not self.pilot
 
     def manages(self, group: str) -> bool:
-        """Do they speak for a group?"""
-        return self.is_admin or (bool(group) and self.role == MANAGER and self.group == group)
+        """True if they manage a group."""
+        return self.is_admin or (bool(group) and self.role == people.MANAGER and self.group == group)
 
 
 def unauthorised() -> Refused:
-    """One text for every token that is not good, so that nobody learns which it was [input E61]."""
+    """The refusal of every invalid token, with one text so that nobody learns why [input E61]."""
     return Refused(
         "the token is missing, wrong or expired", code="unauthorised", hint="send Authorization: Bearer TOKEN"
     )
@@ -96,26 +74,21 @@ def unauthorised() -> Refused:
 class Authentication:
     """Users, groups and tokens of one server."""
 
-    def __init__(
-        self,
-        people: tuple[list[UserRow], list[GroupRow], list[TokenRow], int],
-        keep: Callable[[list[PeopleRow]], None],
-        sites: Iterable[SiteRow] = (),
-    ) -> None:
-        users, groups, tokens, self._next_audit = people
-        self.users = {row.name: row for row in users}
-        self.groups = {row.name: row for row in groups}
-        self._by_digest = {row.digest: row.token for row in tokens}
-        self.tokens = {row.token: row for row in tokens}
-        self.sites = {row.name: row for row in sites}
+    def __init__(self, rows: people.PeopleRows, keep: Callable[[list[people.PeopleRow]], None]) -> None:
+        self._next_audit = rows.next_audit
+        self.users = {row.name: row for row in rows.users}
+        self.groups = {row.name: row for row in rows.groups}
+        self._by_digest = {row.digest: row.token for row in rows.tokens}
+        self.tokens = {row.token: row for row in rows.tokens}
+        self.sites = {row.name: row for row in rows.sites}
         self._keep = keep
         self._counts: dict[tuple[str, str, str, str, str], int] = {}
         self._touched: set[str] = set()
         self._counted_from = 0.0
 
-    # --- who is calling
+    # --- authentication
     def check(self, secret: str, now: float, address: str, tls: bool = False) -> Caller:
-        """The caller whose token this is; sessions are the engine's matter and come out as mere claims."""
+        """The caller whose token this is; a session is unproven until the engine's pilots are compared."""
         kind = kind_of(secret)
         if kind == SESSION:
             return Caller(SESSION, secret=secret, address=address, tls=tls)
@@ -125,28 +98,16 @@ class Authentication:
         user = self.users.get(row.owner)
         if row.kind == SUBMIT and user is None:
             raise unauthorised()
-        self._touch(row, now, address)
-        return Caller(
-            row.kind,
-            row.owner,
-            user.grp if user is not None and row.kind == SUBMIT else row.grp,
-            user.role if user is not None and row.kind == SUBMIT else "user",
-            frozenset(row.scopes.split()),
-            row.token,
-            row.expires,
-            row.site,
-            row.max_pilots,
-            secret=secret,
-            address=address,
-            tls=tls,
-        )
-
-    def _touch(self, row: TokenRow, now: float, address: str) -> None:
         self.tokens[row.token] = row._replace(used=now, address=address)
         self._touched.add(row.token)
+        group, role = (user.grp, user.role) if user is not None and row.kind == SUBMIT else (row.grp, "user")
+        return Caller(
+            row.kind, row.owner, group, role, frozenset(row.scopes.split()), row.token, row.expires, row.site,
+            row.max_pilots, secret=secret, address=address, tls=tls,
+        )  # fmt: skip
 
     def is_live(self, token: str) -> bool:
-        """May pilots that this enrolment token let in still come back?"""
+        """True if pilots that this token enrolled may still come back."""
         row = self.tokens.get(token)
         return row is not None and row.revoked is None
 
@@ -154,23 +115,25 @@ class Authentication:
         """Owners whose things the caller may see; None: all."""
         if caller.is_admin:
             return None
-        if caller.role == MANAGER and caller.group:
+        if caller.role == people.MANAGER and caller.group:
             return sorted({caller.owner, *(u.name for u in self.users.values() if u.grp == caller.group)})
         return [caller.owner]
 
     def sees(self, caller: Caller, owner: str) -> bool:
-        """May the caller see (and act on) what belongs to this owner?"""
+        """True if the caller may see (and act on) what belongs to this owner."""
         seen = self.seen_by(caller)
         return seen is None or owner in seen
 
     def holders(self, caller: Caller) -> list[str] | None:
-        """Whose pilots and events the caller may see, as the journal names them; None: all."""
+        """The owners and @groups whose pilots and events the caller may see; None: all."""
         seen = self.seen_by(caller)
         return None if seen is None else [*seen, *(f"@{group}" for group in outward(caller.group))]
 
-    # --- making and ending tokens
-    def mint(self, maker: Caller, asked: NewToken, now: float, random: Callable[[int], str]) -> tuple[TokenRow, str]:
-        """A new token and its secret, within what its maker may give away."""
+    # --- making and revoking tokens
+    def mint(
+        self, maker: Caller, asked: NewToken, now: float, random: Callable[[int], str]
+    ) -> tuple[people.TokenRow, str]:
+        """A new token and its secret, with no more rights than its maker may give."""
         kind = asked.kind
         if kind not in DEFAULT_LIFE:
             raise BadInput(f"{echo(kind)!r} is no kind of token", code="range", field="kind", hint="submit or enrol")
@@ -190,88 +153,82 @@ class Authentication:
                 "too long a life", code="range", field="expires", hint=f"at most {LONGEST[kind] / 86_400:.0f} days"
             )
         for field, number in (("max_pilots", asked.max_pilots), ("uses", asked.uses)):
-            if number is not None and (kind != ENROL or not 1 <= number <= MAX_PILOTS):
-                raise BadInput(
-                    "only enrolments have it, and from 1 on", code="range", field=field, hint=f"1 to {MAX_PILOTS}"
-                )
-        if len(self.tokens) >= MAX_TOKENS:
+            if number is not None and (kind != ENROL or not 1 <= number <= limits.MAX_PILOTS):
+                hint = f"1 to {limits.MAX_PILOTS}"
+                raise BadInput("only enrolments have it, and from 1 on", code="range", field=field, hint=hint)
+        if len(self.tokens) >= limits.MAX_TOKENS:
             self._forget(now)
-        if len(self.tokens) >= MAX_TOKENS:
+        if len(self.tokens) >= limits.MAX_TOKENS:
             raise Conflict("there are too many tokens", code="too_many", hint="revoke some: `shoal token list`")
         holder = owner or f"@{asked.group}"
         good = (row for row in self.tokens.values() if row.revoked is None and row.expires > now)
-        if sum(1 for row in good if (row.owner or f"@{row.grp}") == holder) >= MAX_TOKENS_OWNER:
+        if sum(1 for row in good if (row.owner or f"@{row.grp}") == holder) >= limits.MAX_TOKENS_OWNER:
             raise Conflict(
-                f"{holder} has {MAX_TOKENS_OWNER} tokens already", code="too_many",
+                f"{holder} has {limits.MAX_TOKENS_OWNER} tokens already", code="too_many",
                 hint="revoke some: `shoal token list`",
             )  # fmt: skip
         lineage = [*self._lineage(maker.token), maker.token] if maker.token else []
-        if len(lineage) > MAX_LINEAGE:
+        if len(lineage) > limits.MAX_LINEAGE:
             raise Conflict(
-                f"{MAX_LINEAGE} tokens were made with one another already", code="too_many",
+                f"{limits.MAX_LINEAGE} tokens were made with one another already", code="too_many",
                 hint="use one that an administrator made",
             )  # fmt: skip
         site, scopes = _site(asked.site), self._scopes(maker, asked)
         if kind == ENROL:
             self._take_site(maker, site, holder, now)
         secret = make(kind, random(32))
-        row = TokenRow(
+        row = people.TokenRow(
             self._name(random), kind, digest(secret), owner, asked.group, site, scopes,
             asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "", " ".join(lineage),
         )  # fmt: skip
         self._put(row)
         return row, secret
 
-    # --- whose names sites have
+    # --- owners of site names
     def check_site(self, site: str, holder: str) -> None:
-        """Refuse pilots of an owner or @group under a name that is another's; so is all that is inside it, `box.a` of
-        `box`. The name that stands for none is everybody's."""
+        """Refuse pilots of an owner or @group under a site name of another's, or inside it, such as `box.a` of `box`. The
+        names that stand for no site are everybody's."""
         for name in outward(site) if site not in NO_SITE else ():
             row = self.sites.get(name)
             if row is not None and row.holders and not row.lets(holder):
                 raise Refused(
-                    f"the site name {echo(name)} belongs to somebody else",
-                    code="site_taken",
-                    field="site",
+                    f"the site name {echo(name)} belongs to somebody else", code="site_taken", field="site",
                     hint="choose another name, or ask an administrator: `shoal site share`",
-                )
+                )  # fmt: skip
 
     def _take_site(self, maker: Caller, site: str, holder: str, now: float) -> None:
-        """The first enrolment token for a site makes its name its holder's; an administrator's next ones share it."""
+        """Give a site name to the holder of its first enrolment token; later ones of an administrator share it."""
         row = self.sites.get(site)
         if not maker.is_admin:
             self.check_site(site, holder)
         if site in NO_SITE or (row is not None and row.lets(holder)):
             return
-        if row is None and len(self.sites) >= MAX_SITES:
+        if row is None and len(self.sites) >= limits.MAX_SITES:
             raise Conflict("there are too many sites", code="too_many", hint="use one of yours: `shoal site list`")
-        if sum(1 for one in self.sites.values() if holder in one.holders.split()) >= MAX_SITES_OWNER:
+        if sum(1 for one in self.sites.values() if holder in one.holders.split()) >= limits.MAX_SITES_OWNER:
             raise Conflict(
-                f"{holder} has {MAX_SITES_OWNER} site names already", code="too_many",
+                f"{holder} has {limits.MAX_SITES_OWNER} site names already", code="too_many",
                 hint="use one of them: `shoal site list`; an administrator can give more: `shoal site share`",
             )  # fmt: skip
         before = row.holders if row is not None else ""
-        self._put_site(SiteRow(site, f"{before} {holder}".strip(), row.created if row is not None else now))
+        self._put_site(people.SiteRow(site, f"{before} {holder}".strip(), row.created if row is not None else now))
 
-    def share_site(self, asked: SiteHolders, now: float) -> SiteRow:
-        """Say whose a site's name is: of these too, or of these only; with none it is whoever's comes next."""
-        site = check_name(asked.name, "name")
+    def share_site(self, asked: SiteHolders, now: float) -> people.SiteRow:
+        """Set the holders of a site name: these too, or these only; without any the next token takes it."""
+        site = people.check_name(asked.name, "name")
         for holder in asked.holders:
-            known = self.groups if holder.startswith("@") else self.users
-            if holder != EVERYBODY and holder.removeprefix("@") not in known:
-                raise NotFound(
-                    f"there is no {'group' if holder.startswith('@') else 'user'} {echo(holder)}",
-                    code="unknown_group" if holder.startswith("@") else "unknown_user",
-                    hint="a user, @GROUP or * for everybody",
-                )
+            kind, known = ("group", set(self.groups)) if holder.startswith("@") else ("user", set(self.users))
+            if holder != people.EVERYBODY and holder.removeprefix("@") not in known:
+                hint = "a user, @GROUP or * for everybody"
+                raise NotFound(f"there is no {kind} {echo(holder)}", code=f"unknown_{kind}", hint=hint)
         row = self.sites.get(site)
-        if row is None and len(self.sites) >= MAX_SITES:
-            raise Conflict("there are too many sites", code="too_many", hint=f"at most {MAX_SITES}")
+        if row is None and len(self.sites) >= limits.MAX_SITES:
+            raise Conflict("there are too many sites", code="too_many", hint=f"at most {limits.MAX_SITES}")
         before = row.holders.split() if row is not None and not asked.only else []
         holders = " ".join(dict.fromkeys([*before, *asked.holders]))
-        return self._put_site(SiteRow(site, holders, row.created if row is not None else now))
+        return self._put_site(people.SiteRow(site, holders, row.created if row is not None else now))
 
-    def _put_site(self, row: SiteRow) -> SiteRow:
+    def _put_site(self, row: people.SiteRow) -> people.SiteRow:
         self.sites[row.name] = row
         self._keep([row])
         return row
@@ -292,7 +249,7 @@ class Authentication:
             raise BadInput("an enrolment has no scopes", code="usage", field="scopes")
 
     def _scopes(self, maker: Caller, asked: NewToken) -> str:
-        """Never more than the maker has [Slurm CVE-2025-43904]."""
+        """The scopes of a new token, never more than its maker has [Slurm CVE-2025-43904]."""
         if asked.kind == ENROL:
             return ""
         wanted = asked.scopes or [scope for scope in PLAIN_SCOPES if scope in maker.scopes]
@@ -301,7 +258,7 @@ class Authentication:
                 raise BadInput(f"{echo(scope)!r} is no scope", code="range", field="scopes", hint=", ".join(SCOPES))
             if scope not in maker.scopes and not maker.is_admin:
                 raise Refused(f"you have no scope {scope} to give", code="forbidden", hint="ask an administrator")
-        if "admin" in wanted and self.users[asked.owner or maker.owner].role != ADMIN:
+        if "admin" in wanted and self.users[asked.owner or maker.owner].role != people.ADMIN:
             raise Refused(
                 "only an administrator can have the scope admin", code="forbidden", hint="see `shoal user add --role`"
             )
@@ -318,21 +275,21 @@ class Authentication:
                 return name
 
     def spend(self, token: str, uses: int) -> None:
-        """Enrolments are used up, or given back."""
+        """Count enrolments with a token, or give them back if negative."""
         row = self.tokens.get(token)
         if row is None or (row.uses is not None and row.uses < uses):
-            raise unauthorised()  # another was faster since the token was looked at
+            raise unauthorised()  # another enrolment was faster
         if row.uses is not None:
             self._put(row._replace(uses=row.uses - uses))
 
     def revoke(self, caller: Caller, asked: Revoke, now: float) -> list[str]:
-        """End tokens and all that were made with them; returns their names. What is not the caller's is not there."""
+        """Revoke tokens and all that were made with them; returns their names. Those of others are refused as unknown."""
         given = [bool(asked.tokens), bool(asked.user), bool(asked.site), asked.all]
         if sum(given) != 1:
             raise BadInput("name tokens, or a user, or a site, or all", code="usage", hint="one of them")
         if not asked.tokens and not caller.is_admin:
             raise Refused("only an administrator may", code="forbidden", hint="name your own tokens")
-        forgotten: set[str] = set()  # names of tokens that are not here any more, but what was made with them is
+        forgotten: set[str] = set()  # names of tokens that left memory, while tokens made with them are here
         if asked.tokens:
             rows = []
             made = {name for row in self.tokens.values() for name in row.lineage.split()} if caller.is_admin else set()
@@ -365,8 +322,8 @@ class Authentication:
         return [row.token for row in rows]
 
     def ended(self, asked: Revoke) -> list[str]:
-        """Tokens of a user, of a site, or all, that ended before, and those that ended with them: pilots that they let in
-        are there still if the server met a defect when it was to send them away."""
+        """Tokens of a user, of a site, or all, that were revoked before, and those revoked with them: their pilots are
+        still enrolled if the server met a defect when it was to expel them."""
         meant = {row.token for row in self.tokens.values() if _is_meant(asked, row)}
         return [
             row.token
@@ -374,94 +331,94 @@ class Authentication:
             if row.revoked is not None and (row.token in meant or not meant.isdisjoint(row.lineage.split()))
         ]
 
-    def _put(self, row: TokenRow) -> None:
+    def _put(self, row: people.TokenRow) -> None:
         self.tokens[row.token] = row
         self._by_digest[row.digest] = row.token
         self._keep([row])
 
     def _forget(self, now: float) -> None:
-        """Dead tokens leave memory; the database has them for a while longer. An enrolment that only expired stays
-        while its pilots may come back."""
+        """Remove revoked and expired tokens from memory; the database keeps them for longer. An enrolment token that only
+        expired stays while its pilots may come back."""
         kept = {ENROL: KEEP_ENROL}
         for row in [r for r in self.tokens.values() if r.revoked is not None or r.expires + kept.get(r.kind, 0) <= now]:
             del self.tokens[row.token]
             self._by_digest.pop(row.digest, None)
 
     # --- people
-    def add_user(self, asked: NewUser, now: float, trusted: bool = False) -> UserRow:
+    def add_user(self, asked: NewUser, now: float, trusted: bool = False) -> people.UserRow:
         """Add a person, or change their group and role. `trusted`: the account the server runs under."""
         if not trusted:
-            check_name(asked.name, "name")
-        if asked.role not in ROLES:
-            raise BadInput(f"{echo(asked.role)!r} is no role", code="range", field="role", hint=", ".join(ROLES))
+            people.check_name(asked.name, "name")
+        if asked.role not in people.ROLES:
+            raise BadInput(f"{echo(asked.role)!r} is no role", code="range", field="role", hint=", ".join(people.ROLES))
         if asked.group and asked.group not in self.groups:
             raise NotFound(
                 f"there is no group {echo(asked.group)}", code="unknown_group", hint="add it: `shoal group add`"
             )
-        if len(self.users) >= MAX_USERS and asked.name not in self.users:
-            raise Conflict("there are too many users", code="too_many", hint=f"at most {MAX_USERS}")
+        if len(self.users) >= limits.MAX_USERS and asked.name not in self.users:
+            raise Conflict("there are too many users", code="too_many", hint=f"at most {limits.MAX_USERS}")
         before = self.users.get(asked.name)
-        if before is not None and before.role == ADMIN != asked.role and self._admins() == [asked.name]:
+        if before is not None and before.role == people.ADMIN != asked.role and self._admins() == [asked.name]:
             raise Conflict("this is the last administrator", code="last_admin", hint="make another one first")
-        row = UserRow(asked.name, asked.group, asked.role, before.created if before is not None else now)
+        row = people.UserRow(asked.name, asked.group, asked.role, before.created if before is not None else now)
         self.users[row.name] = row
         self._keep([row])
         return row
 
     def _admins(self) -> list[str]:
-        return [row.name for row in self.users.values() if row.role == ADMIN]
+        return [row.name for row in self.users.values() if row.role == people.ADMIN]
 
-    def add_group(self, asked: NewGroup, now: float) -> GroupRow:
+    def add_group(self, asked: NewGroup, now: float) -> people.GroupRow:
         """Add a group; one that is there stays."""
-        row = self.groups.get(check_name(asked.name, "name")) or GroupRow(asked.name, now)
+        row = self.groups.get(people.check_name(asked.name, "name")) or people.GroupRow(asked.name, now)
         self.groups[row.name] = row
         self._keep([row])
         return row
 
     # --- the audit
     def note(self, caller: Caller | None, what: str, about: str, outcome: str, now: float, address: str = "") -> None:
-        """Write an act down; who failed to prove who they are is written with their address only."""
+        """Write a row of the audit; a failed authentication has an address only."""
         token, owner = (caller.token, caller.owner) if caller is not None else ("", "")
         where = caller.address if caller is not None else address
-        self._keep([self._line(now, token, owner, where, what, about, outcome, 1)])
+        self._keep([self._audit_row(now, token, owner, where, what, about, outcome, 1)])
 
     def count(self, caller: Caller | None, what: str, outcome: str, now: float, address: str = "") -> None:
         """Count a use of which there may be many."""
         token, owner = (caller.token, caller.owner) if caller is not None else ("", "")
         key = (token, owner, caller.address if caller is not None else address, what, outcome)
-        if key not in self._counts and len(self._counts) >= MAX_TOKENS:
+        if key not in self._counts and len(self._counts) >= limits.MAX_TOKENS:
             key = ("", "", "many", what, outcome)  # an attack from many addresses must not fill the memory
         self._counts[key] = self._counts.get(key, 0) + 1
         if now - self._counted_from > COUNT_FOR:
             self.flush(now)
 
     def flush(self, now: float) -> None:
-        """Write down what was counted, and when each token was last used."""
-        rows: list[PeopleRow] = [self.tokens[name] for name in self._touched if name in self.tokens]
+        """Write the counted uses, and when each token was last used."""
+        rows: list[people.PeopleRow] = [self.tokens[name] for name in self._touched if name in self.tokens]
         for (token, owner, address, what, outcome), times in self._counts.items():
-            rows.append(self._line(now, token, owner, address, what, "", outcome, times))
+            rows.append(self._audit_row(now, token, owner, address, what, "", outcome, times))
         self._counts, self._touched, self._counted_from = {}, set(), now
         if rows:
             self._keep(rows)
 
-    def _line(
+    def _audit_row(
         self, now: float, token: str, owner: str, address: str, what: str, about: str, outcome: str, times: int
-    ) -> AuditRow:
-        row = AuditRow(self._next_audit, now, token, owner, address, what, redact(echo(about)), outcome, times)
+    ) -> people.AuditRow:
+        row = people.AuditRow(self._next_audit, now, token, owner, address, what, redact(echo(about)), outcome, times)
         self._next_audit += 1
         return row
 
 
-def _is_meant(asked: Revoke, row: TokenRow) -> bool:
-    """Is a token one of a user's, a site's or all that are to end? By its name none is."""
+def _is_meant(asked: Revoke, row: people.TokenRow) -> bool:
+    """True if a token is one of a user's, a site's or all that are to be revoked."""
     return asked.all or bool(asked.user and row.owner == asked.user) or bool(asked.site and row.site == asked.site)
 
 
 def _site(name: str) -> str:
-    return name if name in NO_SITE else check_name(name, "site")
+    return name if name in NO_SITE else people.check_name(name, "site")
 
 
 def _note(text: str) -> str:
-    if len(text.encode("utf-8", "replace")) > MAX_NAME:
-        raise BadInput("the note is too long", code="too_long", field="note", hint=f"at most {MAX_NAME} bytes")
+    if len(text.encode("utf-8", "replace")) > limits.MAX_NAME:
+        raise BadInput("the note is too long", code="too_long", field="note", hint=f"at most {limits.MAX_NAME} bytes")
     return redact(text)

@@ -1,8 +1,8 @@
 """The server's own certificate authority: its key, the server's certificate, and those of pilots
 [security S2, S3; protocol 9].
 
-Everything rests in `STATE/tls/` (0700). A key and its certificate share one file (0600), written whole under another
-name and then renamed, so that a crash leaves both or neither. Time is an argument; nothing here asks a clock.
+The files are in `STATE/tls/` (0700). A key and its certificate share one file (0600), so that a crash leaves both or
+neither. Time is an argument; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from shoal.db.location import sync_folder
 from shoal.model.errors import Refused, echo
+from shoal.server.private_files import write_private
 from shoal.wire.join import SERVER_NAME
 
 FOLDER = "tls"
-CA_FILE = "ca-with-key.pem"  # the name warns whoever is about to copy it somewhere
+CA_FILE = "ca-with-key.pem"  # the name warns against copying it
 SERVER_FILE = "server-with-key.pem"
 CA_LASTS = 10 * 365 * 86_400.0
 SERVER_LASTS = 60 * 86_400.0
 PILOT_LASTS = 30 * 86_400.0  # at most
 SKEW = 3_600.0  # certificates begin this much earlier: not every host's clock is right
-EARLIEST = 1_767_225_600.0  # 2026-01-01: no clock that is right says less
+EARLIEST = 1_767_225_600.0  # 2026-01-01: an earlier time is wrong
 _PEM = serialization.Encoding.PEM
 _DER = serialization.Encoding.DER
 _AGAIN = "or make a new CA with --new-ca: every pilot must then join again"
@@ -73,7 +75,7 @@ class CertificateAuthority:
         found = _load(path, f"delete {path}: the server makes a new one") if os.path.lexists(path) else None
         self._leaf = self._make_leaf(now) if found is None or self._is_due(found, now) else found
         self._trouble = ""
-        self._look_at_clock(now)
+        self._check_clock(now)
 
     @classmethod
     def open(cls, state_dir: Path, names: Iterable[str], now: float, new_ca: bool = False) -> CertificateAuthority:
@@ -93,7 +95,7 @@ class CertificateAuthority:
 
     @property
     def trouble(self) -> str:
-        """What a person should know: a clock that cannot be right, a CA that ended. Empty: all is well."""
+        """A problem for the administrator: a clock that cannot be right, a CA that ended. Empty: none."""
         return self._trouble
 
     @property
@@ -125,8 +127,8 @@ class CertificateAuthority:
         return self._context
 
     def renew_if_due(self, now: float) -> bool:
-        """Renew the server's certificate if it is time; handshakes from now on get the new one. Was it renewed?"""
-        self._look_at_clock(now)
+        """Renew the server's certificate if it is due, for handshakes from now on; True if it was renewed."""
+        self._check_clock(now)
         if not self._is_due(self._leaf, now):
             return False
         self._leaf = self._make_leaf(now)
@@ -135,20 +137,20 @@ class CertificateAuthority:
         return True
 
     def pilot_certificate(self, name: str, lasts: float, now: float) -> tuple[str, str]:
-        """A pilot's certificate and key, as PEM; kept nowhere. It serves to ask the server and to answer peers."""
+        """A pilot's certificate and key, as PEM; not stored. It is good as a client of the server and a server of peers."""
         pair = self._sign(name, [x509.DNSName(name)], _CLIENT_AND_SERVER, now, min(lasts, PILOT_LASTS))
         return pair.certificate.public_bytes(_PEM).decode(), _key_pem(pair.key).decode()
 
-    def _look_at_clock(self, now: float) -> None:
-        said = _day(now)
+    def _check_clock(self, now: float) -> None:
+        today = _day(now)
         if now < EARLIEST:
-            self._trouble = f"clock looks wrong: it says {said}; TLS fails with every host whose clock is right"
+            self._trouble = f"clock looks wrong: it says {today}; TLS fails with every host whose clock is right"
         elif now < self._ca.begins:
             made = _day(self._ca.begins + SKEW)
-            self._trouble = f"clock looks wrong: it says {said}, but this server's CA was made on {made}"
+            self._trouble = f"clock looks wrong: it says {today}, but this server's CA was made on {made}"
         elif now >= self._ca.ends:
             self._trouble = (
-                f"the CA ended on {_day(self._ca.ends)} and the clock says {said}: set the clock right, {_AGAIN}"
+                f"the CA ended on {_day(self._ca.ends)} and the clock says {today}: set the clock right, {_AGAIN}"
             )
         else:
             self._trouble = ""
@@ -160,7 +162,7 @@ class CertificateAuthority:
             leaf.certificate.verify_directly_issued_by(self._ca.certificate)
         except (ValueError, TypeError, InvalidSignature):
             return True
-        # Near the CA's own end a new one would not last longer.
+        # Near the end of the CA a new one would not last longer.
         return leaf.ends - now < SERVER_LASTS / 3 and leaf.ends < min(_end(now, SERVER_LASTS), self._ca.ends)
 
     def _make_leaf(self, now: float) -> _Pair:
@@ -175,7 +177,7 @@ class CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self._ca.certificate
         end = _end(now, lasts)
-        if now < self._ca.ends:  # after that nothing helps, but the server starts and says so
+        if now < self._ca.ends:  # after that the server starts all the same, and reports it
             end = min(end, self._ca.ends)
         builder = _builder(name, issuer.subject, key, now, end)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -191,7 +193,7 @@ _SERVER = [ExtendedKeyUsageOID.SERVER_AUTH]
 _CLIENT_AND_SERVER = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-# --- making
+# --- making certificates
 def _open_ca(folder: Path, now: float) -> _Pair:
     path = folder / CA_FILE
     if not os.path.lexists(path):
@@ -213,7 +215,7 @@ def _open_ca(folder: Path, now: float) -> _Pair:
 
 def _make_ca(now: float) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # Part of the key in the name: old and new CA are told apart in every message that names them.
+    # Part of the key in the name distinguishes the old and the new CA in messages.
     name = f"Shoal CA {x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest.hex()[:8]}"
     builder = _builder(name, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, now, _end(now, CA_LASTS))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -251,7 +253,7 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _end(now: float, lasts: float) -> float:
-    """What a clock in 1970 makes lasts into real times all the same: it must not have ended when the clock is set."""
+    """The end of a certificate. One made by a clock in 1970 must not have ended when the clock is set."""
     return max(now, EARLIEST) + lasts
 
 
@@ -277,7 +279,7 @@ def _check_names(names: Iterable[str]) -> frozenset[str]:
 
 def _general(name: str) -> x509.DNSName | x509.IPAddress:
     try:
-        return x509.IPAddress(ipaddress.ip_address(name.partition("%")[0]))  # the zone is this machine's own word
+        return x509.IPAddress(ipaddress.ip_address(name.partition("%")[0]))  # the zone is local to this machine
     except ValueError:
         if not name or not set(name.lower()) <= set("abcdefghijklmnopqrstuvwxyz0123456789-._"):
             raise
@@ -298,23 +300,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _save(path: Path, pair: _Pair) -> None:
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # of a server that died here
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(_key_pem(pair.key) + pair.certificate.public_bytes(_PEM))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_private(path, _key_pem(pair.key) + pair.certificate.public_bytes(_PEM))
 
 
 def _load(path: Path, fix: str) -> _Pair:
@@ -341,7 +327,7 @@ def _public(key: PublicKeyTypes) -> bytes:
 
 
 def _set_aside(folder: Path) -> None:
-    """Move the CA and what it signed into `old-N`; the CA last, so that a crash between leaves it in force."""
+    """Move the CA and what it signed into `old-N`; the CA last, so that it stays in force after a crash between."""
     if not os.path.lexists(folder / CA_FILE) and not os.path.lexists(folder / SERVER_FILE):
         return
     number = 1
@@ -352,8 +338,8 @@ def _set_aside(folder: Path) -> None:
     for name in (SERVER_FILE, CA_FILE):
         if os.path.lexists(folder / name):
             (folder / name).rename(old / name)
-    _sync(old)
-    _sync(folder)
+    sync_folder(old)
+    sync_folder(folder)
 
 
 def _refused(message: str, hint: str) -> Refused:

@@ -1,8 +1,8 @@
-"""Senders whose requests meet defects of the server: counted, and shut out for a growing time if they go on [ADR 0016].
+"""Lockout of senders whose requests meet defects of the server, for a growing time if they go on [ADR 0016].
 
 Pure: time is an argument. Each contained request costs everybody a rebuild of the engine, so a sender may not repeat it
-at will. A sender is shut out only while it accounts for most of what happened lately: a defect that everybody meets is
-not the fault of whoever meets it most often.
+at will. A sender is locked out only while it sent most of the contained requests: a defect that everybody meets is not
+the fault of the busiest sender.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from shoal.model.limits import MAX_BUCKETS
 
 WINDOW = 3_600.0  # seconds for which a contained request counts
 SHORTEST, LONGEST = 5.0, 600.0  # seconds of the first and of the longest lockout
-RECENT = 1_000  # contained requests that are remembered for the comparison with other senders
+RECENT = 1_000  # contained requests that are kept for the comparison with other senders
 
 
 @dataclass(frozen=True)
 class Sender:
-    """One name under which a sender is counted, and how many contained requests of that name are borne."""
+    """One name under which a sender is counted, and how many contained requests of that name are tolerated."""
 
     name: str  # pilot:p3f9c, token:t3f9c01, owner:ada
-    borne: int
+    tolerated: int
 
 
 class Lockouts:
-    """Who is shut out, and until when."""
+    """The senders that are locked out, and until when."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[str, float] = OrderedDict()
@@ -39,7 +39,7 @@ class Lockouts:
         return len(self._until)
 
     def strike(self, senders: Iterable[Sender], now: float) -> float:
-        """A request of this sender was contained; returns for how many seconds it is shut out, if it is."""
+        """Count a contained request of this sender; returns for how many seconds it is locked out, if it is."""
         senders = tuple(senders)
         self._recent.append((now, frozenset(sender.name for sender in senders)))
         longest = 0.0
@@ -47,7 +47,7 @@ class Lockouts:
             mine = [when for when in self._strikes.pop(sender.name, []) if now - when < WINDOW][-RECENT:]
             mine.append(now)
             self._strikes[sender.name] = mine
-            beyond = len(mine) - sender.borne
+            beyond = len(mine) - sender.tolerated
             if beyond > 0 and self._is_most_of_all(sender.name, now):
                 seconds = min(LONGEST, SHORTEST * 2.0 ** min(beyond - 1, 16))
                 self._until.pop(sender.name, None)
@@ -59,7 +59,7 @@ class Lockouts:
         return longest
 
     def check(self, senders: Iterable[Sender], now: float) -> None:
-        """Refuse a sender that is shut out."""
+        """Refuse a sender that is locked out."""
         if not self._until:
             return
         for sender in senders:

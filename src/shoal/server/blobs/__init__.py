@@ -1,1 +1,1 @@
-"""Blobs on the server: which there are, whose they are, uploads and files."""
+"""Blobs on the server: which exist, who holds them, uploads and files."""

@@ -1,7 +1,7 @@
-"""Blobs on the disk: parts that grow, and whole ones under their names. Called on threads; whose they are is not known here.
+"""Blobs on the disk: parts that grow, and whole ones under their names. Called on threads; owners are not known here.
 
-blobs/ab/HEX        whole, 0400: what has its name is whole, on the disk, and stays as it is
-blobs/part/KEY/HEX  what came of an upload so far, 0600; KEY stands for its owner. HEX.N: one that nobody goes on with
+blobs/ab/HEX        whole, 0400: a file with this name is whole and durable, and never changes
+blobs/part/KEY/HEX  an upload so far, 0600; KEY stands for its owner. HEX.N: one that cannot be continued
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.db.location import sync_folder
 from shoal.model.errors import BadInput, Refused
 from shoal.model.layout import blob_name
 from shoal.model.quantities import show_size
 
 PARTS = "part"
 READ = 1 << 20
-MAX_VECTOR = 512  # pieces of one write: below what every system takes
+MAX_VECTOR = 512  # buffers of one write: fewer than any system limits
 MOST_SPARE = 10 << 30  # bytes of the disk that blobs leave to the database and to other programs: so many,
-SPARE_SHARE = 20  # or this part of a smaller disk
+SPARE_SHARE = 20  # or this fraction of a smaller disk
 _HEX = re.compile("[0-9a-f]{64}")
 
 
 def key_of(owner: str) -> str:
-    """The folder of an owner's parts: names of people are no names of files."""
+    """The folder of an owner's parts: owner names are not safe as file names."""
     return hashlib.sha256(owner.encode("utf-8", "replace")).hexdigest()[:32]
 
 
@@ -38,17 +39,17 @@ class Part:
 
     def __init__(self, path: Path, size: int = 0, touched: float = 0.0) -> None:
         self.path, self.size, self.touched = path, size, touched
-        self.total = size  # as the last who sent it said
+        self.total = size  # as the last sender announced
         self._fd = -1
         self._hash: Any = None  # None: what is on the disk was written by an earlier server
 
     @property
     def name(self) -> str:
-        """The digest that it is going to have."""
+        """The digest that the whole blob will have."""
         return f"sha256:{self.path.name.partition('.')[0]}"
 
     def open(self, afresh: bool) -> None:
-        """Get ready to append, behind what is here or from the start."""
+        """Open the file to append, behind what is here or from the start."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         found = os.fstat(self._fd)
@@ -69,7 +70,7 @@ class Part:
             self.size += len(data)
 
     def append(self, pieces: Sequence[bytes]) -> None:
-        """Write what came, without putting it together first."""
+        """Write buffers without joining them first."""
         for piece in pieces:
             self._hash.update(piece)
         views = [memoryview(piece) for piece in pieces]
@@ -82,20 +83,20 @@ class Part:
                 views[0] = views[0][done:]
 
     def close(self) -> None:
-        """Let go of the file; again is harmless."""
+        """Close the file; again is harmless."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
     def discard(self) -> None:
-        """Throw it away."""
+        """Delete the part."""
         self.close()
         self.size, self._hash = 0, None
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
 
     def publish(self, folder: Path, durable: bool) -> None:
-        """Make it the blob, all of it on the disk before it has its name; a wrong digest throws it away."""
+        """Make the part the blob, durable before it has its name; with a wrong digest it is deleted."""
         if f"sha256:{self._hash.hexdigest()}" != self.name:
             self.discard()
             raise BadInput(
@@ -111,22 +112,15 @@ class Part:
         self.close()
         if not target.parent.is_dir():
             target.parent.mkdir(mode=0o700, exist_ok=True)
-            _sync(folder, durable)
+            if durable:
+                sync_folder(folder)
         self.path.rename(target)
-        _sync(target.parent, durable)
-
-
-def _sync(folder: Path, durable: bool) -> None:
-    if durable:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        if durable:
+            sync_folder(target.parent)
 
 
 def is_there(path: Path, size: int) -> bool:
-    """Is a blob on the disk, and as long as it was?"""
+    """True if a blob is on the disk, with this size."""
     try:
         found = path.lstat()
     except OSError:
@@ -135,7 +129,7 @@ def is_there(path: Path, size: int) -> bool:
 
 
 def check_space(folder: Path, wanted: int) -> None:
-    """Refuse what would leave too little of the disk to everything else."""
+    """Refuse an upload that would leave too little of the disk to everything else."""
     disk = shutil.disk_usage(folder)
     spare = min(MOST_SPARE, disk.total // SPARE_SHARE)
     if wanted and disk.free - wanted < spare:
@@ -143,12 +137,12 @@ def check_space(folder: Path, wanted: int) -> None:
 
 
 def disk_full(why: str) -> Refused:
-    """A blob finds no room on the server's disk."""
+    """The refusal of a blob for which the server's disk has no space."""
     return Refused(f"no room for this blob: {why}", code="disk_full", hint="free some space on the server's disk")
 
 
 def scan_parts(folder: Path) -> dict[str, list[Part]]:
-    """Key -> parts that earlier servers left; what nobody can go on with is removed."""
+    """Key -> parts that earlier servers left; those that cannot be continued are removed."""
     found: dict[str, list[Part]] = {}
     for path in sorted((folder / PARTS).glob("*/*")):
         seen = path.lstat()
@@ -160,7 +154,7 @@ def scan_parts(folder: Path) -> dict[str, list[Part]]:
 
 
 def names(folder: Path) -> Iterator[str]:
-    """The digests of all whole blobs on the disk; this may take a while."""
+    """The digests of all whole blobs on the disk; slow with many."""
     for inner in sorted(folder.iterdir()):
         if len(inner.name) == 2 and inner.is_dir():
             with os.scandir(inner) as entries:

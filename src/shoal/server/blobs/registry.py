@@ -1,10 +1,10 @@
-"""Which blobs there are, who holds them and for which runs, and when one goes [protocol 6]. In memory, on the loop's
-thread.
+"""The blob registry: which blobs exist, who holds them for which runs, and when one is deleted [protocol 6]. In memory, on
+the loop's thread.
 
-Rules: (1) whoever sees a blob does so by a reference of an owner, never by knowing its digest; (2) a reference is made by
-sending all of the bytes, or from another of the same owner; (3) the file is whole before its row is written, and its row
-is gone before the file is: a crash between leaves a file without a row, which the next server removes; (4) nothing is
-removed while an upload is about to give it its name, and nothing gets its name while it is being removed.
+Rules: (1) access to a blob needs a reference of an owner, never only its digest; (2) a reference is made by sending all
+of the bytes, or from another of the same owner; (3) the file is whole before its row is written, and the row is deleted
+before the file: a crash between leaves a file without a row, which the next server removes; (4) no file is deleted while
+an upload is about to get its name, and no upload gets a name whose file is being deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.engine.changes import Change
-from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow
+from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow, BlobRows
 from shoal.model.errors import NotFound, Refused, echo
 from shoal.model.layout import blob_name
 from shoal.server.blobs import files
@@ -26,16 +26,17 @@ from shoal.server.blobs.files import Part
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Keep = Callable[[Sequence[Change], Callable[[], None] | None], None]
-Tell = Callable[[str, int], None]  # an owner keeps so many bytes more
-Refuse = Callable[[str, int], str]  # why an owner may not keep so many more; empty: it may
+Count = Callable[[str, int], None]  # adds to the bytes that an owner stores
+Block = Callable[[str, int], str]  # the quota that keeps an owner from storing so many more; empty: none
 QUOTA = 20 << 30  # bytes of one owner
-UNUSED = 0  # the run of what was put and not used yet
+UNUSED = 0  # the run number of blobs that were uploaded and not used yet
 KEEP_UNUSED = 86_400.0  # seconds
-GRACE = 3_600.0  # seconds that a blob stays when nobody holds it any more: somebody may be reading it by its path
-KEEP_UNNAMED = 600.0  # seconds that a checkpoint's blob stays for which no exchange has named it yet
-NAMED = 0.0  # since when one is held that an exchange has named: for as long as its task needs it
+KEEP_REPLACED = 86_400.0  # seconds after a restore in which no file is deleted, so that the restore can be undone
+GRACE = 3_600.0  # seconds that a blob stays without a reference: somebody may be reading it by its path
+KEEP_UNNAMED = 600.0  # seconds that a checkpoint's blob is held before an exchange names it
+NAMED = 0.0  # the time of a reference that an exchange has named: held for as long as its task needs it
 CHECKPOINT_GRACE = 120.0  # seconds; as GRACE, but a task writes many of them, and only the newest is read
-CHECKPOINTS_EVERY = 60.0  # seconds between looks for checkpoints that have become old
+CHECKPOINTS_EVERY = 60.0  # seconds between searches for checkpoints that are no longer needed
 RENEW = 600.0  # seconds; a reference younger than this is not written again
 SWEEP_EVERY = 300.0
 SLICE = 1_000  # blobs removed at a time
@@ -43,32 +44,26 @@ THREADS = 4
 
 
 def checkpoints_of(run: int) -> int:
-    """The number under which the checkpoints of a run's tasks are held: they come and go while the run holds the rest."""
+    """The number under which the checkpoints of a run's tasks are held, apart from what the run itself holds."""
     return -run
 
 
 def unknown_blob(digest: str) -> NotFound:
-    """One text for what is not there and what is another's."""
-    return NotFound(
-        f"there is no blob {echo(digest)}",
-        code="unknown_blob",
-        hint="put it first; it goes a day later, or with its run",
-    )
+    """The refusal of a blob that does not exist or that the caller may not see."""
+    hint = "put it first; it goes a day later, or with its run"
+    return NotFound(f"there is no blob {echo(digest)}", code="unknown_blob", hint=hint)
 
 
 class Blobs:
     """The blobs of one server."""
 
     def __init__(
-        self,
-        folder: Path,
-        held: tuple[list[BlobRow], list[BlobRefRow]],
-        keep: Keep,
-        clock: Callable[[], float],
-        quota: int = QUOTA,
-        durable: bool = True,
-    ) -> None:
+        self, folder: Path, held: BlobRows, keep: Keep, clock: Callable[[], float], quota: int = QUOTA,
+        durable: bool = True, restored: float = float("-inf"),
+    ) -> None:  # fmt: skip
+        """`restored`: when a backup was put in the database's place; the replaced database may need the files, too."""
         self.folder, self.clock, self.quota, self.durable = folder, clock, quota, durable
+        self._keep_files_until = restored + KEEP_REPLACED
         self._keep = keep
         self._pool = ThreadPoolExecutor(THREADS, "blobs")
         self._sizes: dict[str, int] = {}
@@ -81,41 +76,41 @@ class Blobs:
         self._naming: dict[str, int] = {}  # digest -> uploads that are about to give a file this name
         self._going: dict[str, asyncio.Future[None]] = {}  # digest -> until its file is gone
         self._swept = False
-        # An owner with an open run may name in a call what no table of the run names: an object that was put once.
-        self.is_at_work: Callable[[str], bool] = lambda owner: False
-        self._tell: Tell = lambda owner, delta: None
-        self._refuse: Refuse = lambda owner, size: ""
-        for row in held[0]:
-            # What is bare at a start was so long before: nobody reads by a path of the server before.
+        # An owner with an open run may name in a call what no table of the run names: an object uploaded once.
+        self.has_open_run: Callable[[str], bool] = lambda owner: False
+        self._count: Count = lambda owner, delta: None
+        self._block: Block = lambda owner, size: ""
+        for row in held.blobs:
+            # A blob without a reference at a start has had none for long: no reader got its path from this server.
             self._sizes[row.digest], self._bare[row.digest] = row.size, row.created
-        for ref in held[1]:
+        for ref in held.refs:
             if ref.digest in self._sizes:
                 self._add(ref)
 
-    # --- what the policy says of it
-    def rule(self, tell: Tell, refuse: Refuse) -> None:
-        """Have somebody count what owners keep, from what there is now on, and say when it is too much [SPHINX S4]."""
-        self._tell, self._refuse = tell, refuse
+    # --- quotas of the policy
+    def count_with(self, count: Count, block: Block) -> None:
+        """Set who counts the bytes that owners store, beginning with the present ones, and checks quotas [SPHINX S4]."""
+        self._count, self._block = count, block
         for owner in {**self._used, **self._reserved}:
-            tell(owner, self._used.get(owner, 0) + self._reserved.get(owner, 0))
+            count(owner, self._used.get(owner, 0) + self._reserved.get(owner, 0))
 
-    def check_rule(self, owner: str, digest: str, size: int) -> None:
-        """Refuse a blob that a quota of the policy has no room for; what the owner holds is counted already."""
-        text = "" if self.holds(owner, digest) else self._refuse(owner, size)
+    def check_quota(self, owner: str, digest: str, size: int) -> None:
+        """Refuse a blob that would exceed a quota of the policy; what the owner holds is counted already."""
+        text = "" if self.holds(owner, digest) else self._block(owner, size)
         if text:
             raise Refused(text, code="quota", hint="`shoal prune --older-than 7d` lets go of those of old runs")
 
-    # --- looking
+    # --- queries
     def size(self, digest: str) -> int | None:
-        """How many bytes a blob has; None: there is none."""
+        """The size of a blob; None: there is none."""
         return self._sizes.get(digest)
 
     def owners(self, digest: str) -> set[str]:
-        """Who holds a blob."""
+        """The owners who hold a blob."""
         return {owner for owner, _ in self._holders.get(digest, ())}
 
     def holds(self, owner: str, digest: str) -> bool:
-        """Does an owner hold a blob?"""
+        """True if an owner holds a blob."""
         return digest in self._owned.get(owner, {})
 
     def used(self, owner: str) -> int:
@@ -123,28 +118,23 @@ class Blobs:
         return self._used.get(owner, 0)
 
     def path(self, digest: str) -> Path:
-        """Where a blob rests; the name must have been checked."""
+        """The file of a blob; the digest must have been checked."""
         return self.folder / blob_name(digest)
 
     async def is_there(self, digest: str) -> bool:
-        """Is a blob here, and on the disk too?"""
+        """True if a blob is registered and on the disk."""
         size = self._sizes.get(digest)
         return size is not None and await self.run(files.is_there, self.path(digest), size)
 
     # --- references
-    def check(self, owner: str, digests: Iterable[str]) -> None:
-        """Refuse what an owner does not hold."""
-        mine = self._owned.get(owner, {})
-        for digest in digests:
-            if digest not in mine:
-                raise unknown_blob(digest)
-
     def claim(self, owner: str, run: int, digests: Iterable[str]) -> None:
-        """Hold blobs for a run; all of them, or it is refused and none is."""
+        """Hold blobs for a run; refused if the owner does not hold all of them."""
         wanted = dict.fromkeys(digests)
-        self.check(owner, wanted)
+        for digest in wanted:
+            if not self.holds(owner, digest):
+                raise unknown_blob(digest)
         known, now = self._runs.get(run, {}), self.clock()
-        # Of what is not used yet it counts when it was last wanted; a run holds what it holds.
+        # An unused blob is kept by the time of its last use; a run holds what it holds.
         old = now - RENEW if run == UNUSED else float("-inf")
         rows = [BlobRefRow(digest, owner, run, now) for digest in wanted if known.get((digest, owner), old) <= old]
         for row in rows:
@@ -153,19 +143,14 @@ class Blobs:
             self._keep(rows, None)
 
     def release(self, run: int) -> int:
-        """Nothing is held for this run any more; returns how many references that were."""
+        """Drop all references of a run; returns how many there were."""
         numbers = (run, checkpoints_of(run))
-        dropped = [
-            BlobRefDrop(digest, owner, number) for number in numbers for digest, owner in self._runs.get(number, ())
-        ]
-        for drop in dropped:
-            self._drop(drop)
-        if dropped:
-            self._keep(dropped, None)
-        return len(dropped)
+        return self._drop_all(
+            [BlobRefDrop(digest, owner, number) for number in numbers for digest, owner in self._runs.get(number, ())]
+        )
 
     def keep_checkpoint(self, owner: str, run: int, digests: Iterable[str]) -> bool:
-        """Hold the blobs of a task's checkpoint until a newer one takes its place; False: not all of them are here."""
+        """Hold the blobs of a task's checkpoint until a newer one replaces it; False: not all of them are here."""
         wanted, number = list(digests), checkpoints_of(run)
         if not all(self.holds(owner, digest) for digest in wanted):
             return False
@@ -175,7 +160,7 @@ class Blobs:
         return True
 
     def drop_checkpoints(self, needed: Callable[[int], set[str]]) -> int:
-        """Let go of the checkpoints that no task of their run needs any more; returns how many references those were."""
+        """Drop the references of checkpoints that no task of their run needs; returns how many there were."""
         now = self.clock()
         dropped = [
             BlobRefDrop(digest, owner, number)
@@ -184,18 +169,14 @@ class Blobs:
             for (digest, owner), since in self._runs[number].items()
             if digest not in digests and now - since > KEEP_UNNAMED
         ]
-        for drop in dropped:
-            self._drop(drop)
-            if drop.digest in self._bare:
-                self._bare[drop.digest] = now - GRACE + CHECKPOINT_GRACE
-        if dropped:
-            self._keep(dropped, None)
+        self._drop_all(dropped)
+        self._bare |= {drop.digest: now - GRACE + CHECKPOINT_GRACE for drop in dropped if drop.digest in self._bare}
         return len(dropped)
 
     async def renew(self, owner: str, digest: str, run: int = UNUSED) -> bool:
-        """Hold a blob for longer, if the owner holds it already and it is whole: for a day, or for this run."""
+        """Extend the reference to a blob that the owner holds and that is whole: for a day, or for this run."""
         if not self.holds(owner, digest) or not await self.is_there(digest) or not self.holds(owner, digest):
-            return False  # the last: let go while we looked
+            return False  # the last check: it may have been dropped meanwhile
         since = self._runs.get(run, {}).get((digest, owner), 0.0)
         if self.clock() - since > RENEW:
             row = BlobRefRow(digest, owner, run, self.clock())
@@ -204,12 +185,12 @@ class Blobs:
         return True
 
     async def name(self, owner: str, part: Part, run: int = UNUSED) -> None:
-        """A part has all its bytes: check them, give it its name, and have its sender hold it. Durable on return."""
+        """Turn a part with all its bytes into a blob that its sender holds. Durable on return."""
         digest, size = part.name, part.size
         while (going := self._going.get(digest)) is not None:
             await asyncio.shield(going)
-        self.check_rule(owner, digest, size)
-        # Counted before it is held: of two that come at once only one may have the last room.
+        self.check_quota(owner, digest, size)
+        # Counted before it is held: of two concurrent uploads only one may use the rest of a quota.
         self._reserve(owner, size)
         self._naming[digest] = self._naming.get(digest, 0) + 1
         try:
@@ -231,11 +212,11 @@ class Blobs:
         await self._durable(rows)
 
     def _reserve(self, owner: str, delta: int) -> None:
-        """Remembered as well as told: who counts may be another one before it is held."""
+        """Kept as well as counted: the counter may be replaced before the blob is held."""
         left = self._reserved.pop(owner, 0) + delta
         if left:
             self._reserved[owner] = left
-        self._tell(owner, delta)
+        self._count(owner, delta)
 
     def _add(self, row: BlobRefRow) -> None:
         of_run = self._runs.setdefault(row.run, {})
@@ -249,7 +230,14 @@ class Blobs:
         mine[row.digest] = mine.get(row.digest, 0) + 1
         if mine[row.digest] == 1:
             self._used[row.owner] = self._used.get(row.owner, 0) + self._sizes[row.digest]
-            self._tell(row.owner, self._sizes[row.digest])
+            self._count(row.owner, self._sizes[row.digest])
+
+    def _drop_all(self, drops: list[BlobRefDrop]) -> int:
+        for drop in drops:
+            self._drop(drop)
+        if drops:
+            self._keep(drops, None)
+        return len(drops)
 
     def _drop(self, drop: BlobRefDrop) -> None:
         digest, owner, run = drop
@@ -265,7 +253,7 @@ class Blobs:
         if not mine[digest]:
             del mine[digest]
             self._used[owner] -= self._sizes[digest]
-            self._tell(owner, -self._sizes[digest])
+            self._count(owner, -self._sizes[digest])
             if not mine:
                 del self._owned[owner], self._used[owner]
 
@@ -274,28 +262,28 @@ class Blobs:
         self._keep(rows, lambda: None if done.done() else done.set_result(None))
         await done
 
-    # --- keeping house
-    async def live(self) -> None:
-        """Look now and then for what may go; never ends."""
+    # --- deletion
+    async def sweep_forever(self) -> None:
+        """Sweep periodically; never returns."""
         while True:
             try:
                 await self.sweep()
             except OSError as error:
-                log.error("blobs cannot be looked through: %s", error)
+                log.error("blobs cannot be swept: %s", error)
             await asyncio.sleep(SWEEP_EVERY)
 
     async def sweep(self) -> int:
-        """Let go of what was put and never used, and remove what nobody holds; returns how many were removed."""
+        """Drop references to blobs that were never used, and delete blobs without references; returns how many."""
         now = self.clock()
-        unused = [
-            BlobRefDrop(digest, owner, UNUSED)
-            for (digest, owner), since in self._runs.get(UNUSED, {}).items()
-            if now - since > KEEP_UNUSED and not self.is_at_work(owner)
-        ]
-        for drop in unused:
-            self._drop(drop)
-        if unused:
-            self._keep(unused, None)
+        self._drop_all(
+            [
+                BlobRefDrop(digest, owner, UNUSED)
+                for (digest, owner), since in self._runs.get(UNUSED, {}).items()
+                if now - since > KEEP_UNUSED and not self.has_open_run(owner)
+            ]
+        )
+        if now < self._keep_files_until:
+            return 0
         removed = 0
         if not self._swept:
             self._swept = True
@@ -306,7 +294,7 @@ class Blobs:
         return removed
 
     async def _remove_orphans(self) -> int:
-        """Files that a crash left without a row."""
+        """Delete files that a crash left without a row."""
         found = await self.run(lambda: list(files.names(self.folder)))
         lost = [digest for digest in found if digest not in self._sizes and digest not in self._naming]
         if lost:
@@ -314,7 +302,7 @@ class Blobs:
         return await self._unlink(lost)
 
     async def _remove(self, digests: list[str]) -> int:
-        """Forget blobs that nobody holds, then delete their files; who has come to hold one since keeps it."""
+        """Delete the rows of blobs without references, then their files; one that has a reference by now stays."""
         gone = [digest for digest in digests if digest in self._bare and digest not in self._naming]
         for digest in gone:
             del self._bare[digest], self._sizes[digest]
@@ -334,14 +322,14 @@ class Blobs:
         return len(digests)
 
     # --- threads
-    async def run(self, work: Callable[..., T], *words: Any) -> T:
-        """Do something with files, off the loop's thread."""
-        return await self.start(work, *words)
+    async def run(self, work: Callable[..., T], *values: Any) -> T:
+        """Run a function that uses files on a thread."""
+        return await self.start(work, *values)
 
-    def start(self, work: Callable[..., T], *words: Any) -> asyncio.Future[T]:
-        """The same, without waiting for it."""
-        return asyncio.get_running_loop().run_in_executor(self._pool, work, *words)
+    def start(self, work: Callable[..., T], *values: Any) -> asyncio.Future[T]:
+        """Start such a function without waiting for it."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, work, *values)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,8 @@
-"""Uploads of blobs: who may begin one, where a broken one goes on, and bytes from the socket to the disk.
+"""Uploads of blobs: admission, resuming a broken upload, and bytes from the socket to the disk.
 
-A part belongs to one owner: others could else get hold of a blob by sending its last byte. One sender at a time appends
-to it. Who sends a blob whole while another does gets a part of their own, which nobody goes on with; who wants to go on
-with it waits, unless the sender before has fallen silent: then its connection is most likely gone, and they take over.
+A part belongs to one owner: others could otherwise get a blob by sending its last byte. One sender at a time appends to
+it. Whoever sends a blob whole while another does gets a part of their own, which cannot be resumed; whoever wants to
+resume it is refused, unless the other sender is silent: then its connection is most likely gone, and they take over.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from shoal.server.blobs.files import PARTS, Part, disk_full, key_of
 from shoal.server.blobs.registry import Blobs
 
 log = logging.getLogger(__name__)
-PIECE = 1 << 20  # bytes handed to a thread at a time; while it writes them, the next come in
-STALL = 30.0  # seconds without a byte, after which a sender is given up
-SILENT = 2.0  # seconds without a byte, after which another may take over
-KEEP_PARTS = 86_400.0  # seconds that a broken upload may be gone on with
+PIECE = 1 << 20  # bytes that a thread writes at a time, while the next arrive
+STALL = 30.0  # seconds without a byte after which an upload is ended
+SILENT = 2.0  # seconds without a byte after which another sender may take over
+KEEP_PARTS = 86_400.0  # seconds in which a broken upload may be resumed
 SWEEP_EVERY = 300.0
 
 
 class Body(Protocol):
-    """What a request carries, as it comes in."""
+    """The body of a request as it arrives."""
 
     async def readany(self) -> bytes:
         """The next bytes; none at the end."""
 
 
 class WrongOffset(Conflict):
-    """An upload goes on where it broke off."""
+    """An upload continues where it broke off."""
 
     code = "wrong_offset"
 
@@ -54,17 +54,15 @@ class Upload:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self.heard = time.monotonic()
+        self.received = time.monotonic()  # when the last bytes came
         self.writing: asyncio.Future[None] | None = None
-        self.is_reading = (
-            False  # it waits for the sender, and not for the disk, which may take a while with a large file
-        )
+        self.is_reading = False  # it waits for the sender, not for the disk
         self.is_over = False  # another took over
 
     @property
     def is_silent(self) -> bool:
-        """Has nothing come for a while that was waited for?"""
-        return self.is_reading and time.monotonic() - self.heard >= SILENT
+        """True if it has waited for the sender for a while."""
+        return self.is_reading and time.monotonic() - self.received >= SILENT
 
 
 class Uploads:
@@ -80,7 +78,7 @@ class Uploads:
 
     @property
     def is_busy(self) -> bool:
-        """Is something being sent?"""
+        """True if an upload is under way."""
         return bool(self._turns)
 
     def offset(self, owner: str, digest: str) -> int:
@@ -91,9 +89,9 @@ class Uploads:
     def _mine(self, owner: str) -> dict[str, Part]:
         return self._parts.get(key_of(owner), {})
 
-    # --- beginning
+    # --- admission
     async def ask(self, owner: str, digest: str, total: int) -> bool:
-        """May this blob be sent? Tells from where by WrongOffset; True: all of it is here and only wants its name."""
+        """Raises WrongOffset with the offset from which the blob is to be sent; True: all bytes are here already."""
         part = self._mine(owner).get(digest)
         turn = self._turns.get(part) if part is not None else None
         if turn is not None and not turn.is_silent:
@@ -112,7 +110,7 @@ class Uploads:
     async def turn(self, owner: str, digest: str, total: int, start: int | None) -> AsyncIterator[Upload]:
         """Append to a part from an offset on; None: from the beginning, whatever is here.
 
-        Refused is another offset than where the part ends, what is over the quota, and what the disk has no room for.
+        Refused are another offset than the end of the part, a blob over the quota, and one that the disk has no space for.
         """
         part = self._mine(owner).get(digest)
         before = self._turns.get(part) if part is not None else None
@@ -134,7 +132,7 @@ class Uploads:
                 await asyncio.shield(self._leave(owner, upload))
 
     def _begin(self, owner: str, digest: str, total: int, start: int | None) -> Upload:
-        """A part and a turn at it, or a refusal that has changed nothing."""
+        """The upload of a part, or a refusal that has changed nothing."""
         part = self._mine(owner).get(digest)
         name = digest
         if part is not None and part in self._turns:
@@ -172,7 +170,7 @@ class Uploads:
         return sum(max(0, part.total - part.size) for part in self._turns)
 
     def _check_count(self, owner: str) -> None:
-        """Few at a time; one that nobody sends any more makes room for a new one."""
+        """Limit the parts of an owner; an idle one is deleted for a new one."""
         mine = self._mine(owner)
         for part in self._idle(mine)[: max(0, len(mine) + 1 - MAX_PARTS)]:
             self._forget(owner, part)
@@ -180,7 +178,7 @@ class Uploads:
             raise TooBusy("too many uploads of one owner at once", after=2.0, hint=f"at most {MAX_PARTS}")
 
     def _check_quota(self, owner: str, digest: str, total: int) -> None:
-        """Count what is held, what is being sent and this one; parts that nobody sends any more make room."""
+        """Check the quota with what is held, what is being sent and this one; idle parts are deleted if need be."""
         others = {name: part for name, part in self._mine(owner).items() if part.name != digest}
         used = self.blobs.used(owner) + sum(part.total for part in others.values() if part in self._turns)
         quota = self.blobs.quota
@@ -188,10 +186,9 @@ class Uploads:
             return  # counted already; its file was lost
         if used + total > quota:
             raise Refused(
-                f"{owner} has {show_size(used)} of {show_size(quota)} of blobs: {show_size(total)} more do not fit",
-                code="quota",
+                f"{owner} has {show_size(used)} of {show_size(quota)} of blobs: {show_size(total)} more do not fit", code="quota",
                 hint="`shoal prune --older-than 7d` lets go of those of old runs; what was put and not used goes after a day",
-            )
+            )  # fmt: skip
         idle = self._idle(others)
         left = sum(part.size for part in idle)
         for part in idle:
@@ -201,14 +198,14 @@ class Uploads:
             self._forget(owner, part)
 
     def _idle(self, parts: dict[str, Part]) -> list[Part]:
-        """Those that nobody sends any more, the oldest first."""
+        """The parts that nobody sends now, the oldest first."""
         return sorted((part for part in parts.values() if part not in self._turns), key=lambda part: part.touched)
 
     def _forget(self, owner: str, part: Part) -> None:
         self._drop(key_of(owner), part)
 
     def _drop(self, key: str, part: Part) -> None:
-        """Forget a part. Its file gets another name at once, since to delete a large one takes a while."""
+        """Remove a part. Its file is renamed at once and deleted on a thread, since a large one takes a while."""
         mine = self._parts[key]
         for name in [name for name, one in mine.items() if one is part]:
             del mine[name]
@@ -220,9 +217,9 @@ class Uploads:
 
     # --- bytes
     async def take(self, upload: Upload, content: Body, length: int) -> None:
-        """Write so many bytes of a request's body; what came before a connection broke stays."""
+        """Write so many bytes of a request's body; those that came before a connection broke stay."""
         left = length
-        upload.heard, upload.is_reading = time.monotonic(), True
+        upload.received, upload.is_reading = time.monotonic(), True
         try:
             while left:
                 pieces, size = await _gather(content, upload)
@@ -238,11 +235,11 @@ class Uploads:
         except OSError as error:
             upload.is_reading = False
             if not upload.is_over:
-                await self.blobs.run(upload.part.discard)  # what its digest is so far is not known any more
+                await self.blobs.run(upload.part.discard)  # the digest of what was written is unknown
             raise disk_full(error.strerror or "") from None
 
     async def _leave(self, owner: str, upload: Upload) -> None:
-        """The turn is over; an empty part, one that has its name, and one that nobody can go on with are forgotten."""
+        """End the upload; an empty part, one that became a blob, and one that cannot be resumed are removed."""
         upload.is_reading = False
         if upload.writing is not None:
             await asyncio.wait([upload.writing])
@@ -253,15 +250,15 @@ class Uploads:
         if not part.size or part.path.name != part.name.partition(":")[2] or not part.path.exists():
             self._forget(owner, part)
 
-    # --- keeping house
-    async def live(self) -> None:
-        """Remove what nobody has gone on with; never ends."""
+    # --- deletion
+    async def sweep_forever(self) -> None:
+        """Sweep periodically; never returns."""
         while True:
             self.sweep()
             await asyncio.sleep(SWEEP_EVERY)
 
     def sweep(self) -> int:
-        """Remove parts that were left alone for a day."""
+        """Remove parts that nobody resumed for a day."""
         now, removed = self.blobs.clock(), 0
         for key, mine in list(self._parts.items()):
             for part in [part for part in self._idle(mine) if now - part.touched > KEEP_PARTS]:
@@ -271,12 +268,12 @@ class Uploads:
 
 
 def being_sent() -> TooBusy:
-    """Another sends the same blob for the same owner just now; it may be whole in a moment."""
+    """The refusal while another connection sends the same blob for the same owner."""
     return TooBusy("this blob is being sent already", after=1.0, code="being_sent", hint="ask again in a second")
 
 
 async def _gather(content: Body, upload: Upload) -> tuple[Sequence[bytes], int]:
-    """The next piece of a body, as soon as there is enough for a thread to be worth it, or nothing came for a while."""
+    """The next bytes of a body: enough to be worth a thread, or what came before the sender paused."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -285,7 +282,7 @@ async def _gather(content: Body, upload: Upload) -> tuple[Sequence[bytes], int]:
                 data = await content.readany()
                 if not data:
                     break
-                upload.heard = time.monotonic()
+                upload.received = time.monotonic()
                 pieces.append(data)
                 size += len(data)
     except TimeoutError:

@@ -1,1 +1,1 @@
-"""One file per kind of call: what a route does once its caller was let in."""
+"""One file per kind of call: what a route does once its caller was authorised."""

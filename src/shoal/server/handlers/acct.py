@@ -1,4 +1,4 @@
-"""The call about accounts [GWP G12]: sums of what the caller may see."""
+"""The accounting call [GWP G12]: sums of what the caller may see."""
 
 from __future__ import annotations
 
@@ -8,32 +8,28 @@ from aiohttp import web
 
 from shoal.db.accounts import AccountQuery
 from shoal.engine.records import Attempt
-from shoal.server.context import Context
+from shoal.server.context import CallHandler
 from shoal.server.http.request import Call, answer
 
 
-class AcctHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
+class AcctHandler(CallHandler):
+    """Calls about accounting."""
 
     async def read(self, call: Call) -> web.Response:
-        """Lines of the owners whom the caller sees; time of the pilots whom the caller sees."""
-        access, now, until = self.context.access, self.service.clock(), call.number_or_none("until")
+        """Sums over the owners whom the caller sees, and the time of the pilots whom the caller sees."""
+        access, now, until = self.access, self.service.clock(), call.number_or_none("until")
         since = float(call.number("since"))
-        asked = AccountQuery(
+        query = AccountQuery(
             call.text("by") or "", since, math.inf if until is None else float(until),
             access.seen_by(call.caller), access.holders(call.caller), self._running(now, since),
         )  # fmt: skip
-        return answer(await self.service.look(lambda reader: reader.acct(asked, now)))
+        return answer(await self.service.look(lambda reader: reader.acct(query, now)))
 
     def _running(self, now: float, since: float) -> dict[str, float]:
-        """Core seconds of attempts under way, by pilot: they are in no line yet, and not idle either."""
-        pilots = self.service.engine.state.pilots.values()
+        """Core seconds of attempts under way, by pilot: they are in no row yet, and not idle either."""
         return {
             pilot.name: sum(self._cores(attempt) * max(0.0, now - max(since, _start(attempt))) for attempt in running)
-            for pilot in pilots
+            for pilot in self.service.engine.state.pilots.values()
             if (running := [attempt for attempt in pilot.live.values() if attempt.running])
         }
 

@@ -1,11 +1,12 @@
-"""What a submission says of pilots, looked at when it comes: expressions that cannot be read, tags that nobody has, and
-(if asked for) tasks that no pilot could ever run [input E27-E30]."""
+"""Checks of requirements and ranks when a submission comes: expressions that cannot be parsed, tags that no pilot has,
+and (with strict) tasks that no pilot could ever run [input E27-E30]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from shoal.engine.matching.classes import VOLATILE, TaskClass, kind_of, surroundings_of
+from shoal.engine.matching.classes import VOLATILE, TaskClass, class_key, kind_of
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.pilot_attributes import STATIC, attributes, lookup, static_facts
 from shoal.engine.records import ClassKey, Pilot
@@ -23,7 +24,7 @@ MAX_WARNINGS = 20  # of one submission; the rest are only counted
 
 
 def check_expressions(specs: Sequence[Spec]) -> None:
-    """Refuse an expression that cannot be read, naming its task if there are several."""
+    """Refuse an expression that cannot be parsed, naming its task if there are several."""
     seen: set[tuple[str, str]] = set()
     for at, spec in enumerate(specs):
         for field, text in (("require", spec.require), ("rank", spec.rank)):
@@ -31,19 +32,19 @@ def check_expressions(specs: Sequence[Spec]) -> None:
                 continue
             seen.add((field, text))
             try:
-                read = parse(text, field)
-                if field == "rank" and not may_be_number(read.root):
+                parsed = parse(text, field)
+                if field == "rank" and not may_be_number(parsed.root):
                     raise BadInput(
                         "it can never be a number", code="bad_expression", field=field,
                         hint="the pilot with the largest number is best, e.g. `cpu_mhz`; true counts as 1, false as 0",
                     )  # fmt: skip
             except BadInput as error:
                 raise BadInput(
-                    error.message, code=error.code, field=_place(specs, at) + error.field, hint=error.hint
+                    error.message, code=error.code, field=_task_prefix(specs, at) + error.field, hint=error.hint
                 ) from None
 
 
-def _place(specs: Sequence[Spec], at: int) -> str:
+def _task_prefix(specs: Sequence[Spec], at: int) -> str:
     """The task in an error's field, as the parser of submissions writes it."""
     if len(specs) == 1:
         return ""
@@ -62,44 +63,43 @@ def tag_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     found: dict[str, str | None] = {}
     for text, field in sorted(texts):
         found.update(unknown_tags(parse(text, field), known, owner))
-    said = [
+    warnings = [
         f"no pilot has the tag {echo(name)}" + (f" (did you mean {echo(close)})" if close else "")
         for name, close in sorted(found.items())
     ]
-    more = len(said) - MAX_WARNINGS
-    return [*said[:MAX_WARNINGS], *([f"and {many(more, 'more tag')} that no pilot has"] if more > 0 else [])]
+    more = len(warnings) - MAX_WARNINGS
+    return [*warnings[:MAX_WARNINGS], *([f"and {many(more, 'more tag')} that no pilot has"] if more > 0 else [])]
 
 
 def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
-    """Ranks that are a number on none of the owner's pilots, and so decide nothing."""
+    """Warnings about ranks that are a number on none of the owner's pilots, and so decide nothing."""
     pilots = _pilots(state, owner)
-    said: dict[str, str] = {}
+    warnings: dict[str, str] = {}
     for _, cls in _classes(owner, specs):
-        if cls.rank is None or not pilots or cls.key.rank in said:
+        if cls.rank is None or not pilots or cls.key.rank in warnings:
             continue
         task = attributes(state, cls.key)
-        looks = [lookup(state, pilot, owner) for pilot in pilots]
-        if all(rank_of(cls.rank, look, task) == NOTHING for look in looks):
-            value = evaluate(cls.rank, looks[0], task)
+        lookups = [lookup(state, pilot, owner) for pilot in pilots]
+        if all(rank_of(cls.rank, read, task) == NOTHING for read in lookups):
+            value = evaluate(cls.rank, lookups[0], task)
             what = (
                 f"it is the text {echo(value)!r} on {pilots[0].host}" if isinstance(value, str) else "it is undefined"
             )
-            said[cls.key.rank] = (
+            warnings[cls.key.rank] = (
                 f"the rank {echo(cls.key.rank)} is a number on none of {many(len(pilots), 'pilot')}: {what}"
             )
-    return list(said.values())[:MAX_WARNINGS]
+    return list(warnings.values())[:MAX_WARNINGS]
 
 
 def check_fits(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
-    """Refuse a task that no pilot which is connected could ever run [input E27]; without pilots nothing can be said,
-    which is returned as a warning."""
+    """Refuse a task that no connected pilot could ever run [input E27]; returns a warning if no pilot is connected."""
     pilots = _pilots(state, owner)
     for at, cls in _classes(owner, specs):
-        said = _never(state, cls, pilots)
-        if said is not None:
-            where = f"{_place(specs, at).rstrip('.')} never fits: " if len(specs) > 1 else ""
-            hint = f"{said[1]}, or submit without strict: it waits for a pilot that can"
-            raise BadInput(where + said[0], code="never_fits", field="strict", hint=hint)
+        misfit = _misfit(state, cls, pilots)
+        if misfit is not None:
+            where = f"{_task_prefix(specs, at).rstrip('.')} never fits: " if len(specs) > 1 else ""
+            hint = f"{misfit.fix}, or submit without strict: it waits for a pilot that can"
+            raise BadInput(where + misfit.text, code="never_fits", field="strict", hint=hint)
     return [] if pilots else ["no pilot is connected yet, so strict had nothing to look at"]
 
 
@@ -108,24 +108,28 @@ def _pilots(state: State, owner: str) -> list[Pilot]:
 
 
 def _classes(owner: str, specs: Sequence[Spec]) -> Iterator[tuple[int, TaskClass]]:
-    """What matching can tell apart in a submission, each with the first task of its kind."""
+    """The task classes of a submission, each with the index of its first task."""
     seen: set[ClassKey] = set()
     for at, spec in enumerate(specs):
-        key = ClassKey(
-            owner, spec.needs, spec.priority, spec.rerun.value, kind_of(spec), spec.require, spec.rank, spec.time,
-            surroundings_of(spec),
-        )  # fmt: skip
+        key = class_key(owner, spec, kind_of(spec))
         if key not in seen:
             seen.add(key)
             yield at, TaskClass(key, 0)
 
 
-def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str] | None:
-    """Why a class can never run, and what would help; None: it can, or there is no pilot to ask."""
+class Misfit(NamedTuple):
+    """Why a task class can never run, and what would help."""
+
+    text: str
+    fix: str
+
+
+def _misfit(state: State, cls: TaskClass, pilots: list[Pilot]) -> Misfit | None:
+    """None: some pilot could run it, or there is no pilot to ask."""
     for name, each in cls.key.needs.licences:
         most = state.accounting.policy.licences.get(name, 0)
         if each > most:
-            return f"it needs {each} of the licence {echo(name)}, the policy has {most}", "ask an administrator"
+            return Misfit(f"it needs {each} of the licence {echo(name)}, the policy has {most}", "ask an administrator")
     if not pilots:
         return None
     lacks = {pilot.name: static_misfit(pilot, cls) for pilot in pilots}
@@ -133,13 +137,13 @@ def _never(state: State, cls: TaskClass, pilots: list[Pilot]) -> tuple[str, str]
     if not large:
         best = max(pilots, key=lambda pilot: (pilot.room.cores, pilot.room.memory, pilot.name))
         where = f"nearest is {echo(best.host)} (site {echo(best.site)})"
-        return f"no pilot is large enough; {where}: {lacks[best.name]}", "ask for less"
+        return Misfit(f"no pilot is large enough; {where}: {lacks[best.name]}", "ask for less")
     if cls.require is None or cls.is_volatile:
         return None
     task, key = attributes(state, cls.key), cls.key
-    looks = [lookup(state, pilot, key.owner) for pilot in large]
-    if any(holds(cls.require, look, task) for look in looks):
+    lookups = [lookup(state, pilot, key.owner) for pilot in large]
+    if any(holds(cls.require, read, task) for read in lookups):
         return None
-    told = explain(cls.require, looks, task, [*STATIC, *VOLATILE])
-    near = told.nearest.text if told.nearest is not None else "change the requirement"
-    return f"no pilot fulfils its requirement; {many(len(large), 'pilot')} could run it otherwise", near
+    nearest = explain(cls.require, lookups, task, [*STATIC, *VOLATILE]).nearest
+    fix = nearest.text if nearest is not None else "change the requirement"
+    return Misfit(f"no pilot fulfils its requirement; {many(len(large), 'pilot')} could run it otherwise", fix)

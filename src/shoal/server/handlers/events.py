@@ -1,4 +1,4 @@
-"""The journal over HTTP, each caller seeing their own part of it."""
+"""The journal over HTTP; callers see the events of what is theirs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from aiohttp import web
 
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_LOOK, MAX_WAIT
-from shoal.server.context import Context
+from shoal.server.context import CallHandler
 from shoal.server.http.request import Call, answer
 
 LARGE = 50  # tasks of a run that are not final
 
 
-class EventsHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
+class EventsHandler(CallHandler):
+    """Calls about the journal."""
 
     async def read(self, call: Call) -> web.Response:
-        """The journal from a place on; waits for news if there is none. Go on with `after=last`."""
+        """Events after a number; waits for new ones if there are none. Continue with `after=last`."""
         after, limit = call.number("after"), call.number("limit")
         named, kind = call.text("run"), call.text("kind")
         run = parse_run(named) if named is not None else None
@@ -28,11 +25,11 @@ class EventsHandler:
         kinds = kind.split(",") if kind is not None else None
         holders = self.context.access.holders(call.caller)
         end = self.service.clock() + min(call.number("wait"), MAX_WAIT)
-        patient = False  # who waits already is not sent away
+        patient = False  # a caller that waits already is not refused
         while True:
             until = after + MAX_LOOK
 
-            # The end first: an event committed between the two questions must not be stepped over.
+            # The end first: an event committed between the two queries must not be skipped.
             last, found = await self.service.look(
                 lambda r, a=after, u=until: (  # type: ignore[misc]  # bound now
                     r.last_seq(),
@@ -49,10 +46,10 @@ class EventsHandler:
             after = reached
             call.rest()
             patient = True
-            await self.service.news(left, gather=self._is_large(run))
+            await self.service.wait_for_commit(left, gather=self._is_large(run))
 
     def _is_large(self, run: int | None) -> bool:
-        """Is so much to come that a look for each line is too dear? Who waits for one task is told at once."""
+        """True if so many events are to come that a query for each is too expensive; of a small run each is sent at once."""
         if run is None:
             return True
         found = self.service.engine.state.runs.get(run)

@@ -1,4 +1,4 @@
-"""What tasks print, while they print it: from the file, which a pilot elsewhere fills when somebody reads along."""
+"""The output of tasks, while it grows: from the file, which a pilot on another host fills while somebody follows it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import TaskId, parse_task
 from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_STREAM
-from shoal.server.context import Context
-from shoal.server.handlers.runs import check_there
+from shoal.server.context import CallHandler
+from shoal.server.handlers.runs import check_exists
 from shoal.server.http.request import Call
 
-LOOK = 0.2  # seconds between looks at a file that may grow
-AFTERWARDS = 5.0  # seconds that last words may still come after a task's report
+POLL = 0.2  # seconds between reads of a file that may grow
+AFTERWARDS = 5.0  # seconds that output may still come after a task's report
 
 
-class LogsHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
+class LogsHandler(CallHandler):
+    """Calls about what tasks print."""
 
     async def read(self, call: Call) -> web.Response:
         """A stream of an attempt from a byte on, as text; waits for more if asked to."""
         task, stream = parse_task(call.word("task")), call.text("stream") or "stdout"
         if stream not in SUFFIX:
             raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
-        await check_there(self.context, task)
+        await check_exists(self.context, task)
         offset, attempt = call.number("offset"), call.number_or_none("attempt")
         wait = call.number("wait")
         end = self.service.clock() + wait
@@ -42,22 +39,22 @@ class LogsHandler:
             if data or not more or self.service.clock() >= end:
                 break
             call.rest()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
         headers = {"X-Shoal-Next": str(offset + len(data)), "X-Shoal-More": "1" if more else "0"}
         return web.Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
 
     async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
-        """The file of the attempt, and whether it may still grow; somebody reading along has it sent from afar."""
-        row = await self.service.look(lambda r: r.task(*task))
-        if row is not None and row["reused"]:
-            task = parse_task(row["reused"])
-            row = await self.service.look(lambda r: r.task(*task))
-        number = attempt or (row["attempt"] if row is not None else 1)
+        """The file of the attempt, and whether it may still grow; `watch` has its pilot send new output."""
+        row = await self.service.look(lambda r: r.task_row(*task))
+        if row is not None and row.reused:
+            task = parse_task(row.reused)
+            row = await self.service.look(lambda r: r.task_row(*task))
+        number = attempt or (row.attempt if row is not None else 1)
         live = self.service.tell(Watch(task, stream)) if watch else False
-        ended = row["ended"] if row is not None else None
+        ended = row.ended if row is not None else None
         fresh = ended is not None and self.service.clock() - ended < AFTERWARDS
         unfinished = row is None or ended is None
-        more = watch and (live or unfinished or fresh) and (row is None or number >= row["attempt"])
+        more = watch and (live or unfinished or fresh) and (row is None or number >= row.attempt)
         return self.service.state_dir / LOGS / log_name(task.run, task.element, number, stream), more
 
 
@@ -65,7 +62,7 @@ def _read(path: Path, offset: int) -> bytes:
     try:
         with path.open("rb") as file:
             if offset >= os.fstat(file.fileno()).st_size:
-                return b""  # far beyond the end a file system may refuse to look
+                return b""  # far beyond the end a file system may refuse to seek
             file.seek(offset)
             return file.read(2 * MAX_STREAM)
     except FileNotFoundError:

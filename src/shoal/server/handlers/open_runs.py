@@ -1,4 +1,4 @@
-"""Calls about runs to which tasks are added while they run: add, close, and their results as they come [ADR 0009]."""
+"""Calls about open runs, to which tasks are added while they run: add, close, and their results [ADR 0009]."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from operator import methodcaller
 
 from aiohttp import web
 
+from shoal.db.reader import Results
 from shoal.engine.commands import Add, Close, PollRun
 from shoal.engine.records import Run
-from shoal.model.errors import NotFound, Refused
-from shoal.model.ids import parse_run, run_text
+from shoal.model.errors import Refused
+from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_WAIT
-from shoal.server.context import Context
+from shoal.server.context import CallHandler, unknown_run
 from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.request import Call, answer
-from shoal.server.recent_results import foreign_elements, told
+from shoal.server.recent_results import foreign_elements, page_of
 from shoal.wire.http.requests import Nothing
 from shoal.wire.submission import parse_addition
 
-FEW, MANY = 250, 100  # so few results of a run with so many tasks under way wait a moment for company,
-MOMENT = 0.01  # seconds: an answer costs as much with one result as with a hundred
+# Batching: fewer than FEW results of a run with more than MANY tasks under way wait so many seconds for more of them,
+# because a response costs as much with one result as with a hundred.
+FEW, MANY, MOMENT = 250, 100, 0.01
 
 
-class OpenRunsHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
+class OpenRunsHandler(CallHandler):
+    """Calls about open runs."""
 
     async def add(self, call: Call) -> web.Response:
-        """Put more tasks into an open run; answered after the commit."""
+        """Add tasks to an open run; answered after the commit."""
         first, submission = await call.object(parse_addition)
         check_expressions(submission.specs)
         self._check_adder(call)
@@ -45,7 +44,7 @@ class OpenRunsHandler:
         return answer(done)
 
     def _check_adder(self, call: Call) -> None:
-        """What is added runs as the run's owner: a manager, who may see and cancel it, has no say in that."""
+        """Only the owner adds tasks, for they run as the owner: a manager may see and cancel the run, no more."""
         owner = self.context.owner_of(parse_run(call.word("run")))
         if owner != call.caller.owner and not call.caller.is_admin:
             raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
@@ -57,18 +56,17 @@ class OpenRunsHandler:
         return answer(await self.service.command(Close(run.number)))
 
     async def _load(self, number: int) -> Run:
-        """The run in memory; one that finished long ago is brought back."""
+        """The run in memory; one that finished long ago is loaded again."""
         self.service.check_whole()
-        state = self.service.engine.state
-        if number not in state.runs:
+        if number not in self.service.engine.state.runs:
             loaded = await self.service.writer.ask(lambda db: db.load_run(number))
             if loaded is None:
-                raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-            self.service.load(*loaded)
+                raise unknown_run(number)
+            self.service.load(loaded)
         return self.service.engine.state.runs[number]
 
     async def results(self, call: Call) -> web.Response:
-        """Tasks that became final after a place in the journal; waits for news if there are none."""
+        """Tasks that became final after a number of the journal; waits if there are none."""
         number, after, limit = parse_run(call.word("run")), call.number("after"), call.number("limit")
         service = self.service
         end = service.clock() + min(call.number("wait"), MAX_WAIT)
@@ -85,21 +83,20 @@ class OpenRunsHandler:
                 if run is not None:
                     service.results.follow(number, service.engine.state.next_seq - 1)
                 read = methodcaller("results", number, after, limit)
-                rows, closed, last, holders = await service.look(read, patient)
+                page: Results = await service.look(read, patient)
             else:
-                rows, closed, holders = told(entries)
-                last = entries[-1].seq if entries else after
+                page = page_of(entries, after)
             run = service.engine.state.runs.get(number)
             finished = run is None or run.finished is not None
             left = end - service.clock()
-            if rows or closed or left <= 0 or (finished and last == after):
-                foreign = foreign_elements(rows, holders, call.caller.owner)
-                nonce = run.nonce if run is not None else (service.reader.run(number) or {}).get("nonce", "")
+            if page.rows or page.closed or left <= 0 or (finished and page.last == after):
+                row = run if run is not None else service.reader.run_row(number)
                 found = {
-                    "results": rows, "closed": closed, "last": last, "finished": finished, "foreign": foreign, "nonce": nonce,
+                    "results": page.rows, "closed": page.closed, "last": page.last, "finished": finished,
+                    "foreign": foreign_elements(page, call.caller.owner), "nonce": row.nonce if row is not None else "",
                 }  # fmt: skip
                 return answer(found)
-            after = last
+            after = page.last
             call.rest()
             patient = True
-            await service.news(left)
+            await service.wait_for_commit(left)

@@ -1,27 +1,25 @@
-"""Calls about people and tokens. What a secret is, is shown once, to whoever made it."""
+"""Calls about people and tokens. A secret is shown once, to whoever made it."""
 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 
 from aiohttp import web
 
 from shoal.engine.commands import Expel, Regroup
 from shoal.model.credentials import ENROL
 from shoal.model.people import EVERYBODY, SiteRow
-from shoal.server.context import Context
+from shoal.server.context import CallHandler
 from shoal.server.http.request import Call, answer
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 
-class PeopleHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.access = context, context.access
+class PeopleHandler(CallHandler):
+    """Calls about people, groups, sites and tokens."""
 
     async def whoami(self, call: Call) -> web.Response:
-        """The caller, as their token says."""
+        """The caller, as their token identifies them."""
         who = call.caller
         return answer(
             {
@@ -34,7 +32,7 @@ class PeopleHandler:
         """People the caller may see."""
         seen = self.access.seen_by(call.caller)
         rows = [row for row in self.access.users.values() if seen is None or row.name in seen]
-        shares = self.context.service.engine.state.accounting.policy.shares
+        shares = self.service.engine.state.accounting.policy.shares
         return answer(
             {"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]}
         )
@@ -42,7 +40,7 @@ class PeopleHandler:
     async def groups(self, call: Call) -> web.Response:
         """All groups for administrators, their own for others."""
         rows = [g for g in self.access.groups.values() if call.caller.is_admin or g.name == call.caller.group]
-        members, shares = self.access.users.values(), self.context.service.engine.state.accounting.policy.shares
+        members, shares = self.access.users.values(), self.service.engine.state.accounting.policy.shares
         return answer(
             {
                 "groups": [
@@ -60,17 +58,17 @@ class PeopleHandler:
         """Add a person, or change their group and role."""
         asked = await call.body(NewUser)
         call.request["about"] = f"{asked.name} {asked.group} {asked.role}"
-        self.context.service.check_whole()  # before anything is changed
-        row = self.access.add_user(asked, self.context.service.clock())
-        await self.context.service.command(Regroup(row.name, row.grp))
+        self.service.check_whole()  # before anything is changed
+        row = self.access.add_user(asked, self.service.clock())
+        await self.service.command(Regroup(row.name, row.grp))
         return answer(_plain(row._asdict()))
 
     async def add_group(self, call: Call) -> web.Response:
         """Add a group."""
         asked = await call.body(NewGroup)
         call.request["about"] = asked.name
-        row = self.access.add_group(asked, self.context.service.clock())
-        await self.context.service.writer.settled()
+        row = self.access.add_group(asked, self.service.clock())
+        await self.service.writer.settled()
         return answer(row._asdict())
 
     async def sites(self, call: Call) -> web.Response:
@@ -80,35 +78,31 @@ class PeopleHandler:
         return answer({"sites": [_site(row, holders) for row in sorted(rows)]})
 
     async def share_site(self, call: Call) -> web.Response:
-        """Say whose the name of a site is."""
+        """Set who may have pilots under the name of a site."""
         asked = await call.body(SiteHolders)
         call.request["about"] = f"{asked.name} {' '.join(asked.holders)}"
-        row = self.access.share_site(asked, self.context.service.clock())
-        await self.context.service.writer.settled()
+        row = self.access.share_site(asked, self.service.clock())
+        await self.service.writer.settled()
         return answer(_site(row, None))
 
     async def tokens(self, call: Call) -> web.Response:
         """Tokens without their secrets, with their last use."""
-        self.access.flush(self.context.service.clock())
-        await self.context.service.writer.settled()
+        self.access.flush(self.service.clock())
+        await self.service.writer.settled()
         owner = None if call.caller.is_admin else call.caller.owner
         group = call.caller.group if call.caller.manages(call.caller.group) else ""
-        dead, limit, now = bool(call.number("all")), call.number("limit"), self.context.service.clock()
-        rows = await self.context.service.look(
-            lambda r: r.tokens(now=now, owner=owner, group=group, dead=dead, limit=limit)
-        )
-        counts: dict[str, int] = {}
-        for pilot in self.context.service.engine.state.pilots.values():
-            counts[pilot.token] = counts.get(pilot.token, 0) + 1
-        return answer({"tokens": [{**_plain(row), "pilots": counts.get(row["token"], 0)} for row in rows]})
+        dead, limit, now = bool(call.number("all")), call.number("limit"), self.service.clock()
+        rows = await self.service.look(lambda r: r.tokens(now=now, owner=owner, group=group, dead=dead, limit=limit))
+        counts = Counter(pilot.token for pilot in self.service.engine.state.pilots.values())
+        return answer({"tokens": [{**_plain(row), "pilots": counts[row["token"]]} for row in rows]})
 
     async def new_token(self, call: Call) -> web.Response:
-        """A new token; its secret is in this answer and nowhere else."""
+        """A new token; its secret is in this response and nowhere else."""
         asked = await call.body(NewToken)
         context = self.context
-        row, secret = self.access.mint(call.caller, asked, context.service.clock(), secrets.token_urlsafe)
+        row, secret = self.access.mint(call.caller, asked, self.service.clock(), secrets.token_urlsafe)
         call.request["about"] = f"{row.token} {row.kind} {row.owner or '@' + row.grp} {row.site}"
-        await context.service.writer.settled()
+        await self.service.writer.settled()
         return answer(
             {
                 "id": row.token, "token": secret, "kind": row.kind, "owner": row.owner, "group": row.grp, "site": row.site,
@@ -119,31 +113,32 @@ class PeopleHandler:
         )  # fmt: skip
 
     async def revoke(self, call: Call) -> web.Response:
-        """End tokens and the pilots they let in: also of those that ended before, whose pilots a defect may have kept."""
+        """Revoke tokens and expel the pilots they enrolled; also of tokens revoked before, whose pilots a defect may have
+        kept."""
         asked = await call.body(Revoke)
-        self.context.service.check_whole()  # before anything is changed
+        self.service.check_whole()  # before anything is changed
         ended = self.access.ended(asked)
-        names = self.access.revoke(call.caller, asked, self.context.service.clock())
+        names = self.access.revoke(call.caller, asked, self.service.clock())
         call.request["about"] = " ".join(names[:8])
-        done = await self.context.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
+        done = await self.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
         return answer({"revoked": len(names), "pilots": done["pilots"]})
 
     async def audit(self, call: Call) -> web.Response:
         """Who did what, newest first."""
-        self.access.flush(self.context.service.clock())
-        await self.context.service.writer.settled()
+        self.access.flush(self.service.clock())
+        await self.service.writer.settled()
         limit, before = call.number("limit"), call.number_or_none("before")
         token, owner = call.text("token"), call.text("owner")
-        rows = await self.context.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
+        rows = await self.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
         return answer({"audit": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 
 def _site(row: SiteRow, seen: list[str] | None) -> dict[str, object]:
-    """A site with those of its holders that the asker may see; None: all."""
+    """A site with those of its holders that the caller may see; None: all."""
     named = [name for name in row.holders.split() if seen is None or name in seen or name == EVERYBODY]
     return {"name": row.name, "holders": named, "created": row.created}
 
 
 def _plain(row: dict[str, object]) -> dict[str, object]:
-    """`grp` is `group` to the world: SQL has its own meaning for that word."""
+    """The row with `group` instead of `grp`, as the column is called because `group` is a keyword of SQL."""
     return {("group" if name == "grp" else name): value for name, value in row.items() if name != "digest"}

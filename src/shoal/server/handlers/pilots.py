@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,21 +12,18 @@ from typing import Any
 from aiohttp import web
 
 from shoal.engine.commands import Drain, Enrol
-from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots.exchange import check_exchange, disowned
 from shoal.engine.pilots.hosts import key_of
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.pilots.old_protocol import complete
 from shoal.engine.records import Pilot
-from shoal.engine.state import HostKey
 from shoal.engine.tasks.reports import may_report
-from shoal.engine.why.ready_task import widest_ban
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.ids import is_pilot, parse_attempt
 from shoal.model.layout import BLOBS, LOG_MARK, LOGS
 from shoal.server.auth.authentication import Caller, unauthorised
-from shoal.server.context import Context
+from shoal.server.context import CallHandler
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
@@ -36,108 +34,99 @@ CERTIFICATE_LASTS = 30 * 86_400.0
 SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # columns that nobody is shown
 
 
-class PilotsHandler:
-    """One method a call."""
+class PilotsHandler(CallHandler):
+    """Calls of pilots and about them."""
 
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
-
-    # --- what pilots say
+    # --- calls of pilots
     async def enrol(self, call: Call) -> web.Response:
-        """Take a pilot in: by an enrolment token, or one that comes back by the session it had."""
+        """Enrol a pilot by a token, or one that comes back by the session it had."""
         if self._is_made_up(call.caller):
             raise unauthorised()
-        said = await call.body(Register)
-        self.service.check_whole()  # it may have met a defect while the body came: what is read now is half changed
-        is_bound = self.context.authority is not None and call.caller.tls and not said.unfit
-        command = replace(self._enrolment(call.caller, said), bound=is_bound)
-        self.context.access.check_site(command.site, command.owner or f"@{command.group}")
-        if said.site and said.site != command.site:
-            raise Refused(
-                f"this token is for site {echo(command.site)}",
-                code="other_site",
-                field="site",
-                hint="leave the site out",
-            )
-        spent = call.caller.kind == ENROL and not said.unfit and self._spend(command)
+        register = await call.body(Register)
+        self.service.check_whole()  # a defect while the body arrived would leave a half-changed state
+        is_bound = self.context.authority is not None and call.caller.tls and not register.unfit
+        command = replace(self._enrolment(call.caller, register), bound=is_bound)
+        self.access.check_site(command.site, command.owner or f"@{command.group}")
+        if register.site and register.site != command.site:
+            hint = "leave the site out"
+            raise Refused(f"this token is for site {echo(command.site)}", code="other_site", field="site", hint=hint)
+        spent = call.caller.kind == ENROL and not register.unfit and self._spend(command)
         try:
             registered = await self.service.command(command)
         except ShoalError:
             if spent:
-                self.context.access.spend(command.token, -1)
+                self.access.spend(command.token, -1)
             raise
-        call.request["about"] = f"{registered.pilot} {said.host}"
-        told = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
+        call.request["about"] = f"{registered.pilot} {register.host}"
+        reply = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
             "blob_dir": str(self.service.state_dir / BLOBS),
         }  # fmt: skip
         if self.context.authority is not None and is_bound:
-            told["certificate"], told["key"] = await asyncio.to_thread(
+            reply["certificate"], reply["key"] = await asyncio.to_thread(
                 self.context.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
             )
-        return answer(for_protocol("Registered", told, said.protocol))
+        return answer(for_protocol("Registered", reply, register.protocol))
 
-    def _enrolment(self, caller: Caller, said: Register) -> Enrol:
-        """Under which token's terms a pilot comes in."""
+    def _enrolment(self, caller: Caller, register: Register) -> Enrol:
+        """The command that enrols a pilot, on the terms of its token."""
         site = caller.site or "local"
         if caller.kind == ENROL:
-            return Enrol(said, caller.owner, site, caller.group, caller.token, caller.max_pilots)
-        if said.former is None or said.former.session != caller.secret:
+            return Enrol(register, caller.owner, site, caller.group, caller.token, caller.max_pilots)
+        if register.former is None or register.former.session != caller.secret:
             raise unauthorised()
-        state, former = self.service.engine.state, said.former.pilot
+        state, former = self.service.engine.state, register.former.pilot
         pilot, gone = state.pilots.get(former), state.gone.get(former)
         known = pilot or gone
         if known is None or known.session != digest(caller.secret):
             raise unauthorised()
         if (caller.tls and caller.peer != former) or (known.bound and not caller.tls):
             raise unauthorised()
-        if gone is not None and gone.heir and (known.token, said.nonce) not in state.enrolled:
+        if gone is not None and gone.heir and (known.token, register.nonce) not in state.enrolled:
             raise unauthorised()  # a session that has ended brings one pilot back, not several
-        if (gone is not None and gone.revoked) or not self.context.access.is_live(known.token):
+        if (gone is not None and gone.revoked) or not self.access.is_live(known.token):
             raise Refused("this pilot was sent away: its enrolment token was revoked", code="revoked")
-        row = self.context.access.tokens[known.token]
-        return Enrol(said, row.owner, row.site or "local", row.grp, row.token, row.max_pilots)
+        row = self.access.tokens[known.token]
+        return Enrol(register, row.owner, row.site or "local", row.grp, row.token, row.max_pilots)
 
     def _spend(self, command: Enrol) -> bool:
-        """A token for so many uses has one less, on its way to the disk before the pilot is. A registration told twice
-        is one use; once its pilot has ended, the same words are another enrolment."""
+        """Count one use of a token with a limited number, written before the pilot is. A repeated registration is one use;
+        once its pilot has ended, the same registration is another enrolment."""
         nonce, state = command.register.nonce, self.service.engine.state
         twin = state.enrolled.get((command.token, nonce)) if nonce else None
         if twin is not None and twin.pilot in state.pilots:
             return False
-        self.context.access.spend(command.token, 1)
+        self.access.spend(command.token, 1)
         return True
 
     async def exchange(self, call: Call) -> web.Response:
         """A pilot's exchange."""
         if self._is_made_up(call.caller):
             raise disowned()
-        said = await call.body(Exchange)
+        exchange = await call.body(Exchange)
         self.service.check_whole()
-        if said.pilot != call.word("pilot"):
+        if exchange.pilot != call.word("pilot"):
             raise BadInput("the path names another pilot", code="range", field="pilot")
-        self._check_speaker(call, said)
+        self._check_session(call, exchange)
         call.rest()
-        pilot = self.service.engine.state.pilots.get(said.pilot)
+        pilot = self.service.engine.state.pilots.get(exchange.pilot)
         if pilot is not None:
-            check_exchange(said, pilot)  # before anything here looks through what it says
-        if pilot is not None and said.protocol < NONCES_SINCE:
-            said = complete(self.service.engine.state, pilot, said)
-        if pilot is not None:
-            self._claim_results(said, pilot)
-        said = self._hold_checkpoints(said)
-        reply = await self.service.exchange(said)
-        self.context.metrics.exchanged()
-        return answer(reply if said.protocol == PROTOCOL else for_protocol("Reply", reply, said.protocol))
+            check_exchange(exchange, pilot)  # before anything here reads its content
+            if exchange.protocol < NONCES_SINCE:
+                exchange = complete(self.service.engine.state, pilot, exchange)
+            if pilot.session == digest(exchange.session):  # otherwise it is refused
+                self._claim_results(exchange, pilot)
+                exchange = self._hold_checkpoints(exchange, pilot)
+        reply = await self.service.exchange(exchange)
+        self.context.metrics.exchanges += 1
+        return answer(reply if exchange.protocol == PROTOCOL else for_protocol("Reply", reply, exchange.protocol))
 
-    def _claim_results(self, said: Exchange, pilot: Pilot) -> None:
-        """Large results are blobs, which their run holds from here on: if the report may count at all."""
+    def _claim_results(self, exchange: Exchange, pilot: Pilot) -> None:
+        """Have the runs hold the blobs of large results, of reports that may count."""
         state = self.service.engine.state
-        if pilot.session != digest(said.session):
-            return  # it is refused
         named: dict[int, list[str]] = {}
-        results = [(report.attempt, 0, report.result) for report in said.reports]
-        results += [(batch.attempt, at, text) for batch in said.batches for at, text in enumerate(batch.result)]
-        proofs = Proofs(state.lease_key, pilot.names, said.proofs)
+        results = [(report.attempt, 0, report.result) for report in exchange.reports]
+        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
+        proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
         for first, at, text in results:
             if text.startswith("sha256:"):
                 attempt = shift(parse_attempt(first), at)
@@ -145,24 +134,21 @@ class PilotsHandler:
                     named.setdefault(attempt.run, []).append(text)
         for number, digests in named.items():
             run = state.runs.get(number)
-            with contextlib.suppress(NotFound):  # whoever reads the result will be told that its blob is not there
+            with contextlib.suppress(NotFound):  # readers of the result get an error: its blob is missing
                 if run is not None:
                     self.context.blobs.claim(run.owner, number, digests)
 
-    def _hold_checkpoints(self, said: Exchange) -> Exchange:
-        """Checkpoints are held for as long as their tasks need them; one that has lost a blob is none."""
-        pilot = self.service.engine.state.pilots.get(said.pilot)
-        if pilot is None or pilot.session != digest(said.session):
-            return said
-        for report in said.reports:
+    def _hold_checkpoints(self, exchange: Exchange, pilot: Pilot) -> Exchange:
+        """Hold the blobs of checkpoints while their tasks need them; drops a checkpoint of which a blob is missing."""
+        for report in exchange.reports:
             if report.files and pilot.holds(parse_attempt(report.attempt)):
-                self._is_here(pilot, report.attempt, report.files)
-        if not said.checkpoints:
-            return said
-        good = [one for one in said.checkpoints if self._is_here(pilot, one.attempt, one.files)]
-        return replace(said, checkpoints=good)
+                self._hold_files(pilot, report.attempt, report.files)
+        if not exchange.checkpoints:
+            return exchange
+        kept = [one for one in exchange.checkpoints if self._hold_files(pilot, one.attempt, one.files)]
+        return replace(exchange, checkpoints=kept)
 
-    def _is_here(self, pilot: Pilot, attempt: str, files: Mapping[str, str]) -> bool:
+    def _hold_files(self, pilot: Pilot, attempt: str, files: Mapping[str, str]) -> bool:
         number, state = parse_attempt(attempt).run, self.service.engine.state
         run = state.runs.get(number)
         if run is None or not state.serves(pilot, run.owner):
@@ -170,24 +156,27 @@ class PilotsHandler:
         return self.context.blobs.keep_checkpoint(run.owner, number, files.values())
 
     def _is_made_up(self, caller: Caller) -> bool:
-        """A session that no pilot has or lately had: not worth the eight megabytes that may follow."""
-        if not caller.is_claim:
+        """True for a session that no pilot has or lately had: its body, of up to eight megabytes, is not read."""
+        if not caller.is_unproven:
             return False
         mine = digest(caller.secret)
         return all(gone.session != mine for gone in self.service.engine.state.gone.values())
 
-    def _check_speaker(self, call: Call, said: Exchange) -> None:
-        """A session speaks for its own pilot."""
+    def _check_session(self, call: Call, exchange: Exchange) -> None:
+        """Refuse an exchange in the name of another pilot."""
         state, caller = self.service.engine.state, call.caller
-        pilot = state.pilots.get(said.pilot)
-        if said.session != caller.secret or (caller.pilot and caller.pilot != said.pilot):
+        if exchange.session != caller.secret or (caller.pilot and caller.pilot != exchange.pilot):
             raise unauthorised()
-        gone = state.gone.get(said.pilot)
-        if pilot is None and gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
+        gone = state.gone.get(exchange.pilot)
+        if (
+            exchange.pilot not in state.pilots
+            and gone is not None
+            and self.service.clock() - gone.ended > LONGEST[SESSION]
+        ):
             raise unauthorised()
 
     async def zip(self, call: Call) -> web.Response:
-        """The pilot itself, for the joining line and for renewal."""
+        """The pilot's zip, for the join command and for renewal."""
         if not await self.context.pilot_digest():
             raise NotFound("the pilot could not be built", code="not_ready", hint="see the server's status")
         data = await asyncio.to_thread(self.context.pilot_path.read_bytes)
@@ -195,11 +184,11 @@ class PilotsHandler:
             body=data, content_type="application/zip", headers={"X-Shoal-SHA256": self.context.pilot_sha256}
         )
 
-    # --- what people ask about them
+    # --- calls of people
     async def list_pilots(self, call: Call) -> web.Response:
         """List pilots, newest first, with what those that live hold."""
         limit, state = call.number("limit"), call.text("state")
-        holders = self.context.access.holders(call.caller)
+        holders = self.access.holders(call.caller)
         rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state, holders=holders))
         living = self.service.engine.state.pilots
         for row in rows:
@@ -217,26 +206,22 @@ class PilotsHandler:
         return answer({"pilots": rows})
 
     def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
-        """What expressions read of a pilot at this moment, which its row of the database does not know; and the ban that
-        keeps work from it, in words."""
-        state = self.service.engine.state
-        state.now = self.service.clock()
-        facts = {name: value for name, value in all_facts(state, pilot).items() if pilot.tags.get(name) != value}
-        ban = widest_ban(state, pilot)
-        words = f"{ban.kind} {ban.name}: {ban.reason}" if ban is not None else ""
+        """What expressions read of a pilot at this moment, which its row does not have, and the ban that keeps work from
+        it."""
+        seen, ban = self.service.engine.view_pilot(pilot.name, self.service.clock())
+        facts = {name: value for name, value in seen.items() if pilot.tags.get(name) != value}
+        banned = f"{ban.kind} {ban.name}: {ban.reason}" if ban is not None else ""
         until = None if ban is None or ban.probing else ban.until
-        return {"tags": dict(pilot.tags), "facts": facts, "banned": words, "banned_until": until}
+        return {"tags": dict(pilot.tags), "facts": facts, "banned": banned, "banned_until": until}
 
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""
-        holders, limit = self.context.access.holders(call.caller), call.number("limit")
+        holders, limit = self.access.holders(call.caller), call.number("limit")
         rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
-        living: dict[HostKey, int] = {}
-        for pilot in self.service.engine.state.pilots.values():
-            living[key_of(pilot)] = living.get(key_of(pilot), 0) + 1
+        living = Counter(key_of(pilot) for pilot in self.service.engine.state.pilots.values())
         for row in rows:
             row["group"] = row.pop("grp")
-            row["living"] = living.get((row.pop("identity"), row["owner"], row["group"], row["site"]), 0)
+            row["living"] = living[row.pop("identity"), row["owner"], row["group"], row["site"]]
         return answer({"hosts": rows})
 
     async def drain(self, call: Call) -> web.Response:

@@ -1,8 +1,8 @@
-"""Calls about the policy: read it, change it whole, change shares inside a group, and how shares stand
+"""Calls about the policy: read it, replace it, change shares inside a group, and the present use of shares
 [SPHINX S4; input E74-E76].
 
 Administrators change everything, the manager of a group the shares of its members and nothing else [security S0]. A
-reader sees the lines that concern them. Every change is audited, journaled by the engine, and kept with its author.
+reader sees the entries that concern them. Every change is audited, journaled by the engine, and kept with its author.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.policy import Policy, outward
 from shoal.server.auth.authentication import Caller
-from shoal.server.context import Context
-from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, standings_under, visible
+from shoal.server.context import CallHandler
+from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
 from shoal.server.http.request import Call, answer
+from shoal.server.service import PolicyAuthor
 from shoal.wire.checks import did_you_mean
 from shoal.wire.http.requests import PolicyBody, SharesBody
 from shoal.wire.policy import check_people, dump_policy, parse_policy
 
 
-class PolicyHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.access, self.service = context, context.access, context.service
+class PolicyHandler(CallHandler):
+    """Calls about the policy and its shares."""
 
     # --- reading
     async def read(self, call: Call) -> web.Response:
@@ -38,7 +36,7 @@ class PolicyHandler:
         document, hidden = dump_policy(state.accounting.policy), 0
         if not call.caller.is_admin:
             document, hidden = visible(document, sees)
-        author, changed = self.service.ruled
+        author, changed = self.service.policy_author
         return answer(
             {
                 "version": state.policy_version, "author": author if sees(author) else "", "changed": changed,
@@ -48,22 +46,20 @@ class PolicyHandler:
         )  # fmt: skip
 
     def _sees(self, caller: Caller) -> Callable[[str], bool]:
-        """Does a line about this owner, "@group" or "*" concern the caller?"""
+        """A predicate: True if an entry about this owner, "@group" or "*" concerns the caller."""
         owners = self.access.seen_by(caller)
-        if owners is None:
-            return lambda who: True
-        mine = {"*", *owners, *("@" + group for group in outward(caller.group))}
-        return lambda who: who in mine
+        mine = {"*", *(owners or ()), *("@" + group for group in outward(caller.group))}
+        return lambda who: owners is None or who in mine
 
     def _below(self, caller: Caller) -> set[str]:
-        """Whose shares a manager divides beside those of the own members: whoever is in a group below, and those groups."""
+        """The members of groups below a manager's own group, and those groups: their shares are the manager's to change."""
         if caller.is_admin or not caller.manages(caller.group):
             return set()
         users = {row.name for row in self.access.users.values() if caller.group in outward(row.grp)}
         return users | {f"@{group}" for group in self._groups() if self._may_divide(caller, group)}
 
     async def shares(self, call: Call) -> web.Response:
-        """How the shares of those whom the caller may see stand: what is due to them and what they use."""
+        """The shares of those whom the caller may see: what is due to them and what they use."""
         state, now, concerns = self.service.engine.state, self.service.clock(), self._sees(call.caller)
         below = self._below(call.caller)
 
@@ -102,12 +98,12 @@ class PolicyHandler:
         )
 
     def _inside(self, group: str) -> list[str]:
-        """Everybody in a group and in the groups inside it."""
+        """Everybody in a group and in the groups below it."""
         return [owner for owner, inner in self.service.engine.state.groups.items() if group in outward(inner)]
 
     # --- changing
     async def change(self, call: Call) -> web.Response:
-        """Another whole policy; or, with dry_run, only what it would change."""
+        """Replace the whole policy; or, with dry_run, only return what that would change."""
         asked = read_change(await call.body(dict))
         policy = parse_policy(asked.policy)
         users = {row.name: row.grp for row in self.access.users.values()}
@@ -118,7 +114,7 @@ class PolicyHandler:
     def _check_version(self, version: int) -> None:
         now = self.service.engine.state.policy_version
         if version != now:
-            author, changed = self.service.ruled
+            author, changed = self.service.policy_author
             who = f", changed by {echo(author)} at {day_of(changed or 0.0)}" if author else ""
             raise Conflict(
                 f"the policy is at version {now}{who}; this is based on version {version}", code="stale_policy",
@@ -126,8 +122,8 @@ class PolicyHandler:
             )  # fmt: skip
 
     async def change_shares(self, call: Call) -> web.Response:
-        """Other shares: a manager's of whoever is in their group or in one below it, and of the groups below; an
-        administrator's of anybody."""
+        """Change shares: a manager those of whoever is in their group or in one below it, and of the groups below; an
+        administrator those of anybody."""
         asked, caller = await call.body(SharesBody), call.caller
         if not caller.manages(caller.group):
             hint = "ask a manager of your group or an administrator"
@@ -142,10 +138,10 @@ class PolicyHandler:
         for who in new:
             known = who in users if not who.startswith("@") else self._may_divide(caller, who[1:])
             if not known:
-                raise self._nobody(caller, who)
+                raise self._unknown(caller, who)
         document = {**dump_policy(before), "share": {**before.shares, **new}}
         after = parse_policy(document)
-        # A manager hears only of the own group: shares elsewhere are not theirs to see or to mend.
+        # A manager gets errors of the own group only: shares elsewhere are not theirs to see or to correct.
         mine = {
             who: share
             for who, share in after.shares.items()
@@ -156,8 +152,8 @@ class PolicyHandler:
         return await self._set(call, after, False)
 
     def _may_divide(self, caller: Caller, group: str) -> bool:
-        """Is there such a group, and is its share the caller's to change? A manager divides what their own group gets;
-        how much that is, others decide."""
+        """True if there is such a group and its share is the caller's to change. A manager divides what their own group
+        gets; how much that is, others decide."""
         return group in self._groups() and (
             caller.is_admin or (group != caller.group and caller.group in outward(group))
         )
@@ -165,8 +161,8 @@ class PolicyHandler:
     def _groups(self) -> set[str]:
         return {name for group in self.access.groups for name in outward(group)}
 
-    def _nobody(self, caller: Caller, who: str) -> NotFound | Refused:
-        """One text for who is not there and who is another's to change; one's own group is no secret."""
+    def _unknown(self, caller: Caller, who: str) -> NotFound | Refused:
+        """One text for names that do not exist and names that are not the caller's to change; the own group is no secret."""
         kind = "group" if who.startswith("@") else "user"
         if who[1:] in outward(caller.group) and not caller.is_admin:
             hint = "ask an administrator: a manager divides what the group gets"
@@ -180,28 +176,27 @@ class PolicyHandler:
         changes = differences(before, policy)
         notes: list[str] = []
         if policy.quotas != before.quotas:
-            stands = standings_under(state.accounting.ledger, policy.quotas, before.quotas, state.groups, now)
-            notes = over_use(stands, before.quotas)
+            notes = over_use(self.service.engine.standings_under(policy.quotas, now), before.quotas)
         call.request["about"] = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
         if changes and not dry_run:
             author = call.caller.owner
             command = SetPolicy(policy, json.dumps(dump_policy(policy)), author)
-            self.service.ruled = (author, now)
+            self.service.policy_author = PolicyAuthor(author, now)
             version = (await self.service.command(command))["version"]
         return answer({"version": version, "changes": changes, "notes": notes, "dry_run": dry_run})
 
 
-def read_change(said: dict[str, Any]) -> PolicyBody:
+def read_change(body: dict[str, Any]) -> PolicyBody:
     """The body of a change, its outer fields checked; `parse_policy` checks the rest."""
-    for field, kind, words in (("version", int, "a whole number"), ("policy", dict, "an object")):
-        if field not in said:
+    for field, kind, expected in (("version", int, "a whole number"), ("policy", dict, "an object")):
+        if field not in body:
             raise BadInput(f"{field} is missing", code="required", field=field, hint="version, policy, dry_run")
-        if not isinstance(said[field], kind) or isinstance(said[field], bool):
-            raise BadInput(f"expected {words}", code="wrong_type", field=field)
-    for field in said:
+        if not isinstance(body[field], kind) or isinstance(body[field], bool):
+            raise BadInput(f"expected {expected}", code="wrong_type", field=field)
+    for field in body:
         if field not in ("version", "policy", "dry_run"):
             hint = did_you_mean(str(field), ["version", "policy", "dry_run"])
             raise BadInput(f"unknown field {echo(field)!r}", code="unknown_field", field=echo(field), hint=hint)
-    if not isinstance(said.get("dry_run", False), bool):
+    if not isinstance(body.get("dry_run", False), bool):
         raise BadInput("expected true or false", code="wrong_type", field="dry_run")
-    return PolicyBody(said["version"], said["policy"], said.get("dry_run", False))
+    return PolicyBody(body["version"], body["policy"], body.get("dry_run", False))

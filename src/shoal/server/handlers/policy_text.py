@@ -1,17 +1,17 @@
-"""A policy in words: what a change changes, what a limit means for what runs already, and which lines concern whom."""
+"""A policy as text: what a change changes, what a limit means for what runs already, and which entries a reader sees."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.model.errors import echo
 from shoal.model.policy import Policy, Rule
 from shoal.model.quantities import many, show_size
 from shoal.sched.calendar import occurrence
-from shoal.sched.quota import Ledger, Standing
+from shoal.sched.quota import Standing
 from shoal.wire.policy import dump_policy
 
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")
@@ -19,7 +19,7 @@ _ABSENT = {"share": "1", "licences": "none"}  # what it means that a name is not
 
 
 def differences(before: Policy, after: Policy) -> list[str]:
-    """What is other in the second policy, a line each; empty if nothing is."""
+    """The differences between two policies, a line each; empty if there are none."""
     old, new = dump_policy(before), dump_policy(after)
     found: list[str] = []
     for section in old:
@@ -37,9 +37,9 @@ def _quota_lines(before: Iterable[Rule], after: Iterable[Rule]) -> list[str]:
     gone, come = Counter(before), Counter(after)
     gone, come = gone - come, come - gone
     found: list[str] = []
-    for place in dict.fromkeys((rule.who, rule.site, rule.when) for rule in (*gone, *come)):
-        was = [rule for rule in gone.elements() if (rule.who, rule.site, rule.when) == place]
-        now = [rule for rule in come.elements() if (rule.who, rule.site, rule.when) == place]
+    for scope in dict.fromkeys((rule.who, rule.site, rule.when) for rule in (*gone, *come)):
+        was = [rule for rule in gone.elements() if (rule.who, rule.site, rule.when) == scope]
+        now = [rule for rule in come.elements() if (rule.who, rule.site, rule.when) == scope]
         if len(was) == len(now) == 1:
             limits = [
                 f"{name} {_limit(was[0], name)} -> {_limit(now[0], name)}"
@@ -70,18 +70,7 @@ def _shown(value: Any, absent: str) -> str:
     return echo(value)
 
 
-# --- what is used
-def standings_under(
-    ledger: Ledger, rules: Iterable[Rule], before: Iterable[Rule], groups: Mapping[str, str], now: float
-) -> list[Standing]:
-    """How other rules would stand, all that is counted taken into account; the ledger is left as it was."""
-    ledger.change(rules, groups)
-    try:
-        return ledger.standings(now)
-    finally:
-        ledger.change(before, groups)
-
-
+# --- use of limits
 def over_use(standings: Iterable[Standing], before: Iterable[Rule]) -> list[str]:
     """A line for each limit of a rule that was not there before and is below what is used now [input E75]."""
     known = set(before)
@@ -104,14 +93,14 @@ def _over(found: Standing) -> str:
 
 
 def lifted(found: Standing, now: float) -> float | None:
-    """When a limit begins anew or ends by itself; None: never."""
+    """When a limit starts again or ends by itself; None: never."""
     _, closes, _ = occurrence(found.rule.when, now)
     ends = closes < 1e15 and (found.kind == "core_hours" or not occurrence(found.rule.when, closes)[2])
     return closes if ends and found.open else None
 
 
 def row_of(found: Standing, now: float) -> dict[str, Any]:
-    """One limit as the interface tells it."""
+    """One limit as the HTTP interface returns it."""
     rule = found.rule
     return {
         "who": rule.who, "site": rule.site, "when": rule.when, "kind": found.kind, "limit": found.limit,
@@ -119,10 +108,10 @@ def row_of(found: Standing, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- for whom
+# --- visibility
 def visible(document: dict[str, Any], sees: Callable[[str], bool]) -> tuple[dict[str, Any], int]:
-    """The document without the lines that name somebody whom the reader may not see, and how many those are. The hook
-    is a command of the server's own account: only administrators read it."""
+    """The document without the entries about somebody whom the reader may not see, and how many those are. The hook is
+    a command of the server's own account: only administrators read it."""
     shares = {who: share for who, share in document["share"].items() if sees(who)}
     quotas = [row for row in document["quota"] if sees(row["who"])]
     hook = document["ban"]["hook"]
@@ -131,5 +120,5 @@ def visible(document: dict[str, Any], sees: Callable[[str], bool]) -> tuple[dict
 
 
 def day_of(seconds: float) -> str:
-    """A time in words, for a refusal."""
+    """A time as text, for a refusal."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

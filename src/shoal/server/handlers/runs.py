@@ -17,25 +17,22 @@ from shoal.model.limits import MAX_NAME, MAX_SPECS
 from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
-from shoal.server.context import Context
+from shoal.server.context import CallHandler, Context, unknown_run
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
 from shoal.wire.checks import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 
 
-class RunsHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.service = context, context.service
+class RunsHandler(CallHandler):
+    """Calls about runs and tasks."""
 
     async def submit(self, call: Call) -> web.Response:
         """Accept a run."""
-        said = await call.object(read_submission)
+        request = await call.object(read_submission)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
-        done = await submit(self.service, call.caller.owner, said, self.context.blobs.claim, size)
+        done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
         call.request["about"] = done["run"]
         return answer(done)
 
@@ -60,13 +57,15 @@ class RunsHandler:
         return answer(await self._run(parse_run(call.word("run"))))
 
     async def _run(self, number: int) -> dict[str, Any]:
-        found = await self.service.look(lambda r: {**(r.run(number) or {}), "spans": r.spans(number)})
+        found = await self.service.look(
+            lambda r: {**(r.run(number) or {}), "spans": [span._asdict() for span in r.spans(number)]}
+        )
         if "run" not in found:
-            raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
+            raise unknown_run(number)
         return self._overlay(found)
 
     def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
-        """How many of a run's tasks are with pilots now: the row is written only when a task ends."""
+        """Add how many of a run's tasks are with pilots now: the row is written only when a task ends."""
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
             row["counts"]["live"] = run.live
@@ -95,20 +94,27 @@ class RunsHandler:
         live = self.service.engine.state.runs.get(task.run)
         array = live.array_of(task.element) if live is not None else None
         state = array.state_of(task.element) if array is not None else None
-        said = str(state) if state is not None else (row or (spans or [{"state": "ready"}])[0])["state"]
+        shown = str(state) if state is not None else (row or (spans or [{"state": "ready"}])[0])["state"]
         return answer(
-            {"run": run, "array": arrays[0], "task": row, "span": (spans or [None])[0], "state": said, "events": events}
+            {
+                "run": run,
+                "array": arrays[0],
+                "task": row,
+                "span": (spans or [None])[0],
+                "state": shown,
+                "events": events,
+            }
         )
 
     async def why(self, call: Call) -> web.Response:
-        """Why something is where it is."""
+        """Why a run, task, pilot, site or owner is in its state."""
         text = call.word("target")
         place = parse_place(text)
         if place is not None:
             return answer({"target": text, "state": "", "reasons": self._why_place(call, *place)})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
-            await check_there(self.context, target)
+            await check_exists(self.context, target)
         over = await self.service.look(lambda r: ending_of(r, target))
         if over is not None:
             return answer({"target": text, **over})
@@ -116,7 +122,7 @@ class RunsHandler:
         return answer({"target": text, "state": state, "reasons": reasons})
 
     def _why_place(self, call: Call, kind: str, name: str) -> list[Reason]:
-        """A site as far as the caller sees its pilots, or an owner that they may see."""
+        """The reasons for a site, as far as the caller sees its pilots, or for an owner that they may see."""
         engine, now = self.service.engine, self.service.clock()
         if kind == "owner":
             return engine.why_owner(name, now)
@@ -126,7 +132,7 @@ class RunsHandler:
         ]
         return engine.why_site(name, [p.name for p in pilots], now)
 
-    # --- acting
+    # --- actions
     async def cancel(self, call: Call) -> web.Response:
         """Cancel runs and tasks."""
         asked = await call.body(Targets)
@@ -148,7 +154,7 @@ class RunsHandler:
         if asked.targets or asked.where is None:
             targets = await self._targets(call, asked.targets)
         else:
-            # A filter alone means the caller's own runs, also of those who may act on others'.
+            # A filter alone means the caller's own runs, also for those who may act on others'.
             targets = list(await self.service.look(lambda r: r.failed_runs([call.caller.owner])))
         count, runs = 0, []
         async with self.service.retrying:
@@ -161,45 +167,45 @@ class RunsHandler:
         return answer({"tasks": count, "runs": list(dict.fromkeys(runs))})
 
     async def _retry(self, number: int, element: int | None, where: Where) -> int:
-        loaded, (rows, spans) = await self.service.writer.ask(
+        loaded, failed = await self.service.writer.ask(
             lambda db: (db.load_run(number), db.failed_rows(number, element))
         )
-        rows = [row for row in rows if _fits(where, row)]
-        spans = [span for span in spans if _fits_span(where, span[2])]
+        rows = [row for row in failed.tasks if _fits(where, row)]
+        spans = [span for span in failed.spans if _fits_span(where, span.state)]
         if loaded is None or not (rows or spans):
             return 0
-        self.service.load(*loaded)
+        self.service.load(loaded)
         result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
         return int(result["tasks"])
 
-    async def _targets(self, call: Call, said: list[str]) -> list[int | TaskId]:
-        if not said or len(said) > MAX_SPECS:
+    async def _targets(self, call: Call, texts: list[str]) -> list[int | TaskId]:
+        if not texts or len(texts) > MAX_SPECS:
             raise BadInput(
                 "expected a list of runs and tasks", code="required", field="targets", hint='e.g. ["r12", "r13.4"]'
             )
-        call.request["about"] = " ".join(said[:5])
+        call.request["about"] = " ".join(texts[:5])
         self.service.last_request = self.service.clock()
-        targets = list(dict.fromkeys(parse_target(text) for text in said))
+        targets = list(dict.fromkeys(parse_target(text) for text in texts))
         for target in targets:
             self.context.check_target(call.caller, target)
             if not isinstance(target, int):
-                await check_there(self.context, target)
+                await check_exists(self.context, target)
         return targets
 
 
-# --- what is there
+# --- existence
 async def total_of(context: Context, number: int) -> int:
-    """How many tasks a run has; without its arrays, which may be ten thousand."""
+    """How many tasks a run has."""
     known = context.service.engine.state.runs.get(number)
     if known is not None:
         return known.total
-    found = await context.service.look(lambda r: r.runs(limit=1, before=number + 1))
-    if not found or found[0]["run"] != number:
-        raise NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
-    return int(found[0]["total"])
+    found = await context.service.look(lambda r: r.run_row(number))
+    if found is None:
+        raise unknown_run(number)
+    return found.total
 
 
-async def check_there(context: Context, target: int | TaskId) -> None:
+async def check_exists(context: Context, target: int | TaskId) -> None:
     """Refuse a run or a task that does not exist."""
     total = await total_of(context, target if isinstance(target, int) else target.run)
     if not isinstance(target, int) and target.element > total:
@@ -214,12 +220,8 @@ def _no_task(task: TaskId, total: int) -> NotFound:
 def _check_where(where: Where) -> Where:
     finals = [state.value for state in FINAL if state is not TaskState.SUCCEEDED]
     if where.state is not None and where.state not in finals:
-        raise BadInput(
-            f"{echo(where.state)!r} cannot be retried",
-            code="unknown_state",
-            field="where.state",
-            hint=", ".join(sorted(finals)),
-        )
+        hint = ", ".join(sorted(finals))
+        raise BadInput(f"{echo(where.state)!r} cannot be retried", code="unknown_state", field="where.state", hint=hint)
     for field in ("cause", "host", "site", "message"):
         # A glob becomes a pattern that is built and searched on the event loop.
         if len(getattr(where, field) or "") > MAX_NAME:

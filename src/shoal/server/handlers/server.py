@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from aiohttp import web
 
@@ -10,31 +11,28 @@ from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.server.context import Context
+from shoal.server.context import CallHandler, Context
 from shoal.server.http.request import Call, answer
 from shoal.server.metrics import CONTENT_TYPE, Gauges
 from shoal.server.retention import prune
 from shoal.wire.http.requests import Nothing, PruneRequest
 
 
-class ServerHandler:
-    """One method a call."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
+class ServerHandler(CallHandler):
+    """Calls about the server itself."""
 
     async def health(self, call: Call) -> web.Response:
-        """Is someone there? No version, no names: anyone may ask."""
+        """The health check. No version, no names: anyone may call it."""
         return answer({"ok": True})
 
     async def ca(self, call: Call) -> web.Response:
-        """What joiners compare with their fingerprint before they trust it."""
+        """The CA certificate, which a joining pilot compares with the fingerprint before it trusts it."""
         if self.context.authority is None:
             raise NotFound("this server is not reached over TLS", code="no_tls")
         return web.Response(text=self.context.authority.ca_pem, content_type="application/x-pem-file")
 
     async def server(self, call: Call) -> web.Response:
-        """What this server is and does; to those who are not administrators, only what concerns them."""
+        """The status of the server; to those who are not administrators, only what concerns them."""
         context = self.context
         public: dict[str, object] = {
             "mode": context.service.mode,
@@ -53,8 +51,8 @@ class ServerHandler:
         return answer(facts)
 
     def _own(self, call: Call) -> dict[str, int]:
-        """What concerns a person who is no administrator: their runs, and the pilots that serve them."""
-        state, me = self.context.service.engine.state, call.caller.owner
+        """The figures for a person who is no administrator: their runs, and the pilots that serve them."""
+        state, me = self.service.engine.state, call.caller.owner
         pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, me)]
         mine = [run for run in state.runs.values() if run.owner == me]
         return {
@@ -66,7 +64,7 @@ class ServerHandler:
         }
 
     async def stop(self, call: Call) -> web.Response:
-        """End this server; what runs goes on and comes back to the next one."""
+        """Stop this server; running tasks go on, and their pilots come back to the next one."""
         await call.body(Nothing)
         self.context.stop()
         return answer({"stopping": True})
@@ -76,37 +74,32 @@ class ServerHandler:
         asked = await call.body(PruneRequest)
         age = parse_duration(KEEP_SECONDS if asked.older_than is None else asked.older_than, "older_than")
         keep = parse_size(KEEP_BYTES if asked.keep is None else asked.keep, "keep")
-        return answer(await prune(self.context.service, age, keep, self.context.blobs.release))
+        return answer(await prune(self.service, age, keep, self.context.blobs.release))
 
     async def metrics(self, call: Call) -> web.Response:
-        """For Prometheus; written on a thread of its own, since many series take a while."""
-        context = self.context
-        facts = collect(context)
-        text = await asyncio.to_thread(context.metrics.render, facts)
+        """The metrics for Prometheus; rendered on a thread, since many series take a while."""
+        text = await asyncio.to_thread(self.context.metrics.render, collect(self.context))
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, call: Call) -> web.Response:
-        """This interface, for programs."""
-        from shoal.server.http.openapi import describe  # a hundred types that most servers never need
+        """The OpenAPI description of this interface."""
+        from shoal.server.http.openapi import describe  # a hundred types that most servers never load
 
         return answer(describe())
 
 
 def collect(context: Context) -> Gauges:
-    """The server's figures of this moment."""
+    """The server's gauges at this moment."""
     state, writer = context.service.engine.state, context.service.writer
-    pilots: dict[str, int] = {}
-    counts = context.connections.counts
-    for pilot in state.pilots.values():
-        pilots[pilot.state.value] = pilots.get(pilot.state.value, 0) + 1
+    pilots, counts = state.pilots.values(), context.connections.counts
     return Gauges(
         tasks_finished=dict(state.finished),
-        tasks_live=sum(p.held for p in state.pilots.values()),
+        tasks_live=sum(pilot.held for pilot in pilots),
         tasks_ready=sum(len(array.todo) for run in state.runs.values() for array in run.arrays if not array.waiting),
         runs_open=sum(1 for run in state.runs.values() if run.finished is None),
-        pilots=pilots,
-        slots=sum(p.room.cores for p in state.pilots.values()),
-        slots_free=sum(max(0, p.free.cores) for p in state.pilots.values()),
+        pilots=Counter(pilot.state.value for pilot in pilots),
+        slots=sum(pilot.room.cores for pilot in pilots),
+        slots_free=sum(max(0, pilot.free.cores) for pilot in pilots),
         commits=writer.commits,
         commit_wait=context.service.commit_wait,
         events=state.next_seq - 1,

@@ -1,1 +1,1 @@
-"""The HTTP edge: connections, rate limits, routes, requests and their checks."""
+"""HTTP: connections, rate limits, routes, requests and their checks."""

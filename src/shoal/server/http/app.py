@@ -1,6 +1,5 @@
-"""The HTTP edge: every request passes here once, in this order: manners, who calls, how often, what they may; then its handler.
-
-Errors become answers here and nowhere else [docs/reference/http.md].
+"""The HTTP application: every request is checked here in this order: form, authentication, rate, authorisation; then its
+handler runs. Errors become responses here and nowhere else [docs/reference/http.md].
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
 from shoal.server.http.connections import peer_name
 from shoal.server.http.rate_limit import POOL, RateLimit
-from shoal.server.http.request import Call, answer, refusal
+from shoal.server.http.request import Call, plain_error, refusal
 from shoal.server.http.routes import ROUTES, Route
 from shoal.wire.join import SERVER_NAME
 
@@ -59,32 +58,28 @@ def make_app(context: Context) -> web.Application:
         "acct": AcctHandler(context),
         "policy": PolicyHandler(context),
     }
-    edge = _Edge(context, {(route.method, route.path): route for route in ROUTES})
-
-    @web.middleware
-    async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await edge.pass_through(request, handler)
-
-    app = web.Application(middlewares=[pass_through], client_max_size=0)
+    app = web.Application(middlewares=[_Checks(context).handle], client_max_size=0)
     for route in ROUTES:
         module, _, method = route.handler.partition(".")
-        app.router.add_route(route.method, route.path, _bind(route, getattr(parts[module], method)))
+        app.router.add_route(route.method, route.path, _bind(getattr(parts[module], method)))
     return app
 
 
-def _bind(route: Route, method: Callable[[Call], Awaitable[web.StreamResponse]]) -> Handler:
+def _bind(method: Callable[[Call], Awaitable[web.StreamResponse]]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         return await method(request["call"])
 
     return handle
 
 
-class _Edge:
-    def __init__(self, context: Context, routes: dict[tuple[str, str], Route]) -> None:
-        self.context, self.routes = context, routes
+class _Checks:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.routes = {(route.method, route.path): route for route in ROUTES}
 
-    async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """One request, from its first check to its line in the audit."""
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """One request, from its first check to its row in the audit."""
         context, began = self.context, self.context.service.clock()
         context.connections.entered(request)
         route = self._route(request)
@@ -96,23 +91,21 @@ class _Edge:
             if isinstance(error, InternalError) and caller is not None:
                 seconds = context.lockouts.strike(_senders(caller), context.service.clock())
                 names = " ".join(sender.name for sender in _senders(caller))
-                log.warning("sender set aside: %s seconds=%.0f", names, seconds)
+                log.warning("sender locked out: %s seconds=%.0f", names, seconds)
             response = refusal(error)
             context.metrics.refused(error.code)
         except web.HTTPException as error:
             code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
-            response = answer({"error": {"code": code, "message": error.reason, "field": "", "hint": ""}}, error.status)
+            response = plain_error(code, error.reason, error.status)
             response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
         except sqlite3.Error as error:
-            # The log names the file and the way out; callers, who need not know where it is, hear only what it means.
+            # The log names the file and the way out; callers, who need not know its path, get the meaning only.
             found = refusal_of("the database", error, "see the server's log")
             log.error("method=%s path=%s failed: %s", request.method, echo(request.path), error)
             response = refusal(found or Refused("the database cannot be read", code="disk_error"))
         except Exception:
             log.exception("method=%s path=%s failed", request.method, echo(request.path))
-            response = answer(
-                {"error": {"code": "internal_error", "message": "a defect in the server", "field": "", "hint": ""}}, 500
-            )
+            response = plain_error("internal_error", "a defect in the server", 500)
         finally:
             context.connections.left(request)
         response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [security S0]
@@ -126,7 +119,7 @@ class _Edge:
     async def _answer(
         self, request: web.Request, route: Route | None, handler: Handler
     ) -> tuple[Caller | None, web.StreamResponse]:
-        self._check_manners(request)
+        self._check_form(request)
         self.context.service.check_database()
         if route is not None and route.rule == "public":
             request["call"] = Call(
@@ -137,7 +130,7 @@ class _Edge:
         caller = self._authenticate(request, route)
         request["caller"] = caller
         self.context.lockouts.check(_senders(caller), self.context.service.clock())
-        if not caller.is_claim and not self.context.connections.known(request, _key(caller), _pool(caller)):
+        if not caller.is_unproven and not self.context.connections.known(request, _key(caller), _pool(caller)):
             raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
         if route is None:
             return caller, await handler(request)  # aiohttp's 404 or 405
@@ -157,20 +150,15 @@ class _Edge:
         resource = request.match_info.route.resource
         return self.routes.get((request.method, resource.canonical)) if resource is not None else None
 
-    # --- manners
-    def _check_manners(self, request: web.Request) -> None:
-        """Paths that mean one thing, hosts that are us, no other site's pages [input E71-E73]."""
+    # --- the form of a request
+    def _check_form(self, request: web.Request) -> None:
+        """Refuse ambiguous paths, names of other hosts, and requests from pages of other sites [input E71-E73]."""
         if request.version < HttpVersion10:
             raise web.HTTPBadRequest(reason="not HTTP: no version")
         raw = request.raw_path
         path = raw.partition("?")[0]
-        if (
-            len(raw) > MAX_URL
-            or "//" in path
-            or "%00" in raw
-            or "\\" in raw
-            or ".." in path.lower().replace("%2e", ".")
-        ):
+        is_odd = "//" in path or "%00" in raw or "\\" in raw or ".." in path.lower().replace("%2e", ".")
+        if len(raw) > MAX_URL or is_odd:
             raise BadInput("this path means nothing here", code="bad_path")
         if not self._is_ours(request.host):
             raise Refused(
@@ -181,17 +169,17 @@ class _Edge:
             raise Refused("a request from another site", code="bad_origin")
 
     def _is_ours(self, host: str) -> bool:
-        """Names must be ours, against rebinding; an address cannot be rebound [security S15]."""
+        """True for this server's names, against DNS rebinding; an address cannot be rebound [security S15]."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
         except ValueError:
             return False
         return name in _LOCAL_NAMES or name in self.context.names or _is_address(name)
 
-    # --- who calls
+    # --- authentication
     def _again(self, request: web.Request, route: Route) -> Caller:
-        """The caller once more, after a body that may have taken half a minute to come: what was revoked meanwhile is.
-        Sessions are the engine's matter, which looks at them when it acts."""
+        """Authenticate the caller again after a body that may have taken half a minute: a token may have been revoked.
+        Sessions are checked by the engine when it acts."""
         caller: Caller = request["caller"]
         if caller.kind != SESSION:
             caller = request["caller"] = self._authenticate(request, route)
@@ -208,27 +196,27 @@ class _Edge:
             caller = context.access.check(secret, now, address, _is_tls(request))
             if caller.kind == SESSION:
                 caller = self._session(caller, request)
-            if caller.is_claim and (route is None or route.rule != "pilot"):
-                raise unauthorised()  # anyone can make up a session
+            if caller.is_unproven and (route is None or route.rule != "pilot"):
+                raise unauthorised()  # anyone can invent a session
             return caller
         except Refused:
             if not request.remote:
-                raise  # on the Unix socket it is our own account, which need not guess: it can read the tokens
+                raise  # on the Unix socket it is our own account, which can read the tokens and need not guess
             wait = context.rate_limit.admit("unknown", address, now)
             if wait > 0.0:
                 raise TooBusy("too many wrong tokens from here", after=wait) from None
             raise
 
     def _session(self, caller: Caller, request: web.Request) -> Caller:
-        """A pilot's session, bound to the certificate that the pilot was given with it [security S3]. One that no
-        living pilot has stays a mere claim, with which one can only be told to enrol again."""
+        """A pilot's session, bound to the certificate that the pilot got with it [security S3]. One that no living pilot
+        has stays unproven: it can only be answered that the pilot must enrol again."""
         peer = peer_name(request.transport)
         state = self.context.service.engine.state
         pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
         if pilot is None:
             return replace(caller, peer=peer)
         if (caller.tls and peer != pilot.name) or (pilot.bound and not caller.tls):
-            raise unauthorised()  # over TLS only its own certificate will do, and what was given there is good there only
+            raise unauthorised()  # over TLS only with its own certificate; a session given over TLS is valid there only
         return replace(
             caller,
             owner=pilot.owner,
@@ -239,7 +227,7 @@ class _Edge:
             peer=peer,
         )
 
-    # --- what they may
+    # --- authorisation
     def _authorise(self, route: Route, caller: Caller) -> None:
         if caller.kind not in route.kinds:
             raise Refused(
@@ -255,7 +243,7 @@ class _Edge:
             raise Refused("only an administrator may", code="forbidden")
 
     def _check_object(self, call: Call) -> None:
-        """The thing in the path must be the caller's; another's is not there [promise I16]."""
+        """Refuse an object in the path that is not the caller's as if it did not exist [promise I16]."""
         rule, context = call.route.rule, self.context
         if rule == "run":
             context.check_run(call.caller, parse_run(call.word("run")))
@@ -274,9 +262,9 @@ class _Edge:
                 context.check_pilot(call.caller, text)
             else:
                 target = parse_target(text)
-                context.check_run(call.caller, target if isinstance(target, int) else target.run, text)
+                context.check_target(call.caller, target)
 
-    # --- afterwards
+    # --- audit
     def _audit(self, route: Route | None, caller: Caller | None, request: web.Request, status: int) -> None:
         if route is None or route.rule == "public":
             return
@@ -290,11 +278,11 @@ class _Edge:
 
 
 class _Work:
-    """One request in work; one that begins to wait for news is none any more."""
+    """The admission of one request; one that begins to wait is no longer counted."""
 
     def __init__(self, rate_limit: RateLimit) -> None:
         self._rate_limit = rate_limit
-        self._begun: list[tuple[str, str]] = []  # under which kinds and names it is counted
+        self._begun: list[tuple[str, str]] = []  # the kinds and keys under which it is counted
 
     def begin(self, caller: Caller, now: float, pace: str) -> None:
         """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
@@ -306,7 +294,7 @@ class _Work:
             self._begun.append((kind, key))
 
     def rest(self) -> None:
-        """It is answered, or waits; told twice is told once."""
+        """Stop counting it: it is answered, or waits. Idempotent."""
         begun, self._begun = self._begun, []
         for kind, key in begun:
             self._rate_limit.done(kind, key)
@@ -314,8 +302,8 @@ class _Work:
 
 def _senders(caller: Caller) -> list[Sender]:
     """The names under which a caller's contained requests are counted. A pilot that enrols again has a new name, so its
-    enrolment token is counted, too, and other tokens with their owner or @group."""
-    if caller.is_claim:
+    enrolment token is counted, too; other tokens are counted with their owner or @group."""
+    if caller.is_unproven:
         return [Sender(f"address:{caller.address}", 1)]
     if caller.kind == SESSION:
         return [Sender(f"pilot:{caller.pilot}", 1), Sender(f"token:{caller.token}", 8)]
@@ -323,17 +311,17 @@ def _senders(caller: Caller) -> list[Sender]:
 
 
 def _kind(caller: Caller) -> str:
-    """Whose measure a request is counted by: who only claims a session is one of those who want to come in."""
-    return ENROL if caller.is_claim else caller.kind
+    """The kind of credential whose limits apply: an unproven session has those of an enrolment."""
+    return ENROL if caller.is_unproven else caller.kind
 
 
 def _key(caller: Caller) -> str:
-    """By whom connections, rates and work are counted: a pilot, or a person with all their tokens."""
+    """The key under which connections, rates and work are counted: a pilot, or a person with all their tokens."""
     return caller.pilot or caller.holder or caller.address
 
 
 def _pool(caller: Caller) -> str:
-    """Whose pilot speaks; empty: none does."""
+    """The owner or @group whose pilot calls; empty: it is no pilot."""
     return caller.holder if caller.pilot else ""
 
 

@@ -1,10 +1,9 @@
 """Bodies of requests: how much of them may be in memory at once, and where large ones are decoded
 [security S16; ADR 0016].
 
-Bytes are charged as they arrive, so a slow sender holds what it has sent and no more. Values are counted while they
-arrive, too: three bytes of JSON (`[],`) become a hundred of memory. What is large is decoded on a thread of its own,
-one at a time for people and one for pilots, so that the event loop answers beats meanwhile and only one such body at a
-time takes the memory of its decoded form.
+Bytes are counted as they arrive, so a slow sender occupies what it has sent and no more. Values are counted, too: three
+bytes of JSON (`[],`) become a hundred of memory. Large bodies are decoded on a thread, one at a time for people and one
+for pilots, so that the event loop answers exchanges meanwhile and only one decoded form at a time takes memory.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from shoal.model.errors import TooBusy, TooLarge
 from shoal.model.limits import MAX_BODIES, MAX_BODIES_OWNER, MAX_SMALL_BODY, MAX_VALUES
 
 T = TypeVar("T")
-_SEPARATORS = b",[{"  # each value of a JSON text but the first stands behind one; those inside strings count, too
+_SEPARATORS = b",[{"  # each value of a JSON text but the first follows one; those inside strings count, too
 
 
 class Bodies:
@@ -32,20 +31,15 @@ class Bodies:
         self._threads = {True: ThreadPoolExecutor(1, "pilots-body"), False: ThreadPoolExecutor(1, "body")}
 
     def charge(self, kind: str, owner: str) -> Charge:
-        """Begin to count a body of this owner; pilots and people have room of their own."""
+        """Begin to count a body of this owner; pilots and people have separate limits."""
         return Charge(self, kind == SESSION, owner)
 
-    @property
-    def in_flight(self) -> int:
-        """Bytes in memory now."""
-        return sum(self._in_flight.values())
-
     def close(self) -> None:
-        """Let go of the threads."""
+        """Stop the threads."""
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
 
-    # --- told by charges
+    # --- called by charges
     def _take(self, is_pilot: bool, owner: str, size: int) -> None:
         mine = self._owners.get((is_pilot, owner), 0) + size
         if mine > self._of_owner or self._in_flight[is_pilot] + size > self._total:
@@ -66,14 +60,14 @@ class Bodies:
 
 
 class Charge:
-    """What one body takes."""
+    """The memory of one body."""
 
     def __init__(self, bodies: Bodies, is_pilot: bool, owner: str) -> None:
         self._bodies, self._is_pilot, self._owner = bodies, is_pilot, owner
         self._size = self._values = 0
 
     def take(self, part: bytes) -> None:
-        """A part arrived; refused if it is too much of the server's memory."""
+        """Count a part that arrived; refused if it is too much of the server's memory."""
         self._bodies._take(self._is_pilot, self._owner, len(part))
         self._size += len(part)
         self._values += len(part) - len(part.translate(None, _SEPARATORS))
@@ -84,7 +78,7 @@ class Charge:
             )  # fmt: skip
 
     async def work(self, do: Callable[[], T]) -> T:
-        """Do something with the body: at once if it is small, else on the thread for large ones."""
+        """Decode the body: at once if it is small, else on the thread for large ones."""
         return do() if self._size <= MAX_SMALL_BODY else await self._bodies._work(self._is_pilot, do)
 
     def release(self) -> None:

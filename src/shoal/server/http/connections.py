@@ -1,11 +1,10 @@
-"""Who may hold a socket, and for how long: every connection passes here before and while aiohttp has it
-[security S16; promise I21].
+"""Connection limits: who may hold a socket, and for how long [security S16; promise I21].
 
-The Door is the protocol that the socket sees, and hands everything on to aiohttp's. It makes the TLS handshake itself:
-a connection that asyncio secures is unknown to its protocol until the handshake is over, and so could not be counted.
+`_Connection` is the protocol of each socket, and forwards everything to aiohttp's. It makes the TLS handshake itself: a
+connection that asyncio secures is unknown to its protocol until the handshake is over, and could not be counted.
 
-Rules: a connection is *unknown* until a request on it showed a good token. Room is made by ending the oldest unknown
-connection, of the same address or of all: an attacker must then fill the house faster than an honest client speaks.
+Rules: a connection is *unknown* until a request on it showed a valid token. A new one displaces the oldest unknown
+connection, of the same address or of all: an attacker would have to open them faster than an honest client sends.
 """
 
 from __future__ import annotations
@@ -28,27 +27,25 @@ from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX
 from shoal.wire.http import unix_socket
 
 SPARE_FILES = 256  # descriptors that are no connections: database, logs, environments, the pilot of this machine
-HANDSHAKE_SECONDS = 10.0
-HEAD_SECONDS = 10.0
-STALL_SECONDS = 30.0
-CLOSING_SECONDS = 600.0  # for the rest of an answer and the goodbye of TLS; who takes nothing is cut much earlier
-LEAST_TAKEN = 16 * 1024  # bytes that a slow reader must take in STALL_SECONDS to be called slow and not gone
-SWEEP_SECONDS = 1.0
-# asyncio gives every TLS connection 256 KiB to read into, used or not: 10,000 half-open ones took 3 GB. One record is 16.
+CLOSING_SECONDS = (
+    600.0  # for the rest of a response and the end of TLS; a client that reads nothing is cut much earlier
+)
+LEAST_TAKEN = 16 * 1024  # bytes that a slow client must read within `stall` seconds so as not to be cut
+# asyncio gives every TLS connection a buffer of 256 KiB: 10,000 half-open ones took 3 GB. One record is 16 KiB.
 TLS_BUFFER = 16 * 1024
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What the Door allows."""
+    """Limits of connections; times in seconds."""
 
     total: int = MAX_CONNECTIONS
     unknown: int = MAX_UNKNOWN
     per_key: int = MAX_PER_KEY
-    handshake: float = HANDSHAKE_SECONDS
-    head: float = HEAD_SECONDS
-    stall: float = STALL_SECONDS
-    sweep: float = SWEEP_SECONDS
+    handshake: float = 10.0
+    head: float = 10.0  # for the headers of a request
+    stall: float = 30.0  # without progress of a response
+    sweep: float = 1.0
 
 
 @dataclass
@@ -57,7 +54,7 @@ class ConnectionCounts:
 
     open: int = 0
     unknown: int = 0
-    refused: int = 0  # for want of room
+    refused: int = 0  # over a limit
     slow: int = 0
 
 
@@ -75,7 +72,7 @@ class Connections:
         self._keys: dict[str, dict[_Connection, None]] = {}
         self._pools: dict[str, dict[_Connection, None]] = {}  # of all pilots of one owner or group
         self._heads: dict[_Connection, float] = {}  # since when a request's headers are awaited
-        self._stalls: dict[_Connection, _Mark] = {}  # has, or may have, an answer that was not taken yet
+        self._stalls: dict[_Connection, _Mark] = {}  # may have a response that was not read yet
         self._shakes: set[asyncio.Task[None]] = set()
         self._refused = self._slow = 0
         self._sweep_at = self._loop.time() + bounds.sweep
@@ -84,17 +81,17 @@ class Connections:
     def protocol_factory(
         self, server: Callable[[], RequestHandler], context: ssl.SSLContext | None = None
     ) -> Callable[[], asyncio.Protocol]:
-        """For `loop.create_server`, which must be given no `ssl`: with a context the Door secures each connection."""
+        """For `loop.create_server`, which must get no `ssl`: with a context each connection makes its own handshake."""
         if context is not None:
             sslproto.SSLProtocol.max_size = TLS_BUFFER
         return lambda: _Connection(self, server, context)
 
     @property
     def counts(self) -> ConnectionCounts:
-        """What metrics show."""
+        """The numbers for metrics."""
         return ConnectionCounts(len(self._all), len(self._unknown), self._refused, self._slow)
 
-    # --- told by the application
+    # --- called by the application
     def entered(self, request: web.BaseRequest) -> None:
         """A request's headers are in."""
         connection = self._handlers.get(request.protocol)
@@ -103,11 +100,11 @@ class Connections:
             self._heads.pop(connection, None)
 
     def known(self, request: web.BaseRequest, key: str, pool: str = "") -> bool:
-        """A request showed a good token of this person or pilot; `pool` names whose pilot it is. False: they hold too
+        """A request showed a valid token of this person or pilot; `pool` names the owner of a pilot. False: they hold too
         many connections, all at work.
 
-        A pool may grow while there is room, but only in proportion to what is left: whoever comes after the greediest
-        still finds some (dynamic thresholds, Choudhury and Hahne 1998).
+        A pool may grow only in proportion to the connections that are left, so that others still find some (dynamic
+        thresholds, Choudhury and Hahne 1998).
         """
         connection = self._handlers.get(request.protocol)
         if connection is None or connection.key == key:
@@ -131,7 +128,7 @@ class Connections:
         return True
 
     def left(self, request: web.BaseRequest) -> None:
-        """A request was answered; whether the answer is taken is seen from here on."""
+        """A request was answered; from here on the progress of the response is watched."""
         connection = self._handlers.get(request.protocol)
         if connection is not None:
             connection.busy = False
@@ -145,7 +142,7 @@ class Connections:
         for connection in list(self._all):
             self._end(connection)
 
-    # --- told by connections
+    # --- called by connections
     def _admit(self, connection: _Connection) -> bool:
         mine = self._addresses.get(connection.address, {})
         if len(mine) >= self.bounds.unknown:
@@ -196,7 +193,7 @@ class Connections:
             _drop(self._pools, connection.pool, connection)
             connection.key = None
 
-    # --- ends
+    # --- ending connections
     def _refuse(self, connection: _Connection) -> None:
         self._refused += 1
         self._end(connection)
@@ -206,7 +203,7 @@ class Connections:
         connection.abort()
 
     def _sweep(self) -> None:
-        """Cut who is slow; unless it is the server that was, and has not read yet what lies in its sockets."""
+        """End slow connections; not if the server itself was late, and has not read its sockets yet."""
         now, late = self._loop.time(), self._loop.time() - self._sweep_at
         self._sweep_at = now + self.bounds.sweep
         self._timer = self._loop.call_at(self._sweep_at, self._sweep)
@@ -225,7 +222,7 @@ class Connections:
 
 
 class _Mark:
-    """How an answer is being taken: since when so much is left of it."""
+    """The progress of a response: since when how many bytes are left."""
 
     __slots__ = ("_left", "_since")
 
@@ -233,7 +230,7 @@ class _Mark:
         self._since, self._left = since, left
 
     def progress(self, now: float, left: int) -> float:
-        """For how many seconds nothing to speak of was taken."""
+        """For how many seconds the client has read less than `LEAST_TAKEN`."""
         if left <= self._left - LEAST_TAKEN:
             self._since, self._left = now, left
         self._left = max(self._left, left)  # the application wrote more
@@ -241,7 +238,7 @@ class _Mark:
 
 
 class _Connection(asyncio.Protocol):
-    """One socket: first as it was accepted, then secured, then aiohttp's."""
+    """One socket: accepted, then secured, then forwarded to aiohttp."""
 
     def __init__(
         self, connections: Connections, server: Callable[[], RequestHandler], context: ssl.SSLContext | None
@@ -249,25 +246,25 @@ class _Connection(asyncio.Protocol):
         self._connections, self._server, self._context = connections, server, context
         self._socket: asyncio.Transport | None = None
         self._secured: asyncio.Transport | None = None
-        self._early: list[bytes] = []  # came with the end of the handshake, before `_begin`
+        self._early: list[bytes] = []  # data that came with the end of the handshake, before `_begin`
         self._lost = False
         self.handler: RequestHandler | None = None  # from `_begin` on
         self.address = ""
         self.key: str | None = None  # the person or pilot whose token it showed
-        self.pool = ""  # whose pilot that is
+        self.pool = ""  # the owner of that pilot
         self.busy = False  # a request is in work
         self.paused = False
 
     @property
     def pending(self) -> int:
-        """Bytes of answers that the other side has not taken."""
+        """Bytes of responses that the client has not read."""
         if self._lost:
             return 0
         return sum(t.get_write_buffer_size() for t in (self._socket, self._secured) if t is not None)
 
     @property
     def closing(self) -> bool:
-        """Does it wait for nothing but its end?"""
+        """True if the connection is being closed."""
         transport = self._secured or self._socket
         return transport is not None and transport.is_closing()
 
@@ -276,7 +273,7 @@ class _Connection(asyncio.Protocol):
         if self._socket is not None:
             self._socket.abort()
 
-    # --- the life of the socket
+    # --- opening and closing
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
@@ -294,16 +291,13 @@ class _Connection(asyncio.Protocol):
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         if self not in self._connections._all:
-            return  # pushed out since: asyncio would keep a handshake with nobody until its time is over
+            return  # displaced since: asyncio would keep the handshake until its time is over
         try:
+            within = self._connections.bounds.handshake
             self._secured = await asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=self._connections.bounds.handshake,
+                transport, self, context, server_side=True, ssl_handshake_timeout=within,
                 ssl_shutdown_timeout=CLOSING_SECONDS,
-            )
+            )  # fmt: skip
         except OSError as error:  # of which TLS errors are a kind
             self._lost = True
             if isinstance(error, ConnectionAbortedError) and self in self._connections._all:
@@ -327,7 +321,7 @@ class _Connection(asyncio.Protocol):
         if self.handler is not None:
             self.handler.connection_lost(exc)
 
-    # --- handed on
+    # --- forwarding
     def data_received(self, data: bytes) -> None:
         if self.handler is None:
             self._early.append(data)
@@ -355,7 +349,7 @@ class _Connection(asyncio.Protocol):
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Whom a connection is counted for: its IPv4 address, or the /64 that one owner of IPv6 has whole."""
+    """The key that a connection is counted under: its IPv4 address, or its /64 of IPv6, which one owner has whole."""
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         return "local"
@@ -368,7 +362,7 @@ def address_of(transport: asyncio.BaseTransport) -> str:
 
 
 def is_foreign(transport: asyncio.BaseTransport) -> bool:
-    """Is it a process of another account at the other end of our Unix socket? Connections elsewhere have other proofs."""
+    """True if a process of another account is at the other end of the Unix socket."""
     opened = transport.get_extra_info("socket")
     if opened is None or opened.family != socket.AF_UNIX:
         return False
@@ -377,16 +371,16 @@ def is_foreign(transport: asyncio.BaseTransport) -> bool:
 
 
 def peer_name(transport: asyncio.BaseTransport | None) -> str:
-    """The name in the certificate that a connection's client showed and TLS has checked; empty if it showed none."""
-    said = transport.get_extra_info("peercert") if transport is not None else None
-    pairs = [pair for part in (said or {}).get("subject", ()) for pair in part]
+    """The name in the client certificate, which TLS has verified; empty if there is none."""
+    certificate = transport.get_extra_info("peercert") if transport is not None else None
+    pairs = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
     return next((str(value) for kind, value in pairs if kind == "commonName"), "")
 
 
 def raise_file_limit() -> tuple[int, int]:
-    """Take all the open files that this process may have: how many it could open before, and now.
+    """Raise the limit of open files as far as allowed; returns the old and the new limit.
 
-    Programs that it starts should get the old number back: some still use `select`, which breaks above 1,024.
+    Programs that it starts should get the old one: some still use `select`, which breaks above 1,024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + SPARE_FILES
@@ -398,8 +392,8 @@ def raise_file_limit() -> tuple[int, int]:
     return soft, wanted
 
 
-def room_for(files: int) -> int:
-    """How many connections fit into this many open files."""
+def capacity_of(files: int) -> int:
+    """How many connections this many open files allow."""
     if files == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
     return min(MAX_CONNECTIONS, max(files - SPARE_FILES, files // 2))

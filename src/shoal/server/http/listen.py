@@ -1,4 +1,4 @@
-"""Where a server is reached: addresses it listens on, names others know it by, and the sockets themselves."""
+"""Listening: the addresses of a server, the names that others use for it, and its sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse_address(text: str, field: str) -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """An address as it stands in a join string."""
+    """An address as in a join string."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -55,7 +55,7 @@ def local_addresses(trie: str = "/proc/net/fib_trie") -> list[str]:
 
 
 def reached_by(listens: Iterable[tuple[str, int]], extra: Iterable[tuple[str, int]]) -> list[str]:
-    """The addresses for join strings: those that a person named first, then what this machine knows of itself."""
+    """The addresses for join strings: those of the command line first, then those of this machine."""
     found = [join(host, port) for host, port in extra]
     for host, port in listens:
         if host not in ("", "0.0.0.0", "::"):
@@ -80,26 +80,18 @@ async def bind(
     """Listen over TLS; returns the port. Port 0: any."""
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(
-            connections.protocol_factory(handlers(server), context),
-            host or None,
-            port,
-            backlog=BACKLOG,
-            reuse_address=True,
-        )
+        factory = connections.protocol_factory(handlers(server), context)
+        listener = await loop.create_server(factory, host or None, port, backlog=BACKLOG, reuse_address=True)
     except (OSError, OverflowError) as error:
-        words = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
-        raise Refused(
-            f"{join(host, port)} cannot be listened on: {words}",
-            code="port_taken",
-            hint="choose another address or port",
-        ) from None
+        why = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
+        hint = "choose another address or port"
+        raise Refused(f"{join(host, port)} cannot be listened on: {why}", code="port_taken", hint=hint) from None
     return listener, int(listener.sockets[0].getsockname()[1])
 
 
 async def bind_local(connections: Connections, server: Server, path: Path) -> asyncio.Server:
-    """Listen on a Unix socket, which only this account can reach: in a directory of its own, and the kernel says who
-    calls. Who holds the lock of the database may replace a socket that an earlier server left."""
+    """Listen on a Unix socket, which only this account can reach: its directory is private, and the kernel identifies
+    callers. The holder of the database's lock may replace a socket that an earlier server left."""
     _check_private(path.parent)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
@@ -116,19 +108,13 @@ async def bind_local(connections: Connections, server: Server, path: Path) -> as
         )
     except OSError as error:
         opened.close()
-        raise Refused(
-            f"no socket can be made at {path}: {error.strerror}",
-            code="bad_state_dir",
-            hint="choose a directory on a local disk with --state",
-        ) from None
+        hint = "choose a directory on a local disk with --state"
+        raise Refused(f"no socket can be made at {path}: {error.strerror}", code="bad_state_dir", hint=hint) from None
 
 
 def _check_private(folder: Path) -> None:
-    """Refuse a directory in which somebody else could lay another socket in the place of ours."""
+    """Refuse a directory in which somebody else could replace the socket."""
     found = folder.stat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise Refused(
-            f"the state directory {folder} belongs to another account or can be written to by others",
-            code="bad_state_dir",
-            hint=f"chmod 700 {folder}, or choose another with --state",
-        )
+        what = f"the state directory {folder} belongs to another account or can be written to by others"
+        raise Refused(what, code="bad_state_dir", hint=f"chmod 700 {folder}, or choose another with --state")

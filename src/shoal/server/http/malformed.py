@@ -1,5 +1,5 @@
-"""What never reaches the edge, because aiohttp finds that it is no HTTP: refused in our form, not in aiohttp's words,
-which would repeat all of it [input E0]. No answer says which software wrote it [security S0]."""
+"""Malformed HTTP, which aiohttp refuses before the application sees it: answered in our form, not in aiohttp's words,
+which would repeat all of it [input E0]. No response names the software [security S0]."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aiohttp.web_server import Server
 from shoal.model.credentials import redact
 from shoal.model.errors import echo
 from shoal.model.limits import MAX_NAME
-from shoal.server.http.request import answer
+from shoal.server.http.request import plain_error
 
 
 class Handler(RequestHandler):
-    """aiohttp's handler of one connection, with our manners."""
+    """aiohttp's handler of one connection, with our form of errors."""
 
     __slots__ = ()
 
@@ -29,25 +29,21 @@ class Handler(RequestHandler):
         self._request_handler = lambda request: _check_headers(request, handle)
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """The answer to what is no HTTP."""
+        """The response to malformed HTTP."""
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer was sent already")
         if status >= 500:
             self.log_exception("the handler of a request failed", exc_info=exc)
             return refused(status, "a defect in the server")
-        words = (message or "").partition("\n")[0].partition(":")[0]  # what follows is what was sent, tokens and all
-        return refused(status, f"not HTTP: {redact(echo(words))}")
+        text = (message or "").partition("\n")[0].partition(":")[0]  # the rest is what was sent, tokens included
+        return refused(status, f"not HTTP: {redact(echo(text))}")
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; one that aiohttp made by itself is put in our form before."""
+        """Send a response; one that aiohttp made by itself is put in our form before."""
         if isinstance(resp, web.HTTPException):
             resp = refused(resp.status, resp.reason)
         if not resp.prepared:
@@ -58,8 +54,8 @@ class Handler(RequestHandler):
 async def _check_headers(
     request: web.BaseRequest, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuse headers that are no text, before anybody reads or repeats one, and expectations that nobody meets: aiohttp
-    would repeat them in its answer, and fail to write what is no text."""
+    """Refuse headers that are not UTF-8, before anybody reads or repeats one, and expectations that are not met: aiohttp
+    would repeat them in its response, and fail to write what is not UTF-8."""
     if any(not text.isascii() and _is_broken(text) for pair in request.headers.items() for text in pair):
         return refused(400, "not HTTP: a header that is not UTF-8")
     if len(request.headers.get("Content-Type", "")) > MAX_NAME:  # reading 7,000 semicolons takes half a second
@@ -71,7 +67,7 @@ async def _check_headers(
 
 
 def _is_broken(text: str) -> bool:
-    """True if bytes that are no UTF-8 stand in a header, which aiohttp keeps as half surrogates."""
+    """True if a header has bytes that are not UTF-8, which aiohttp keeps as lone surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -86,7 +82,7 @@ def handlers(server: Server) -> Callable[[], RequestHandler]:
 
 def refused(status: int, message: str) -> web.Response:
     """A refusal after which nothing more is read."""
-    response = answer({"error": {"code": "http", "message": message, "field": "", "hint": ""}}, status)
+    response = plain_error("http", message, status)
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.force_close()
     return response

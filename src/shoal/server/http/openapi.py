@@ -1,4 +1,4 @@
-"""The interface for programs: OpenAPI 3.1, made from the route table and the message types; nothing is written twice."""
+"""The OpenAPI 3.1 description, generated from the route table and the message types."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(kind, type)
     name = kind.__name__
     if name not in schemas:
-        schemas[name] = {}  # a place holder, for types that name themselves
+        schemas[name] = {}  # a placeholder, for types that refer to themselves
         schemas[name] = _object(kind, schemas)
     return {"$ref": f"#/components/schemas/{name}"}
 

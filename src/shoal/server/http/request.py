@@ -1,4 +1,4 @@
-"""One request as handlers see it: who calls, the parameters and the body, checked; and how answers are written."""
+"""One request as handlers see it: caller, parameters and body, checked; and how responses are encoded."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def answer(data: Any, status: int = 200) -> web.Response:
 
 
 def refusal(error: ShoalError) -> web.Response:
-    """An error as a JSON response [input E0]; a secret that stood in a wrong place is not repeated [security S12]."""
-    said = {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}
-    response = answer({"error": {name: redact(text) for name, text in said.items()}}, status_of(error))
+    """An error as a JSON response [input E0], without secrets that the request had in a wrong field [security S12]."""
+    texts = {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}
+    response = answer({"error": {name: redact(text) for name, text in texts.items()}}, status_of(error))
     if response.status == 429:
         response.headers["Retry-After"] = str(math.ceil(error.after) if isinstance(error, TooBusy) else 10)
     if response.status in (401, 408, 411, 413, 415, 421) or error.code == "too_many_bodies":
@@ -61,22 +61,22 @@ def refusal(error: ShoalError) -> web.Response:
     return response
 
 
+def plain_error(code: str, message: str, status: int) -> web.Response:
+    """An error that needs neither field nor hint."""
+    return answer({"error": {"code": code, "message": message, "field": "", "hint": ""}}, status)
+
+
 class Call:
     """A request, its route and its caller."""
 
     def __init__(
-        self,
-        request: web.Request,
-        route: Route,
-        caller: Caller,
-        rest: Callable[[], None],
-        again: Callable[[], Caller],
+        self, request: web.Request, route: Route, caller: Caller, rest: Callable[[], None], again: Callable[[], Caller],
         charge: Charge,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.request, self.route, self.caller = request, route, caller
-        self.rest = rest  # call it before waiting for news: who waits takes nobody's place
-        self._again = again  # who calls, as of now
-        self._charge = charge  # of its body
+        self.rest = rest  # to be called before waiting: a waiting request is not counted as work
+        self._again = again  # authenticates the caller again
+        self._charge = charge  # counts the bytes of its body
         self._query = self._read_query()
 
     def word(self, name: str) -> str:
@@ -106,7 +106,7 @@ class Call:
         return found
 
     def again(self) -> None:
-        """Look at the caller's token once more, after a body that took long to come."""
+        """Check the caller's token once more, after a body that took long to arrive."""
         self.caller = self._again()
 
     async def body(self, kind: type[T]) -> T:
@@ -114,19 +114,19 @@ class Call:
         return await self._body(lambda data: _decode(kind, data))
 
     async def object(self, check: Callable[[dict[str, Any]], T]) -> T:
-        """What `check`, which must be pure, makes of a body that is any object."""
+        """The result of `check`, which must be pure, for a body that is any object."""
         return await self._body(lambda data: check(_decode(dict, data)))
 
     async def _body(self, read: Callable[[bytes], T]) -> T:
         try:
             data = await self.raw()
-            self.again()  # a token that ended while its body came acts no more [security S17]
+            self.again()  # a token that ended while the body arrived is refused [security S17]
             return await self._charge.work(lambda: read(data))
         finally:
             self._charge.release()
 
     async def raw(self) -> bytes:
-        """The body as it came, no longer than it may be."""
+        """The bytes of the body, within its size limit."""
         request = self.request
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise BadInput("compressed bodies are not taken", code="encoding_refused")
@@ -137,7 +137,7 @@ class Call:
 
 def _decode(kind: type[T], data: bytes) -> T:
     if kind is Exchange:
-        return codec_fast.decode(kind, data)  # thousands a second: the fast decoder, which checks the same types
+        return codec_fast.decode(kind, data)  # thousands a second: the fast decoder checks the same types
     if kind is dict:
         found = codec.parse(data)
         if not isinstance(found, dict):
@@ -149,7 +149,7 @@ def _decode(kind: type[T], data: bytes) -> T:
 async def read_body(
     request: web.BaseRequest, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
 ) -> bytes:
-    """The body, at most `most` bytes, all of it here in `within` seconds [input E9]; `take` may refuse any part."""
+    """The body, at most `most` bytes, received within so many seconds [input E9]; `take` may refuse any part."""
     too_large = TooLarge("the body is too large", hint=f"at most {most} bytes")
     if request.content_length is not None and request.content_length > most:
         raise too_large
@@ -165,7 +165,7 @@ async def read_body(
     except TimeoutError:
         hint = f"all of it must be here in {within:g} seconds"
         raise Refused("the body came too slowly", code="too_slow", hint=hint) from None
-    except (ConnectionError, web.RequestPayloadError):  # who left will not read this, and is no defect of ours
+    except (ConnectionError, web.RequestPayloadError):  # the client has left: no defect of the server
         raise BadInput("the body is not what its headers say", code="bad_body") from None
     return b"".join(parts)
 

@@ -1,17 +1,17 @@
-"""Every call of the server in one table: who may make it, what it may touch, what it takes [security S13].
+"""The route table: every call of the server, who may make it, what it may access, what it takes [security S13].
 
-`kinds` are the tokens that open it, `scope` what a submit token must have, `rule` whose things it may touch:
+`kinds` are the kinds of token that it accepts, `scope` what a submit token must have, `rule` which objects it may access:
 
-public   nobody needs a token
-caller   about the caller themself
+public   no token is needed
+caller   about the caller
 run, task, target   the path names something: it must be the caller's (or their group's, for a manager), else 404
-blob     the path names bytes: to be read, somebody whom the caller may see must hold them, else 404; to be put, they are sent
-targets  the body names such things, all of which must be so
+blob     the path names a blob: to be read, an owner whom the caller may see must hold it, else 404; to be put, it is sent
+targets  the body names such objects, all of which must be the caller's
 listing  shows what the caller may see and nothing else
-pilot    a pilot speaks for itself
+pilot    a pilot calls for itself
 admin    administrators only
 
-The security matrix of the tests, the OpenAPI description and the router are all made from here.
+The security matrix of the tests, the OpenAPI description and the router are generated from this table.
 """
 
 from __future__ import annotations
@@ -20,23 +20,7 @@ from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_RESULTS, MAX_WAIT
-from shoal.wire.http.requests import (
-    AdditionBody,
-    DrainRequest,
-    NewGroup,
-    NewToken,
-    NewUser,
-    Nothing,
-    PolicyBody,
-    PruneRequest,
-    RetryRequest,
-    Revoke,
-    SharesBody,
-    SignalRequest,
-    SiteHolders,
-    SubmissionBody,
-    Targets,
-)
+from shoal.wire.http import requests
 from shoal.wire.messages import Exchange, Register
 
 RULES = ("public", "caller", "run", "task", "target", "blob", "targets", "listing", "pilot", "admin")
@@ -69,7 +53,7 @@ class Route:
     query: tuple[Query, ...] = ()
     body: type | None = None
     most: int = MAX_BODY
-    acts: bool = False  # written to the audit one by one
+    acts: bool = False  # each call has a row of its own in the audit
     pace: str = ""  # another rate than that of the token's kind
     text: str = ""  # the media type of an answer that is not JSON
     takes: str = ""  # the media type of a body that is not JSON
@@ -78,7 +62,7 @@ class Route:
 _LIMIT = Query("limit", int, MAX_PAGE, 1, MAX_PAGE)
 _AFTER = Query("after", int, 0)
 _ALL = (SUBMIT, ENROL, SESSION)
-_HOLDERS = (SUBMIT, SESSION)  # who may have blobs
+_HOLDERS = (SUBMIT, SESSION)  # kinds of token that may hold blobs
 _BLOB, _BYTES = "/v1/blobs/{digest}", "application/octet-stream"
 _FOR_RUN = Query("run")  # a pilot that serves several people says for whose run it puts
 _FOR_USE = Query("for")  # `checkpoint`: it is held while a task of that run needs it
@@ -93,14 +77,14 @@ _BLOBS = (
 ROUTES: tuple[Route, ...] = (
     # --- runs and tasks
     Route("POST", "/v1/runs", "runs.submit", "Submit a run.", "Submitted", scope="submit", rule="caller",
-          body=SubmissionBody, most=MAX_BULK_BODY, acts=True),
+          body=requests.SubmissionBody, most=MAX_BULK_BODY, acts=True),
     Route("GET", "/v1/runs", "runs.list_runs", "Runs, newest first.", "RunsPage",
           query=(Query("state"), Query("name"), Query("owner"), Query("limit", int, 50, 1, MAX_PAGE), Query("before"))),
     Route("GET", "/v1/runs/{run}", "runs.run", "One run with its arrays, spans and counts.", "OneRun", rule="run"),
     Route("POST", "/v1/runs/{run}/tasks", "open.add", "Add tasks to an open run.", "Added", scope="submit", rule="run",
-          body=AdditionBody, most=MAX_BULK_BODY, pace="calls"),
+          body=requests.AdditionBody, most=MAX_BULK_BODY, pace="calls"),
     Route("POST", "/v1/runs/{run}/close", "open.close", "Nothing more is added to a run.", "ClosedRun", scope="submit",
-          rule="run", body=Nothing, acts=True),
+          rule="run", body=requests.Nothing, acts=True),
     Route("GET", "/v1/runs/{run}/results", "open.results",
           "Tasks of a run that became final, in the order of the journal.", "ResultsPage", rule="run",
           query=(_AFTER, Query("limit", int, MAX_RESULTS, 1, MAX_RESULTS), Query("wait", int, 0, 0, MAX_WAIT)),
@@ -114,11 +98,11 @@ ROUTES: tuple[Route, ...] = (
                  Query("wait", int, 0, 0, MAX_WAIT))),
     Route("GET", "/v1/why/{target}", "runs.why", "Why something is where it is.", "WhyAnswer", rule="target"),
     Route("POST", "/v1/cancel", "runs.cancel", "Cancel runs and tasks.", "Cancelled", scope="cancel", rule="targets",
-          body=Targets, acts=True),
+          body=requests.Targets, acts=True),
     Route("POST", "/v1/retry", "runs.retry", "Run again what did not succeed.", "Retried", scope="submit",
-          rule="targets", body=RetryRequest, acts=True),
+          rule="targets", body=requests.RetryRequest, acts=True),
     Route("POST", "/v1/signal", "runs.signal", "Send a signal to running tasks.", "Signalled", scope="cancel",
-          rule="targets", body=SignalRequest, acts=True),
+          rule="targets", body=requests.SignalRequest, acts=True),
     Route("GET", "/v1/events", "events.read", "The journal from a place on.", "EventsPage",
           query=(_AFTER, _LIMIT, Query("run"), Query("kind"), Query("wait", int, 0, 0, 3600))),
     *_BLOBS,
@@ -127,7 +111,7 @@ ROUTES: tuple[Route, ...] = (
           query=(Query("state"), _LIMIT)),
     Route("GET", "/v1/hosts", "pilots.list_hosts", "Hosts and what they did.", "HostsPage", query=(_LIMIT,)),
     Route("POST", "/v1/pilots/drain", "pilots.drain", "Ask pilots to end.", "Drained", scope="cancel", rule="targets",
-          body=DrainRequest, acts=True),
+          body=requests.DrainRequest, acts=True),
     Route("POST", "/v1/pilots", "pilots.enrol", "A pilot registers.", "Registered", kinds=(SESSION, ENROL), scope="",
           rule="pilot", body=Register, acts=True),
     Route("POST", "/v1/pilots/{pilot}/exchange", "pilots.exchange", "A pilot's exchange.", "Reply", kinds=(SESSION,),
@@ -140,36 +124,36 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/whoami", "people.whoami", "Who the caller is.", "WhoAnswer", scope="", rule="caller"),
     Route("GET", "/v1/users", "people.users", "People the caller may see.", "UsersPage"),
     Route("POST", "/v1/users", "people.add_user", "Add or change a person.", "UserAnswer", scope="admin", rule="admin",
-          body=NewUser, acts=True),
+          body=requests.NewUser, acts=True),
     Route("GET", "/v1/groups", "people.groups", "Groups the caller may see.", "GroupsPage"),
     Route("POST", "/v1/groups", "people.add_group", "Add a group.", "GroupAnswer", scope="admin", rule="admin",
-          body=NewGroup, acts=True),
+          body=requests.NewGroup, acts=True),
     Route("GET", "/v1/sites", "people.sites", "Sites whose names the caller may use.", "SitesPage"),
     Route("POST", "/v1/sites", "people.share_site", "Say whose the name of a site is.", "SiteAnswer", scope="admin",
-          rule="admin", body=SiteHolders, acts=True),
+          rule="admin", body=requests.SiteHolders, acts=True),
     Route("GET", "/v1/tokens", "people.tokens", "Tokens without their secrets.", "TokensPage",
           query=(Query("all", int, 0, 0, 1), _LIMIT)),
     Route("POST", "/v1/tokens", "people.new_token", "A new token, shown once.", "TokenMade", scope="submit",
-          rule="caller", body=NewToken, acts=True),
+          rule="caller", body=requests.NewToken, acts=True),
     Route("POST", "/v1/tokens/revoke", "people.revoke", "End tokens and the pilots they let in.", "Revoked",
-          scope="submit", rule="targets", body=Revoke, acts=True),
+          scope="submit", rule="targets", body=requests.Revoke, acts=True),
     Route("GET", "/v1/audit", "people.audit", "Who did what, newest first.", "AuditPage", scope="admin", rule="admin",
           query=(_LIMIT, Query("before", int, None), Query("token"), Query("owner"))),
     # --- the policy
     Route("GET", "/v1/policy", "policy.read", "The policy as far as it concerns the caller, and how its limits stand.",
           "PolicyAnswer"),
     Route("POST", "/v1/policy", "policy.change", "Another policy, or what it would change.", "PolicyChanged",
-          scope="admin", rule="admin", body=PolicyBody, acts=True),
+          scope="admin", rule="admin", body=requests.PolicyBody, acts=True),
     Route("GET", "/v1/shares", "policy.shares", "What is due to those whom the caller may see, and what they use.",
           "SharesPage"),
     Route("POST", "/v1/policy/shares", "policy.change_shares", "Other shares, inside one's group.", "PolicyChanged",
-          scope="submit", rule="targets", body=SharesBody, acts=True),
+          scope="submit", rule="targets", body=requests.SharesBody, acts=True),
     # --- the server
     Route("GET", "/v1/server", "server.server", "What this server is and does.", "ServerAnswer", rule="listing"),
     Route("POST", "/v1/server/stop", "server.stop", "End this server.", "Stopping", scope="admin", rule="admin",
-          body=Nothing, acts=True),
+          body=requests.Nothing, acts=True),
     Route("POST", "/v1/prune", "server.prune", "Delete old events and logs.", "PruneAnswer", scope="admin",
-          rule="admin", body=PruneRequest, acts=True),
+          rule="admin", body=requests.PruneRequest, acts=True),
     Route("GET", "/metrics", "server.metrics", "For Prometheus.", "", scope="metrics", rule="caller",
           text="text/plain"),
     Route("GET", "/v1/openapi.json", "server.openapi", "This interface for programs.", "Row", kinds=_ALL, scope="",

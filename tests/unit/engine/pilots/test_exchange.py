@@ -207,8 +207,8 @@ def test_an_unfit_host_is_noted_and_gets_nothing() -> None:
     stand.commit()
     found = stand.reader.pilot(pilot.name)
     assert found is not None
-    assert found["state"] == "gone"
-    assert "no space in /tmp" in found["reason"]
+    assert found.state == "gone"
+    assert "no space in /tmp" in found.reason
     with pytest.raises(Conflict):
         pilot.talk()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shoal.engine.commands import Resume, Tick
 from shoal.model.states import TaskState
-from shoal.server.pause_detector import STALL, PauseDetector
 from tests.unit.engine.stand import Stand, good
 
 
@@ -86,10 +85,3 @@ def test_an_open_run_is_not_abandoned_by_a_gap() -> None:
     assert stand.events("run_finished") == []
     stand.pass_time(61.0)
     assert len(stand.events("run_finished")) == 1
-
-
-def test_a_gap_is_told_once_and_small_delays_are_none() -> None:
-    time = PauseDetector(100.0)
-    assert time.gap(100.0 + 0.9 * STALL) == 0.0
-    assert time.gap(190.9) == 190.9 - 100.0 - 0.9 * STALL
-    assert time.gap(190.9) == 0.0

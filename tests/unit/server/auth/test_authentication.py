@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from shoal.model import limits
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
 from shoal.model.limits import MAX_LINEAGE
-from shoal.model.people import AuditRow, GroupRow, PeopleRow, SiteRow, TokenRow, UserRow
-from shoal.server.auth import authentication as module
+from shoal.model.people import AuditRow, GroupRow, PeopleRow, PeopleRows, SiteRow, TokenRow, UserRow
 from shoal.server.auth.authentication import COUNT_FOR, Authentication, Caller, unauthorised
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
@@ -27,7 +27,7 @@ class Place:
     def __init__(self) -> None:
         self.kept: list[PeopleRow] = []
         self.numbers = itertools.count()
-        self.access = Authentication(([], [], [], 1), self.kept.extend)
+        self.access = Authentication(PeopleRows([], [], [], [], 1), self.kept.extend)
         for group in ("phys", "chem"):
             self.access.add_group(NewGroup(group), NOW)
         for name, group, role in (
@@ -112,20 +112,22 @@ def test_a_token_whose_owner_is_unknown_is_not_good() -> None:
         "t1", SUBMIT, digest(secret), "gone", "", "", "read", None, None, "", "", 0.0, NOW + 9, None, None, ""
     )
     refused(
-        lambda: Authentication(([], [], [row], 1), lambda rows: None).check(secret, NOW, ""), Refused, "unauthorised"
+        lambda: Authentication(PeopleRows([], [], [row], [], 1), lambda rows: None).check(secret, NOW, ""),
+        Refused,
+        "unauthorised",
     )
 
 
 def test_a_session_is_a_mere_claim_here(place: Place) -> None:
     found = place.check(make(SESSION, "a" * 43))
-    assert (found.kind, found.is_claim, found.owner, found.scopes, found.is_admin) == (
+    assert (found.kind, found.is_unproven, found.owner, found.scopes, found.is_admin) == (
         SESSION,
         True,
         "",
         frozenset(),
         False,
     )
-    assert not Caller(SESSION, pilot="p1234").is_claim and not Caller(SUBMIT).is_claim
+    assert not Caller(SESSION, pilot="p1234").is_unproven and not Caller(SUBMIT).is_unproven
 
 
 def test_an_administrator_is_one_by_role_and_by_scope(place: Place) -> None:
@@ -248,7 +250,7 @@ def test_a_refused_token_leaves_nothing_behind(place: Place) -> None:
 
 
 def test_there_is_a_bound_on_tokens_and_the_dead_make_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_TOKENS", 3)
+    monkeypatch.setattr(limits, "MAX_TOKENS", 3)
     first, _ = place.mint("anna", expires=10)
     rest = [place.mint("anna", expires=1_000)[0].token for _ in range(2)]
     refused(lambda: place.mint("anna"), Conflict, "too_many")
@@ -412,7 +414,7 @@ def test_people_and_groups_are_checked(place: Place) -> None:
 
 
 def test_there_is_a_bound_on_people(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_USERS", 5)
+    monkeypatch.setattr(limits, "MAX_USERS", 5)
     refused(lambda: place.access.add_user(NewUser("sixth"), NOW), Conflict, "too_many")
     assert place.access.add_user(NewUser("anna", "chem"), NOW).grp == "chem"
 
@@ -453,7 +455,7 @@ def test_uses_of_one_kind_are_one_line_a_minute(place: Place) -> None:
 def test_an_attack_from_many_addresses_fills_neither_memory_nor_audit(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_TOKENS", 10)
+    monkeypatch.setattr(limits, "MAX_TOKENS", 10)
     place.access.flush(NOW)
     for at in range(1_000):
         place.access.count(None, "GET /v1/runs", "401", NOW, f"10.0.{at // 250}.{at % 250}")
@@ -478,7 +480,7 @@ def test_a_flush_writes_last_uses_once(place: Place) -> None:
 
 def test_a_new_server_goes_on_counting_where_the_last_one_ended() -> None:
     kept: list[PeopleRow] = []
-    access = Authentication(([], [], [], 42), kept.extend)
+    access = Authentication(PeopleRows([], [], [], [], 42), kept.extend)
     access.note(None, "x", "", "ok", NOW)
     access.count(None, "y", "ok", NOW)
     access.flush(NOW)
@@ -521,7 +523,7 @@ def test_names_of_sites_are_bounded_for_each_holder_and_an_administrator_gives_m
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One owner with a thousand tokens after another took all names that there may be."""
-    monkeypatch.setattr(module, "MAX_SITES_OWNER", 2)
+    monkeypatch.setattr(limits, "MAX_SITES_OWNER", 2)
     for site in ("a", "b", "a"):
         place.mint("anna", kind="enrol", site=site)
     tokens = len(place.access.tokens)
@@ -542,7 +544,7 @@ def test_names_of_sites_are_bounded_for_each_holder_and_an_administrator_gives_m
 def test_whose_a_sites_name_is_outlives_a_restart(place: Place) -> None:
     place.mint("anna", kind="enrol", site="box")
     rows = [row for row in place.kept if isinstance(row, SiteRow)]
-    again = Authentication(([], [], [], 1), lambda rows: None, rows)
+    again = Authentication(PeopleRows([], [], [], rows, 1), lambda rows: None)
     refused(lambda: again.check_site("box", "olaf"), Refused, "site_taken")
     again.check_site("box", "anna")
 
@@ -627,7 +629,7 @@ def test_no_token_outlives_the_one_it_was_made_with_unless_an_administrator_make
 def test_tokens_are_bounded_for_each_owner_and_dead_ones_free_their_place(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_TOKENS_OWNER", 3)
+    monkeypatch.setattr(limits, "MAX_TOKENS_OWNER", 3)
     first, *_ = [place.mint("anna")[0], place.mint("anna", kind=ENROL)[0], place.mint("anna", expires=10)[0]]
     refused(lambda: place.mint("anna"), Conflict, "too_many")
     refused(lambda: place.mint("boss", owner="anna"), Conflict, "too_many")
@@ -640,7 +642,7 @@ def test_tokens_are_bounded_for_each_owner_and_dead_ones_free_their_place(
 
 def test_revoked_tokens_make_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stayed until their time was over: whoever made and revoked enough shut everybody out."""
-    monkeypatch.setattr(module, "MAX_TOKENS", 3)
+    monkeypatch.setattr(limits, "MAX_TOKENS", 3)
     rows = [place.mint("anna")[0].token for _ in range(3)]
     refused(lambda: place.mint("mike"), Conflict, "too_many")
     place.access.revoke(place.caller("anna"), Revoke(tokens=rows), NOW)

@@ -15,7 +15,15 @@ from shoal.engine.changes import Change
 from shoal.model.blobs import digest_of
 from shoal.model.errors import BadInput, NotFound, Refused
 from shoal.server.blobs.files import PARTS, Part, key_of
-from shoal.server.blobs.registry import CHECKPOINT_GRACE, GRACE, KEEP_UNNAMED, KEEP_UNUSED, Blobs, checkpoints_of
+from shoal.server.blobs.registry import (
+    CHECKPOINT_GRACE,
+    GRACE,
+    KEEP_REPLACED,
+    KEEP_UNNAMED,
+    KEEP_UNUSED,
+    Blobs,
+    checkpoints_of,
+)
 
 ANN, BOB = "ann", "bob"
 
@@ -32,9 +40,10 @@ class Stand:
         self.blobs = self.begin()
         self._parts = 0
 
-    def begin(self) -> Blobs:
+    def begin(self, restored: float = float("-inf")) -> Blobs:
         """A server starts."""
-        self.blobs = Blobs(self.folder, self.database.blobs(), self.keep, lambda: self.now, durable=False)
+        held = self.database.blobs()
+        self.blobs = Blobs(self.folder, held, self.keep, lambda: self.now, durable=False, restored=restored)
         return self.blobs
 
     def keep(self, changes: Sequence[Change], then: Callable[[], None] | None) -> None:
@@ -113,7 +122,7 @@ def test_a_claim_wants_a_reference_of_the_same_owner_and_takes_all_or_none(stand
         stand.blobs.claim(ANN, 7, [one])
         assert stand.blobs.release(7) == 1
         with pytest.raises(NotFound):
-            stand.blobs.check(ANN, ["sha256:" + "0" * 64])
+            stand.blobs.claim(ANN, 5, ["sha256:" + "0" * 64])
         with pytest.raises(NotFound):
             stand.blobs.claim("", 1, ["../../etc/passwd"])
 
@@ -142,10 +151,10 @@ def test_what_somebody_at_work_has_put_stays_as_long_as_they_work(stand: Stand) 
 
     async def story() -> None:
         digest = await stand.put(b"shared")
-        stand.blobs.is_at_work = lambda owner: owner == ANN
+        stand.blobs.has_open_run = lambda owner: owner == ANN
         stand.now += 3 * KEEP_UNUSED
         assert await stand.blobs.sweep() == 0 and stand.blobs.owners(digest) == {ANN}
-        stand.blobs.is_at_work = lambda owner: False
+        stand.blobs.has_open_run = lambda owner: False
         await stand.blobs.sweep()
         assert stand.blobs.owners(digest) == set()
 
@@ -228,6 +237,26 @@ def test_a_start_removes_what_a_crash_left(stand: Stand) -> None:
         assert await after.sweep() == 2
         assert not stand.is_on_disk(name) and not stand.is_on_disk(bare)
         assert stand.database.blobs() == ([], [])
+
+    run(story())
+
+
+def test_after_a_restore_the_files_of_the_replaced_database_stay_for_a_day(stand: Stand) -> None:
+    """Both what it alone knows, and what the restored one would let go of: the restore may be undone."""
+
+    async def story() -> None:
+        orphan, bare = stand.part(b"orphan"), await stand.put(b"bare")
+        name = orphan.name
+        orphan.publish(stand.folder, durable=True)
+        stand.now += 2 * KEEP_UNUSED
+        after = stand.begin(restored=stand.now)
+        for _ in range(3):
+            stand.now += KEEP_REPLACED / 4
+            assert await after.sweep() == 0
+        assert stand.is_on_disk(name) and stand.is_on_disk(bare)
+        stand.now += KEEP_REPLACED / 4
+        assert await after.sweep() == 2
+        assert not stand.is_on_disk(name) and not stand.is_on_disk(bare)
 
     run(story())
 
@@ -348,7 +377,7 @@ class Counter:
 def test_what_owners_keep_is_told_as_it_changes_and_at_the_start(tmp_path: Path) -> None:
     async def work() -> None:
         stand, counter = Stand(tmp_path), Counter(10**9)
-        stand.blobs.rule(counter.tell, counter.refuse)
+        stand.blobs.count_with(counter.tell, counter.refuse)
         first = await stand.put(b"abc")
         assert counter.used == {ANN: 3}
         await stand.put(b"abc")  # again: counted once
@@ -356,7 +385,7 @@ def test_what_owners_keep_is_told_as_it_changes_and_at_the_start(tmp_path: Path)
         await stand.put(b"defg", BOB)
         assert counter.used == {ANN: 3, BOB: 4}
         later = Counter(10**9)
-        stand.begin().rule(later.tell, later.refuse)
+        stand.begin().count_with(later.tell, later.refuse)
         assert later.used == {ANN: 3, BOB: 4}
         stand.now += KEEP_UNUSED + 1
         await stand.blobs.sweep()
@@ -370,13 +399,13 @@ def test_what_owners_keep_is_told_as_it_changes_and_at_the_start(tmp_path: Path)
 def test_a_blob_over_a_quota_of_the_policy_is_refused_by_its_rule(tmp_path: Path) -> None:
     async def work() -> None:
         stand, counter = Stand(tmp_path), Counter(5)
-        stand.blobs.rule(counter.tell, counter.refuse)
+        stand.blobs.count_with(counter.tell, counter.refuse)
         held = await stand.put(b"abc")
         for check in (stand.put(b"defg"), stand.put(b"defg", BOB)):
             with pytest.raises(Refused, match="quota of who=@phys") as found:
                 await check
             assert found.value.code == "quota"
-        stand.blobs.check_rule(ANN, held, 3)  # what is held is counted already
+        stand.blobs.check_quota(ANN, held, 3)  # what is held is counted already
         await stand.put(b"abc")
         assert counter.used == {ANN: 3}
 
@@ -386,7 +415,7 @@ def test_a_blob_over_a_quota_of_the_policy_is_refused_by_its_rule(tmp_path: Path
 def test_two_that_come_at_once_do_not_share_the_last_room(tmp_path: Path) -> None:
     async def work() -> None:
         stand, counter = Stand(tmp_path), Counter(4)
-        stand.blobs.rule(counter.tell, counter.refuse)
+        stand.blobs.count_with(counter.tell, counter.refuse)
         done = await asyncio.gather(stand.put(b"abc"), stand.put(b"xyz", BOB), return_exceptions=True)
         assert sorted(type(one).__name__ for one in done) == ["Refused", "str"]
         assert sum(counter.used.values()) == 3
@@ -399,18 +428,18 @@ def test_a_counter_that_is_made_anew_during_an_upload_counts_it_once(tmp_path: P
 
     async def work() -> None:
         stand, before, after = Stand(tmp_path), Counter(10**9), Counter(10**9)
-        stand.blobs.rule(before.tell, before.refuse)
+        stand.blobs.count_with(before.tell, before.refuse)
         await stand.put(b"ab", BOB)
         upload = asyncio.ensure_future(stand.put(b"abc"))
         while not before.used.get(ANN):
             await asyncio.sleep(0)
         assert not stand.blobs.used(ANN)
-        stand.blobs.rule(after.tell, after.refuse)
+        stand.blobs.count_with(after.tell, after.refuse)
         assert after.used == {ANN: 3, BOB: 2}
         await upload
         assert after.used == {ANN: 3, BOB: 2}
         last = Counter(10**9)
-        stand.blobs.rule(last.tell, last.refuse)
+        stand.blobs.count_with(last.tell, last.refuse)
         assert last.used == {ANN: 3, BOB: 2}
 
     asyncio.run(work())

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from shoal.engine.changes import Change
-from shoal.model.blobs import digest_of
+from shoal.model.blobs import BlobRows, digest_of
 from shoal.model.errors import BadInput, Conflict, Refused, ShoalError, TooBusy
 from shoal.model.limits import MAX_PARTS
 from shoal.server.blobs import files, uploads
@@ -41,7 +41,7 @@ class Stand:
             if then is not None:
                 then()
 
-        self.blobs = Blobs(self.folder, ([], []), keep, lambda: self.now, self.quota, durable=False)
+        self.blobs = Blobs(self.folder, BlobRows([], []), keep, lambda: self.now, self.quota, durable=False)
         self.uploads = Uploads(self.blobs)
 
     async def send(

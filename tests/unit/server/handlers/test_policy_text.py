@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
+from shoal.engine.commands import Regroup, SetPolicy
+from shoal.engine.engine import Engine
+from shoal.engine.snapshot import Snapshot
 from shoal.model.policy import BanRule, Policy, Rule, UsageRule
-from shoal.sched.quota import Ledger, Standing
-from shoal.server.handlers.policy_text import differences, lifted, over_use, row_of, standings_under, visible
+from shoal.model.timing import Timing
+from shoal.sched.quota import Standing
+from shoal.server.handlers.policy_text import differences, lifted, over_use, row_of, visible
 from shoal.wire.policy import dump_policy
 
 DAY = 86_400.0
@@ -47,13 +53,16 @@ def test_rules_at_one_place_are_not_mixed_up() -> None:
 
 def test_a_limit_below_what_is_used_says_so_and_leaves_the_ledger_as_it_was() -> None:
     old = (Rule("ben", cores=1),)
-    ledger = Ledger(old, {"anna": "phys"})
+    engine = Engine(Snapshot(), Timing(), Random(0), 0.0)
+    engine.handle(Regroup("anna", "phys"), 0.0)
+    engine.handle(SetPolicy(Policy(quotas=old), "{}", "boss"), 0.0)
+    ledger = engine.state.accounting.ledger
     ledger.start("anna", "s", 12, 0.0)
     ledger.queued("anna", 3)
-    ledger.stored("anna", 2048)
+    engine.count_stored("anna", 2048)
     ledger.spend("anna", "s", 0.0, 7_200.0)
     new = (*old, Rule("anna", cores=10), Rule("@phys", queued=2, stored=1024, core_hours=1.0), Rule(queued=3))
-    said = over_use(standings_under(ledger, new, old, {"anna": "phys"}, 0.0), old)
+    said = over_use(engine.standings_under(new, 0.0), old)
     assert said == [
         "quota of who=anna: 12 cores run now, nothing is stopped, nothing new starts",
         "quota of who=@phys: 2 core hours are used already, nothing is stopped, nothing new starts",

@@ -17,7 +17,7 @@ from aiohttp import web
 from shoal.model.errors import ShoalError
 from shoal.model.limits import MAX_CONNECTIONS
 from shoal.server.auth.certificate_authority import CertificateAuthority
-from shoal.server.http.connections import SPARE_FILES, ConnectionLimits, Connections, address_of, peer_name, room_for
+from shoal.server.http.connections import SPARE_FILES, ConnectionLimits, Connections, address_of, capacity_of, peer_name
 from shoal.server.http.request import read_body
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -560,6 +560,6 @@ def test_address_counts_for_its_owner(peer: object, said: str) -> None:
 
 
 def test_connections_leave_files_to_the_rest_of_the_server() -> None:
-    assert room_for(1024) == 1024 - SPARE_FILES
-    assert room_for(64) == 32
-    assert room_for(10**9) == room_for(resource.RLIM_INFINITY) == MAX_CONNECTIONS
+    assert capacity_of(1024) == 1024 - SPARE_FILES
+    assert capacity_of(64) == 32
+    assert capacity_of(10**9) == capacity_of(resource.RLIM_INFINITY) == MAX_CONNECTIONS
