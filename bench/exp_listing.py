@@ -40,7 +40,7 @@ def run_row(run: int, total: int, done: int, finished: float | None) -> RunRow:
     """A run, somewhere on its way."""
     counts = json.dumps({"succeeded": done})
     return RunRow(
-        run, "ann", f"sweep-{run}", T0 + run, finished, total, counts, "/data/ann", 1, None, f"key-{run}", f"d{run}",
+        run, "ann", f"sweep-{run}", T0 + run, finished, total, counts, "/data/me", 1, None, f"key-{run}", f"d{run}",
         "{}", f"s{run % 7}",
     )  # fmt: skip
 

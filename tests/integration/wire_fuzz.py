@@ -192,7 +192,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "NewGroup.name": _some("g1", "g2", "bio_x"),
     # --- submissions
     "SubmissionBody.name": _TEXT.filter(lambda text: "\0" not in text),
-    "SubmissionBody.cwd": _some("", "/tmp", "/data/none"),
+    "SubmissionBody.cwd": _some("", "/tmp", "/none"),
     "SubmissionBody.key": _some("", "", "", "k1", "k2") | _WORD,
     "SubmissionBody.max_fail": st.none() | st.integers(1, 100),
     "SubmissionBody.seed": st.none() | st.integers(0, 2**63 - 1),

@@ -14,8 +14,8 @@ from shoal.engine.pilots import losses
 from shoal.engine.policy import accounting
 from shoal.engine.state import State
 from shoal.engine.tasks import failures, reports
-from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from shoal.sim.ledger import BrokenPromise
+from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from tests.sim.planting import plant
 
 SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 8
