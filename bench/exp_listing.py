@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from bench.serving import line as show
+from bench.serving import report
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
@@ -33,7 +33,7 @@ def best(name: str, action: Callable[[], object], note: str = "") -> None:
         action()
         times.append(time.perf_counter() - start)
     times.sort()
-    show(name, times[len(times) // 2] * 1000, "ms", f"{note}; worst {times[-1] * 1000:.1f} ms".lstrip("; "))
+    report(name, times[len(times) // 2] * 1000, "ms", f"{note}; worst {times[-1] * 1000:.1f} ms".lstrip("; "))
 
 
 def run_row(run: int, total: int, done: int, finished: float | None) -> RunRow:
@@ -132,8 +132,8 @@ def main(tasks: int = 100_000) -> None:
         database = Database.open(path)
         database.raise_incarnation(T0)
         spent, given = fill(database, journal, 1, tasks, True, rng)
-        show("apply_changes", given / spent, "changes/s", f"durable, batches of {BATCH} tasks, {tasks} tasks in all")
-        show("apply_tasks", tasks / spent, "tasks/s", "each leased, started and reported")
+        report("apply_changes", given / spent, "changes/s", f"durable, batches of {BATCH} tasks, {tasks} tasks in all")
+        report("apply_tasks", tasks / spent, "tasks/s", "each leased, started and reported")
         for run in range(2, 1_002):
             database.apply([run_row(run, 10, 10, T0), ArrayRow(run, 1, 10, "a", "{}")])
         fill(database, journal, 1_002, 2 * tasks, False, rng)
@@ -142,20 +142,20 @@ def main(tasks: int = 100_000) -> None:
             PilotRow(f"p{n:04x}", "gone", "", "ann", "local", "h", "i", "s", "[]", 4, 0, 0, 0, "1", "{}", T0 + n, T0)
             for n in range(2_000)
         ])  # fmt: skip
-        show("file_size", os.path.getsize(path) / 1e6, "MB", f"{3 * tasks} tasks, {journal.seq} events")
+        report("file_size", os.path.getsize(path) / 1e6, "MB", f"{3 * tasks} tasks, {journal.seq} events")
         best("snapshot", database.snapshot, f"{2 * tasks} final rows of an open run")
         best("load_run", lambda: database.load_run(1), f"{tasks} tasks")
         best("failed_rows", lambda: database.failed_rows(1))
         ask(path, tasks)
         start = time.perf_counter()
         pruned = database.prune(T0 + 50, 1 << 40)
-        show("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
+        report("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
         start = time.perf_counter()
         database.backup(os.path.join(folder, "copy.db"))
-        show("backup", time.perf_counter() - start, "s")
+        report("backup", time.perf_counter() - start, "s")
         start = time.perf_counter()
         assert not database.check()
-        show("check", time.perf_counter() - start, "s")
+        report("check", time.perf_counter() - start, "s")
         database.close()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from bench.serving import line
+from bench.serving import report
 from shoal.engine.commands import Accept, Enrol, Submit, Talk
 from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
@@ -126,7 +126,7 @@ def growth() -> None:
     ones, others = in_turns(large.request, small.request)
     ratio = statistics.median(a / b for a, b in zip(ones, others, strict=True))
     us = f"{1e6 * statistics.median(ones):.0f} over {1e6 * statistics.median(others):.0f} us"
-    line("request_cost_growth", ratio, "ratio", f"100,000 over 1,000 queued tasks in 50 classes, {us}")
+    report("request_cost_growth", ratio, "ratio", f"100,000 over 1,000 queued tasks in 50 classes, {us}")
 
 
 def classes() -> None:
@@ -144,7 +144,7 @@ def classes() -> None:
         for found, times in zip(figures.values(), in_turns(*ways), strict=True):
             found[name] = 1e3 * statistics.median(times)
     for figure, found in figures.items():
-        line(figure, max(found.values()), "ms", ", ".join(f"{name}: {ms:.3f}" for name, ms in found.items()))
+        report(figure, max(found.values()), "ms", ", ".join(f"{name}: {ms:.3f}" for name, ms in found.items()))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.serving import line
+from bench.serving import report
 from shoal.sim.shares import Owner, Result, Setting, jain, mixed_owners, simulate, worst_difference
 
 COUNTS = (2, 5, 10, 20, 50)
@@ -60,10 +60,10 @@ def main() -> None:
                 worst_jain = min(worst_jain, jain(list(result.samples[-1].used.values())))
         off, width = max(differences)
         note = f"used - due, part of 20 slots; at most 0.05 + one task ({width:.3f}); newcomers waited for {max(waits)} slots"
-        line(f"share_difference_{count}_owners", off, "part", note)
-    line("share_jain", worst_jain, "index", "equal shares, 2 to 50 owners, task lengths 10 s to 120 s; at least 0.98")
+        report(f"share_difference_{count}_owners", off, "part", note)
+    report("share_jain", worst_jain, "index", "equal shares, 2 to 50 owners, task lengths 10 s to 120 s; at least 0.98")
     result = simulate(five_and_others())
-    line("share_difference_group_of_five", worst_difference(result), "part", f"one task is {result.width:.3f}")
+    report("share_difference_group_of_five", worst_difference(result), "part", f"one task is {result.width:.3f}")
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(rows_of(result)), encoding="utf-8")
 
