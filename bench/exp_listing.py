@@ -1,4 +1,4 @@
-"""How fast is the database at 100,000 tasks: writing batches, starting an engine, and every question of a reader?
+"""How fast is the database at 100,000 tasks: writing batches, starting an engine, and every query of a reader?
 
 Prints one JSON object a line. Usage: python -m bench.exp_listing [tasks]
 """
@@ -26,7 +26,7 @@ T0 = 1_700_000_000.0
 
 
 def best(name: str, action: Callable[[], object], note: str = "") -> None:
-    """Print the median time of a question, and its worst."""
+    """Print the median time of a query, and its worst."""
     times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -125,7 +125,7 @@ def fill(database: Database, journal: Journal, run: int, total: int, finished: b
 
 
 def main(tasks: int = 100_000) -> None:
-    """Fill a database and ask it everything."""
+    """Fill a database and time every query."""
     journal, rng = Journal(), Random(1)
     with tempfile.TemporaryDirectory(dir=os.environ.get("SHOAL_BENCH_DIR")) as folder:
         path = os.path.join(folder, "shoal.db")
@@ -146,7 +146,7 @@ def main(tasks: int = 100_000) -> None:
         best("snapshot", database.snapshot, f"{2 * tasks} final rows of an open run")
         best("load_run", lambda: database.load_run(1), f"{tasks} tasks")
         best("failed_rows", lambda: database.failed_rows(1))
-        ask(path, tasks)
+        time_reader(path, tasks)
         start = time.perf_counter()
         pruned = database.prune(T0 + 50, 1 << 40)
         report("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
@@ -159,8 +159,8 @@ def main(tasks: int = 100_000) -> None:
         database.close()
 
 
-def ask(path: str, tasks: int) -> None:
-    """Time every question of a reader."""
+def time_reader(path: str, tasks: int) -> None:
+    """Time every query of a reader."""
     with Reader(path) as reader:
         best("runs", reader.runs, "first page of 50")
         best("runs_by_glob", lambda: reader.runs(name="*zzz*", owners=["ann"], state="finished"), "nothing matches")

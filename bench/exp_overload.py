@@ -72,7 +72,7 @@ def main() -> None:
         result = results(honest)
         late_normal = [s for at, s in result["late"] if began + 10 < at < storm]
         late_storm = [s for at, s in result["late"] if storm < at < calm]
-        asked = sum(times for status, times in seen.items() if int(status) > 0)
+        requests = sum(times for status, times in seen.items() if int(status) > 0)
         normal_rate = len(late_normal) / (NORMAL - 10)
         gone = [
             e for e in all_events(client, first) if e["kind"] in ("pilot_suspect", "pilot_gone") and e["time"] < calm
@@ -80,18 +80,18 @@ def main() -> None:
         runs = count_runs(client)
         report(
             "overload_rate",
-            asked / STORM / normal_rate,
+            requests / STORM / normal_rate,
             "ratio",
-            f"{asked / STORM:.0f} requests/s over {normal_rate:.0f}/s; answers {json.dumps(seen)}; asked for: 10",
+            f"{requests / STORM:.0f} requests/s over {normal_rate:.0f}/s; answers {json.dumps(seen)}; wanted: 10",
         )
         report("overload_rss_normal_mb", base, "MB")
-        report("overload_rss", peak / base, "ratio", f"peak {peak:.0f} MB; asked for: <= 2")
+        report("overload_rss", peak / base, "ratio", f"peak {peak:.0f} MB; wanted: <= 2")
         report("beat_p99_normal_s", percentile(late_normal, 0.99), "s", f"{len(late_normal)} beats")
-        report("beat_p99_storm_s", percentile(late_storm, 0.99), "s", f"{len(late_storm)} beats; asked for: <= 1")
-        report("false_losses", float(len(gone) + result["lost"]), "pilots", f"of {PILOTS}; asked for: 0")
+        report("beat_p99_storm_s", percentile(late_storm, 0.99), "s", f"{len(late_storm)} beats; wanted: <= 1")
+        report("false_losses", float(len(gone) + result["lost"]), "pilots", f"of {PILOTS}; wanted: 0")
         report("reports_kept", float(result["done"]), "tasks", f"acknowledged; connections broken {result['errors']}")
         missing = max(0, accepted - (runs - 1))
-        report("accepted_lost", float(missing), "runs", f"of {accepted} accepted in the storm; asked for: 0")
+        report("accepted_lost", float(missing), "runs", f"of {accepted} accepted in the storm; wanted: 0")
 
 
 def all_events(client: Any, after: int) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def memory(server: Serving) -> None:
     late = server.rss_mb()
     report("rss_20k_mb", early, "MB")
     report("rss_200k_mb", late, "MB")
-    report("rss_growth", late / early, "ratio", "after 200,000 over after 20,000 finished; asked for: <= 1.10")
+    report("rss_growth", late / early, "ratio", "after 200,000 over after 20,000 finished; wanted: <= 1.10")
     report("emulated_per_s", 200_000 / took, "tasks/s", "4 emulated pilots in one Python process share the 2 cores")
 
 
@@ -48,17 +48,17 @@ def listings(server: Serving) -> None:
         "ps": ["ps"], "ps_run": ["ps", "r2"], "show": ["show", "r2.99999"], "why": ["why", "r2.5"], "pilots": ["pilots"],
         "results": ["results", "r2"], "results_csv": ["results", "r2", "--csv"],
     }  # fmt: skip
-    for name, words in commands.items():
+    for name, arguments in commands.items():
         times = []
         for _ in range(5):
             began = time.monotonic()
             done = subprocess.run(
-                [sys.executable, "-m", "shoal.cli", *words], env=env, capture_output=True, check=False
+                [sys.executable, "-m", "shoal.cli", *arguments], env=env, capture_output=True, check=False
             )
             times.append(time.monotonic() - began)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode())
-        report(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; asked for: < 1")
+        report(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; wanted: < 1")
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ class Serving:
 
 @contextlib.contextmanager
 def bench_directory() -> Iterator[Path]:
-    """An empty directory, on a real file system unless SHOAL_BENCH_DIR names another place; removed at the end."""
+    """An empty directory, on a real file system unless SHOAL_BENCH_DIR names another one; removed at the end."""
     path = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
     try:
         yield path
@@ -91,7 +91,7 @@ def _start(command: list[str], path: Path) -> Serving:
 
 @contextlib.contextmanager
 def real_pilot(server: Serving, cores: int, *options: str) -> Iterator[None]:
-    """A pilot process with so many slots; `options` say how it finds the server."""
+    """A pilot process with so many slots; `options` tell it the address of the server."""
     zipped = server.state / PILOT_ZIP
     while not zipped.exists():
         time.sleep(0.01)
