@@ -1,4 +1,4 @@
-"""The journal's words: every kind of event there is [protocol 7]. Logs are for people, events for programs."""
+"""The kinds of events in the journal [protocol 7]. Logs are for people, events for programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS: dict[str, str] = {
 
 
 class Event(NamedTuple):
-    """One line of the journal. `seq` orders the whole journal of one database without gaps."""
+    """One entry of the journal. `seq` orders the whole journal of one database without gaps."""
 
     seq: int
     time: float

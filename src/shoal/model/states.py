@@ -1,7 +1,7 @@
-"""States of tasks and pilots, and the literal tables of what may follow what [protocol 4].
+"""States of tasks and pilots, and the tables of their transitions [protocol 4].
 
-Rules: (1) a state changes only through `advance`; (2) the tables below are the whole truth, the reference
-pictures are drawn from them; (3) reasons are not states: "cannot match anywhere" is `ready` plus a reason.
+Rules: (1) a state changes only through `advance`; (2) the tables below are complete, and the reference diagrams are made
+from them; (3) reasons are not states: "cannot match anywhere" is `ready` with a reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shoal.model.errors import IllegalTransition
 
 
 class TaskState(str, Enum):
-    """Where a task stands."""
+    """The state of a task."""
 
     WAITING = "waiting"  # for parents
     READY = "ready"
@@ -26,7 +26,7 @@ class TaskState(str, Enum):
 
     @property
     def final(self) -> bool:
-        """Is nothing more to happen, unless a person says retry?"""
+        """True if the state is the last one, unless a person retries the task."""
         return self in FINAL
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class TaskState(str, Enum):
 
 
 class PilotState(str, Enum):
-    """Where a pilot stands; `suspect` is a mark, not a state."""
+    """The state of a pilot; `suspect` is a mark, not a state."""
 
     QUEUED = "queued"
     IDLE = "idle"
@@ -118,14 +118,14 @@ class HasPilotState(Protocol):
 
 
 def advance(task: HasTaskState, to: TaskState) -> None:
-    """Move a task to its next state, or raise with its story."""
+    """Move a task to its next state, or raise with its history."""
     if to not in TASK_TABLE[task.state]:
         raise IllegalTransition("task", str(task.state), str(to), task.story())
     task.state = to
 
 
 def advance_pilot(pilot: HasPilotState, to: PilotState) -> None:
-    """Move a pilot to its next state, or raise with its story."""
+    """Move a pilot to its next state, or raise with its history."""
     if to not in PILOT_TABLE[pilot.state]:
         raise IllegalTransition("pilot", str(pilot.state), str(to), pilot.story())
     pilot.state = to
