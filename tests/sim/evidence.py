@@ -77,7 +77,7 @@ class EvidenceWorld(World):
             table["time"] = TIME
         return [(5.0, [table])]
 
-    def script_on(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """A failing or slow site, a lie, or a task that kills its pilot decides; else the task succeeds."""
         length = Random(f"{self.seed}/{attempt}").uniform(0.5, 10.0)
         if host.site == FAILING_SITE or (host.owner == LIAR and host.site == GOOD_SITE):

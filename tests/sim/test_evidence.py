@@ -78,8 +78,8 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
 ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
     "bans are kept by name, without their holder": (
         State.ban_of,
-        "evidence = self.books.evidence.get(pilot.holder)",
-        "evidence = self.books.evidence.get('')",
+        "evidence = self.accounting.evidence.get(pilot.holder)",
+        "evidence = self.accounting.evidence.get('')",
     ),
     "whatever was leased with the culprit is called poison with it": (
         losses._is_poison,

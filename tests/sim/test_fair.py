@@ -18,6 +18,7 @@ from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
 from shoal.sim.fair import Result, Setting, simulate
 from shoal.sim.faults import Plan
+from shoal.sim.host import Host
 from shoal.sim.ledger import BrokenPromise
 from shoal.sim.world import World
 from tests.sim.planting import plant
@@ -80,7 +81,7 @@ def test_also_of_other_kinds(kind: str, newcomer: bool, length: float) -> None:
 class Hasty(World):
     """A world of short tasks, some of which are urgent: what is fetched ahead is overtaken and taken back."""
 
-    def script(self, attempt: AttemptId) -> tuple[float, bool]:
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """Most tasks take a moment, a few of them long."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.01] * 30 + [0.3, 5.0])

@@ -114,9 +114,7 @@ def parse_target(text: str) -> Union[int, TaskId]:
     if _TASK.fullmatch(text):
         return parse_task(text)
     raise BadInput(
-        f"{echo(text)!r} is neither a run nor a task",
-        code="bad_id",
-        hint="a run looks like r12, a task like r12.7",
+        f"{echo(text)!r} is neither a run nor a task", code="bad_id", hint="a run looks like r12, a task like r12.7"
     )
 
 

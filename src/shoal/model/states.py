@@ -12,7 +12,14 @@ from typing import Protocol
 from shoal.model.errors import IllegalTransition
 
 
-class TaskState(str, Enum):
+class _Text(str, Enum):
+    """An enumeration whose members are written as their values."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class TaskState(_Text):
     """The state of a task."""
 
     WAITING = "waiting"  # for parents
@@ -29,11 +36,8 @@ class TaskState(str, Enum):
         """True if the state is the last one, unless a person retries the task."""
         return self in FINAL
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class PilotState(str, Enum):
+class PilotState(_Text):
     """The state of a pilot; `suspect` is a mark, not a state."""
 
     QUEUED = "queued"
@@ -42,11 +46,8 @@ class PilotState(str, Enum):
     DRAINING = "draining"
     GONE = "gone"
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class Cause(str, Enum):
+class Cause(_Text):
     """Why an attempt did not succeed."""
 
     TASK_ERROR = "task_error"
@@ -62,19 +63,13 @@ class Cause(str, Enum):
     CANCELLED = "cancelled"
     DEPENDENCY_FAILED = "dependency_failed"
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class Rerun(str, Enum):
+class Rerun(_Text):
     """What may happen to a task whose pilot went silent [promise R4]."""
 
     SAFE = "safe"
     EXCLUSIVE = "exclusive"
     NEVER = "never"
-
-    def __str__(self) -> str:
-        return str(self.value)
 
 
 _T = TaskState

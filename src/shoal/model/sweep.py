@@ -106,9 +106,7 @@ def parse_axis(text: str) -> Axis:
     name, equals, values = text.partition("=")
     if not equals:
         raise BadInput(
-            f"{echo(text)!r} is not a parameter",
-            code="bad_param",
-            hint="write name=values, e.g. x=1..10 or mode=a,b",
+            f"{echo(text)!r} is not a parameter", code="bad_param", hint="write name=values, e.g. x=1..10 or mode=a,b"
         )
     return Axis(check_name(name), parse_values(values, name))
 
@@ -117,9 +115,7 @@ def check_name(name: str) -> str:
     """Check the name of a parameter."""
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"{echo(name)!r} is not a parameter name",
-            code="bad_param",
-            hint="letters, digits and _, not a digit first",
+            f"{echo(name)!r} is not a parameter name", code="bad_param", hint="letters, digits and _, not a digit first"
         )
     return name
 
@@ -160,17 +156,11 @@ def _steps(name: str, first: str, last: str, step: Optional[str]) -> Steps:
     count = int((high - low) / by) + 1 if (high - low) / by >= 0 else 0
     if count < 1:
         raise BadInput(
-            f"{echo(first)}..{echo(last)} is empty",
-            code="bad_array",
-            field=name,
-            hint="swap the ends or turn the step",
+            f"{echo(first)}..{echo(last)} is empty", code="bad_array", field=name, hint="swap the ends or turn the step"
         )
     if count > MAX_ELEMENTS:
         raise BadInput(
-            f"{count} values are too many",
-            code="bad_array",
-            field=name,
-            hint=f"at most {MAX_ELEMENTS} elements a run",
+            f"{count} values are too many", code="bad_array", field=name, hint=f"at most {MAX_ELEMENTS} elements a run"
         )
     return Steps(first, step if step is not None else "1", count)
 

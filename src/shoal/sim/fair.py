@@ -71,9 +71,7 @@ class _Pool(SimPool):
             table: dict[str, Any] = {"function": CALL, "calls": [CALL] * count, **more}
         else:
             table = {"command": ["work"], **more, **({"array": f"1-{count}"} if count > 1 else {})}
-        run = self.submit(owner, table)
-        self.accept(run)
-        return run
+        return self.submit(owner, table)
 
     def started(self, lease: Lease) -> float:
         """Note the start; urgent tasks have a length of their own."""

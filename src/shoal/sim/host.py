@@ -56,7 +56,6 @@ class Payload:
 
     lease: Lease
     started: float
-    dead: bool = False
     calls: Lease | None = None  # of a function call: the lease that it belongs to,
     at: int = 0  # and its index in it
     step: int = 0  # of a task that writes checkpoints: the steps done
@@ -175,7 +174,7 @@ class Host:
             self.world.ledger.payload_started(payload.lease, self.name)
             self._set_step(attempt)
             return
-        duration, fails = self.world.script_on(self, parse_attempt(attempt))
+        duration, fails = self.world.script(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
         self.world.ledger.payload_started(payload.lease, self.name)
         limit = payload.lease.time
@@ -184,6 +183,14 @@ class Host:
             return
         self.world.clock.after(duration, lambda: self._finish(attempt, "failed" if fails else "succeeded"))
 
+    def _running(self, attempt: str, retry: Callable[[], None]) -> Payload | None:
+        """The payload of an attempt; None if it ended, or if the host is frozen, which calls `retry` when it thaws."""
+        payload = self.payloads.get(attempt)
+        if payload is not None and self.host_frozen:
+            self._later.append(retry)
+            return None
+        return payload
+
     def _set_step(self, attempt: str) -> None:
         """Schedule the next step of a task that writes a checkpoint after each."""
         steps, seconds, _, _ = self.world.steps_of(parse_attempt(attempt))
@@ -191,11 +198,8 @@ class Host:
         self.world.clock.after(seconds if left > 0 else 0.1, lambda: self._step(attempt))
 
     def _step(self, attempt: str) -> None:
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
-            return
-        if self.host_frozen:
-            self._later.append(lambda: self._step(attempt))
+        payload = self._running(attempt, lambda: self._step(attempt))
+        if payload is None:
             return
         steps, _, pauses, fails = self.world.steps_of(parse_attempt(attempt))
         if payload.step < steps:
@@ -211,11 +215,7 @@ class Host:
 
     def _guard(self, attempt: str) -> None:
         """The guard process checks again whenever the contact may have run out."""
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
-            return
-        if self.host_frozen:
-            self._later.append(lambda: self._guard(attempt))
+        if self._running(attempt, lambda: self._guard(attempt)) is None:
             return
         left = self._contact + self._kill_after - self.world.clock.now
         if left <= 0:
@@ -227,13 +227,9 @@ class Host:
         if delay:
             self.world.clock.after(delay, lambda: self._finish(attempt, how))
             return
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
+        payload = self._running(attempt, lambda: self._finish(attempt, how))
+        if payload is None:
             return
-        if self.host_frozen:
-            self._later.append(lambda: self._finish(attempt, how))
-            return
-        payload.dead = True
         del self.payloads[attempt]
         following = self._queue.pop(attempt)
         if following is not None and self.alive:
@@ -298,7 +294,6 @@ class Host:
         """The next pilot of this machine ends the payloads that were left running."""
         for attempt, payload in list(self.orphans.items()):
             del self.orphans[attempt]
-            payload.dead = True
             self.world.ledger.payload_ended(payload.lease, self.name, False)
 
     def freeze(self, whole_host: bool) -> None:
@@ -338,10 +333,6 @@ class Host:
         for one in self._checkpoints.pop(reply.seq, ()):
             self.world.ledger.checkpoint_acknowledged(one)
         self.handle(Answered(reply))
-
-    def unanswered(self, seq: int) -> None:
-        """No reply to an exchange arrived in time."""
-        self.handle(NoAnswer(seq))
 
     def refused(self, exchange: Exchange, error: ShoalError) -> None:
         """The server refused an exchange."""

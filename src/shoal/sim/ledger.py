@@ -121,12 +121,8 @@ class Ledger:
         if row.state in _FINAL:
             self._finish(task, row.state, row.winner)
             attempt = f"{task}#{row.winner}~{self.nonces[task.run]}"
-            if (
-                row.state == "succeeded"
-                and row.last_line != "ok"
-                and not row.result
-                and self.refused.get(attempt, 0) < 2
-            ):
+            has_no_output = row.state == "succeeded" and row.last_line != "ok" and not row.result
+            if has_no_output and self.refused.get(attempt, 0) < 2:
                 raise BrokenPromise(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
         elif task in self.final:
             self._reset(task)

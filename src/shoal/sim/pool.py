@@ -155,13 +155,11 @@ class SimPool(ABC):
         self.run_until(lambda: len(self._pilots) == self._count, 60.0)
 
     def submit(self, owner: str, table: dict[str, Any]) -> int:
-        """Submit a run of one table that is not accepted yet; its number."""
+        """Submit and accept a run of one table; its number."""
         submission = parse_submission({"tasks": [table], "cwd": "/"})
-        return parse_run(self.do(Submit(submission, owner, f"{owner}{self.clock.now}"))["run"])
-
-    def accept(self, run: int) -> None:
-        """Let the tasks of a run be leased."""
+        run = parse_run(self.do(Submit(submission, owner, f"{owner}{self.clock.now}"))["run"])
         self.do(Accept(run))
+        return run
 
     def run_until(self, done: Callable[[], bool], limit: float) -> None:
         """Let time pass until something is true, or a time limit."""

@@ -168,12 +168,11 @@ class _Pool(SimPool):
     # --- owners come and go
     def _arrive(self, name: str, owner: Owner) -> None:
         run = self.submit(name, {"command": ["true"], "array": f"1-{BACKLOG}", "cores": owner.cores})
-        self._owner_of[run] = name
+        self._owner_of[run] = name  # its first leases are still on their way
         self._advance()
         self._waiting.add(name)
         self._arrived_at[name] = self._freed
         self._set_due()
-        self.accept(run)
         if owner.leaves < math.inf:
             self.clock.at(self._begin + owner.leaves, lambda: self._leave(name, run))
 

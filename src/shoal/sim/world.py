@@ -17,7 +17,7 @@ from shoal.engine.commands import Command, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
-from shoal.pilot.agent.events import Join
+from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
@@ -148,12 +148,8 @@ class World:
         return [*draw_submissions(self.rng), *draw_checkpointed(Random(f"{self.seed}/checkpoints"))]
 
     # --- payloads
-    def script_on(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
-        """How long an attempt takes on a host and whether it fails there."""
-        return self.script(attempt)
-
-    def script(self, attempt: AttemptId) -> tuple[float, bool]:
-        """How long an attempt takes and whether it fails: the same in every replay."""
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """How long an attempt takes on a host and whether it fails there: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
@@ -209,7 +205,7 @@ class World:
         )
 
         def lost() -> None:
-            host.unanswered(0)
+            host.handle(NoAnswer(0))
 
         def arrive() -> None:
             if self.server.engine is None:
@@ -230,7 +226,7 @@ class World:
         gave_up: list[bool] = []  # the connection is closed: the reply cannot be delivered
 
         def lost() -> None:
-            host.unanswered(exchange.seq)
+            host.handle(NoAnswer(exchange.seq))
 
         def hang_up() -> None:
             gave_up.append(True)
