@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make or refresh .venv from requirements.lock and install shoal in it, editable.
-# Quiet unless something fails. Exit 3: no usable Python, and one line says what to install.
+# Quiet unless something fails. Exit 3: no usable Python, and one line with what to install.
 # Set PYTHON to choose the interpreter. Two runs at once are safe: the second waits, then finds the work done.
 set -eu
 
