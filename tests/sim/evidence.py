@@ -130,7 +130,7 @@ class EvidenceWorld(World):
     def _check_event(self, event: Event) -> None:
         if event.kind == "place_banned" and event.owner == OWNER and event.site == GOOD_SITE:
             raise BrokenPromise(f"banned by another owner's reports, or for nothing: {event.data}")
-        is_reported = event.kind == "pilot_gone" and event.owner == OWNER and "is gone, says" in event.data["reason"]
+        is_reported = event.kind == "pilot_gone" and event.owner == OWNER and "on the same host" in event.data["reason"]
         if is_reported and all(h.alive for h in self.hosts if h.owner == OWNER):
             raise BrokenPromise(f"a living pilot was given up by another owner's report: {event.data['reason']}")
 

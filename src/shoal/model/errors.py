@@ -107,9 +107,9 @@ class IllegalTransition(ShoalError):
 
     code = "illegal_transition"
 
-    def __init__(self, what: str, before: str, after: str, story: list[str]) -> None:
-        self.what, self.before, self.after, self.story = what, before, after, story
-        super().__init__(f"{what}: {before} -> {after} is not in the table; story: {'; '.join(story) or 'none'}")
+    def __init__(self, what: str, before: str, after: str, history: list[str]) -> None:
+        self.what, self.before, self.after, self.history = what, before, after, history
+        super().__init__(f"{what}: {before} -> {after} is not in the table; history: {'; '.join(history) or 'none'}")
 
 
 # A refused command raises one of these: no other exception guarantees that nothing was changed.

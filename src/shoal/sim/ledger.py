@@ -228,7 +228,7 @@ class Ledger:
             raise BrokenPromise(f"one number started twice: {self.numbers[number]} and {attempt}")
         known = {host for host, name in living if parse_attempt(name).incarnation not in self.forgotten}
         if lease.rerun == "exclusive" and len(known - self.frozen) > 1:
-            raise BrokenPromise(f"exclusive overlap: {task} lives as {sorted(living)}")
+            raise BrokenPromise(f"exclusive overlap: {task} runs as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
             raise BrokenPromise(f"never started twice: {task}")
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
@@ -291,7 +291,7 @@ class Ledger:
             return  # the verdict may come from before the database was rolled back
         state, winner = self.final.get(name.task, ("", ""))
         if state == "succeeded" and winner != name.winner:
-            raise BrokenPromise(f"two winners: {name} was accepted, the record says {winner}")
+            raise BrokenPromise(f"two winners: {name} was accepted, {winner} is recorded")
         if state == "succeeded":
             self.published[name.task] += 1
             if self.published[name.task] > 1:

@@ -31,7 +31,7 @@ SHORT_CALL = 0.02  # seconds: a runner reports several shorter calls at once
 
 
 class SimPilot:
-    """A pilot: the real agent, and slots that are busy for as long as the pool says."""
+    """A pilot: the real agent, and slots that are busy for as long as the pool decides."""
 
     def __init__(self, pool: SimPool, number: int) -> None:
         self.pool, self.number = pool, number

@@ -90,7 +90,7 @@ class SimUsers:
             self.world.clock.after(delay, lambda k=new, t=tables: self.submit(t, k))  # type: ignore[misc]  # bound now
 
     def _note_tasks(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
-        """Tell the ledger the re-run class and the parents of each element."""
+        """Note in the ledger the re-run class and the parents of each element."""
         first, spans = 1, {}
         run = parse_run(result["run"])
         for spec in submission.specs:
