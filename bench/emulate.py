@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.wire.messages import PROTOCOL
 
-TAGS = {"arch": "x86_64", "os": "linux", "cpu_mhz": 2600, "load": 0.5}  # for expressions to look at
+TAGS = {"arch": "x86_64", "os": "linux", "cpu_mhz": 2600, "load": 0.5}  # for expressions
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 
@@ -20,32 +20,32 @@ class EmulatedPilot:
 
     def __init__(self, url: str, enrol: str, cores: int = 16) -> None:
         self._sock = _connect(url)
-        self._said: list[dict[str, Any]] = []  # the leases reported last
+        self._reported: list[dict[str, Any]] = []  # the leases reported last
         self._seq, self.done, self.exchanges, self._buffer = 0, 0, 0, b""
-        self._room = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
-        said = {
+        self._capacity = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
+        register = {
             "protocol": PROTOCOL,
             "version": "bench",
             "host": "bench",
             "identity": "bench",
-            "room": self._room,
+            "room": self._capacity,
             "tags": TAGS,
         }
-        joined = self._join(said, enrol)
+        joined = self._join(register, enrol)
         self._name, self._session = joined["pilot"], joined["session"]
         self._path = f"/v1/pilots/{self._name}/exchange"
-        self._reported = 0
-        self.is_asking = False
+        self._unacknowledged = 0
+        self.is_waiting = False
 
-    def _join(self, said: dict[str, Any], enrol: str) -> Any:
+    def _join(self, register: dict[str, Any], enrol: str) -> Any:
         while True:
-            self._post("/v1/pilots", said, enrol)
+            self._post("/v1/pilots", register, enrol)
             joined = None
             while joined is None:
                 joined = self.receive()
             if "error" not in joined:
                 return joined
-            time.sleep(0.05)  # so many at once are let in one after another
+            time.sleep(0.05)  # the server limits the rate of registrations
 
     def fileno(self) -> int:
         """For selectors."""
@@ -58,7 +58,7 @@ class EmulatedPilot:
         self._sock.sendall(head.encode() + data)
 
     def receive(self) -> Any:
-        """The answer, once it is here whole."""
+        """The answer, or None while it is incomplete."""
         self._buffer += self._sock.recv(1 << 18)
         head, found, body = self._buffer.partition(b"\r\n\r\n")
         if not found:
@@ -72,10 +72,10 @@ class EmulatedPilot:
             raise RuntimeError(f"{head[:40]!r} {body[:300]!r}")
         return _decode(body[:length])
 
-    def say(self, leases: list[dict[str, Any]]) -> None:
-        """The next exchange: all of these succeeded."""
+    def send(self, leases: list[dict[str, Any]]) -> None:
+        """Send the next exchange: all of these succeeded."""
         self._seq += 1
-        self._said = leases or self._said
+        self._reported = leases or self._reported
         batches = []
         for lease in leases:
             count = lease["count"]
@@ -83,32 +83,32 @@ class EmulatedPilot:
                 {"attempt": lease["attempt"], "count": count, "started": [1.0e9] * count, "duration": [0.001] * count,
                  "cpu": [0.001] * count, "last_line": ["42"] * count}
             )  # fmt: skip
-            self._reported += count
-        said = {
+            self._unacknowledged += count
+        exchange = {
             "protocol": PROTOCOL, "pilot": self._name, "session": self._session, "seq": self._seq, "ack": self._seq - 1,
-            "free": self._room, "batches": batches, "nonce": str(self._seq),
+            "free": self._capacity, "batches": batches, "nonce": str(self._seq),
         }  # fmt: skip
         self.exchanges += 1
-        self.is_asking = True
-        self._post(self._path, said, self._session)
+        self.is_waiting = True
+        self._post(self._path, exchange, self._session)
 
-    def hear(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
-        """What was reported is committed, says the reply; it brings leases."""
-        self.is_asking = False
-        self.done, self._reported = self.done + self._reported, 0
+    def handle(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        """Count what the reply acknowledges; its leases."""
+        self.is_waiting = False
+        self.done, self._unacknowledged = self.done + self._unacknowledged, 0
         leases: list[dict[str, Any]] = reply["leases"]
         return leases
 
-    def come_back(self, url: str) -> None:
-        """To the next server: say once more what was said, and wait for the answer."""
+    def reconnect(self, url: str) -> None:
+        """Send the last reports to the restarted server once more, and wait for the reply."""
         self._sock.close()
         self._sock, self._buffer = _connect(url), b""
-        self.say(self._said)
+        self.send(self._reported)
         while self.receive() is None:
             pass
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
 
@@ -124,8 +124,8 @@ def run_until(pilots: list[EmulatedPilot], total: int) -> int:
     with selectors.DefaultSelector() as selector:
         for pilot in pilots:
             selector.register(pilot, selectors.EVENT_READ, pilot)
-            if not pilot.is_asking:  # its last exchange is still held by the server: it will bring the first leases
-                pilot.say([])
+            if not pilot.is_waiting:  # else the reply to its last exchange will bring the first leases
+                pilot.send([])
         waiting, done = len(pilots), 0
         while waiting:
             for key, _ in selector.select():
@@ -134,13 +134,13 @@ def run_until(pilots: list[EmulatedPilot], total: int) -> int:
                 if reply is None:
                     continue
                 had = pilot.done
-                leases = pilot.hear(reply)
+                leases = pilot.handle(reply)
                 done += pilot.done - had
                 if leases or done < total:
-                    pilot.say(leases)
+                    pilot.send(leases)
                 else:
                     waiting -= 1
             if done >= total:
                 break
-        # What is parked is answered when there is news, or with the beat: nobody waits for that.
+        # The server still holds some exchanges and answers them later: that is not waited for.
     return sum(p.done for p in pilots) - before

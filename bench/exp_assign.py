@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.assignment import exact, exact_sparse, greedy, greedy_plain, greedy_sparse, one_by_one
-from bench.serving import line
+from bench.serving import report
 from shoal.sched.assign import Pair
 
 ROUNDS = 5
@@ -68,19 +68,19 @@ def speed(rng: np.random.Generator) -> None:
     """Time for each way."""
     shape = f"{PILOTS} pilots x {TASKS} tasks"
     large = uniform(rng, TASKS)
-    line("greedy_1500x10k_ms", timed(lambda: greedy(large)), "ms", f"{shape}, uniform ranks, numpy")
+    report("greedy_1500x10k_ms", timed(lambda: greedy(large)), "ms", f"{shape}, uniform ranks, numpy")
     for name, kind in (("locality", locality), ("contested", contested)):
         table = kind(rng, TASKS)
-        line(f"greedy_1500x10k_{name}_ms", timed(lambda table=table: greedy(table)), "ms", f"{shape}, numpy")  # type: ignore[misc]
+        report(f"greedy_1500x10k_{name}_ms", timed(lambda table=table: greedy(table)), "ms", f"{shape}, numpy")  # type: ignore[misc]
     square = uniform(rng, PILOTS)
-    line("exact_1500x1500_ms", timed(lambda: exact(square)), "ms", "uniform ranks, scipy")
-    line("exact_1500x10k_ms", timed(lambda: exact(large)), "ms", f"{shape}, uniform ranks, scipy")
+    report("exact_1500x1500_ms", timed(lambda: exact(square)), "ms", "uniform ranks, scipy")
+    report("exact_1500x10k_ms", timed(lambda: exact(large)), "ms", f"{shape}, uniform ranks, scipy")
     rows = large.tolist()
-    line("greedy_1500x10k_plain_ms", timed(lambda: greedy_plain(rows)), "ms", f"{shape}, standard library")
+    report("greedy_1500x10k_plain_ms", timed(lambda: greedy_plain(rows)), "ms", f"{shape}, standard library")
     r, c = np.nonzero(rng.random(large.shape) < 0.01)
     v = large[r, c]
-    line("greedy_sparse_ms", timed(lambda: greedy_sparse(r, c, v)), "ms", f"{shape}, 1 % of the cells allowed")
-    line("exact_sparse_ms", timed(lambda: exact_sparse(r, c, v)), "ms", f"{shape}, 1 % of the cells allowed")
+    report("greedy_sparse_ms", timed(lambda: greedy_sparse(r, c, v)), "ms", f"{shape}, 1 % of the cells allowed")
+    report("exact_sparse_ms", timed(lambda: exact_sparse(r, c, v)), "ms", f"{shape}, 1 % of the cells allowed")
 
 
 def gaps(rng: np.random.Generator) -> None:
@@ -94,7 +94,7 @@ def gaps(rng: np.random.Generator) -> None:
             lost["one_by_one"].append(1 - total(table, one_by_one(table.tolist())) / best)
         for way, values in lost.items():
             note = f"of the exact total rank lost, {PILOTS} x {PILOTS}, {name[1:] or 'uniform'} ranks"
-            line(f"{way}_gap{name}", statistics.mean(values), "ratio", note)
+            report(f"{way}_gap{name}", statistics.mean(values), "ratio", note)
 
 
 def main() -> None:

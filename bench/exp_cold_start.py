@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from bench.serving import line
+from bench.serving import bench_directory, report
 
 ROUNDS = 5
 
 
 def cold() -> float:
     """Seconds of one first command: server, pilot, task, result."""
-    place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    env = {**os.environ, "XDG_STATE_HOME": str(place)}
-    shoal = [sys.executable, "-m", "shoal.cli"]
-    try:
-        began = time.monotonic()
-        subprocess.run([*shoal, "run", "--", "true"], env=env, check=True, capture_output=True)
-        return time.monotonic() - began
-    finally:
-        subprocess.run([*shoal, "server", "stop"], env=env, capture_output=True, check=False)
-        shutil.rmtree(place, ignore_errors=True)
+    with bench_directory() as path:
+        env = {**os.environ, "XDG_STATE_HOME": str(path)}
+        shoal = [sys.executable, "-m", "shoal.cli"]
+        try:
+            began = time.monotonic()
+            subprocess.run([*shoal, "run", "--", "true"], env=env, check=True, capture_output=True)
+            return time.monotonic() - began
+        finally:
+            subprocess.run([*shoal, "server", "stop"], env=env, capture_output=True, check=False)
 
 
 def main() -> None:
     """Measure and print."""
     cold()  # the interpreter's files are read
-    line("cold_start_s", statistics.median(cold() for _ in range(ROUNDS)), "s", "nothing runs; to the result of `true`")
+    report(
+        "cold_start_s", statistics.median(cold() for _ in range(ROUNDS)), "s", "nothing runs; to the result of `true`"
+    )
 
 
 if __name__ == "__main__":

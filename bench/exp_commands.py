@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from bench.serving import Serving, line, serving
+from bench.serving import Serving, report, serving
 from shoal.client.environment import environment_field
 
 COUNT = 5_000
@@ -75,14 +75,16 @@ def main() -> None:
         shoal(server, 500)  # the pilot comes up
         pairs = [(shoal(server, COUNT), max(bare_processes(COUNT), bare_threads(COUNT))) for _ in range(ROUNDS)]
     note = f"{COUNT} x /bin/true, {SLOTS} slots, FULL"
-    line("commands_per_s", statistics.median(s for s, _ in pairs), "1/s", note)
-    line(
+    report("commands_per_s", statistics.median(s for s, _ in pairs), "1/s", note)
+    report(
         "bare_spawn_per_s",
         statistics.median(b for _, b in pairs),
         "1/s",
         "two posix_spawn loops, as processes or threads",
     )
-    line("commands_vs_spawn_limit", statistics.median(s / b for s, b in pairs), "ratio", f"median of {ROUNDS}, in turn")
+    report(
+        "commands_vs_spawn_limit", statistics.median(s / b for s, b in pairs), "ratio", f"median of {ROUNDS}, in turn"
+    )
 
 
 if __name__ == "__main__":

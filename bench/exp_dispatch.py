@@ -6,20 +6,19 @@ thousand pilots. And with a requirement and a rank on every task over the same w
 
 from __future__ import annotations
 
-import secrets
 import statistics
 import time
 from typing import Any
 
 from bench.emulate import EmulatedPilot, run_until
-from bench.serving import Serving, line, serving
+from bench.serving import Serving, report, serving
 
 ROUNDS = 3
 TASKS = 40_000
 ARRAYS = 100  # of different classes, where they are several
 
 
-def words_of(number: int, with_expressions: bool) -> dict[str, Any]:
+def expressions(number: int, with_expressions: bool) -> dict[str, Any]:
     """What makes this array a class of its own."""
     if not with_expressions:
         return {"priority": -number}
@@ -32,18 +31,17 @@ def rate(
 ) -> float:
     """Tasks per second with so many queued."""
     each = {"command": ["true"], "array": f"1-{tasks // arrays}"}
-    made = [{**each, **words_of(number, with_expressions)} for number in range(arrays)]
-    # With a key it may be repeated: a server that has just given work to a thousand pilots at once puts people off.
-    server.client.submit({"tasks": made, "cwd": "/", "key": secrets.token_hex(8)})
+    made = [{**each, **expressions(number, with_expressions)} for number in range(arrays)]
+    server.submit(made)
     began = time.monotonic()
     done = run_until(pilots, tasks)
     return done / (time.monotonic() - began)
 
 
 def compared(arrays: int) -> tuple[float, str]:
-    """Dispatch with expressions over dispatch without, and both rates in words."""
+    """Dispatch with expressions over dispatch without, and a note with both rates."""
     with serving() as server:
-        pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(8)]
+        pilots = server.pilots(8)
         pairs = []
         for _ in range(ROUNDS + 2):
             plain = rate(server, pilots, TASKS, arrays)
@@ -52,32 +50,33 @@ def compared(arrays: int) -> tuple[float, str]:
             pilot.close()
     pairs = pairs[1:]
     ones, others = (statistics.median(some) for some in zip(*pairs, strict=True))
-    words = (
+    note = (
         f"{ones:.0f} over {others:.0f} a second, {TASKS} tasks in {arrays} array{'s' if arrays > 1 else ''}, in turns"
     )
-    return statistics.median(a / b for a, b in pairs), words
+    return statistics.median(a / b for a, b in pairs), note
 
 
 def main() -> None:
     """Measure and print."""
     with serving() as server:
-        pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(8)]
+        pilots = server.pilots(8)
         rate(server, pilots, 5_000)
         rates = [rate(server, pilots, TASKS) for _ in range(ROUNDS)]
-        line("dispatch_per_s", statistics.median(rates), "1/s", f"8 pilots, {TASKS} tasks, FULL, db in {server.state}")
+        report(
+            "dispatch_per_s", statistics.median(rates), "1/s", f"8 pilots, {TASKS} tasks, FULL, db in {server.state}"
+        )
         exchanges = sum(p.exchanges for p in pilots)
-        line("dispatch_tasks_per_exchange", sum(p.done for p in pilots) / exchanges, "tasks", "")
+        report("dispatch_tasks_per_exchange", sum(p.done for p in pilots) / exchanges, "tasks", "")
         for pilot in pilots:
             pilot.close()
-    ratio, words = compared(1)
-    line("dispatch_expr_ratio", ratio, "ratio", words)
-    ratio, words = compared(ARRAYS)
-    line("dispatch_expr_classes_ratio", ratio, "ratio", words)
+    for name, arrays in (("dispatch_expr_ratio", 1), ("dispatch_expr_classes_ratio", ARRAYS)):
+        ratio, note = compared(arrays)
+        report(name, ratio, "ratio", note)
     with serving() as server:
-        pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(1_000)]
+        pilots = server.pilots(1_000)
         rate(server, pilots, 20_000)
         rates = [rate(server, pilots, TASKS) for _ in range(ROUNDS)]
-        line("dispatch_1000_pilots_per_s", statistics.median(rates), "1/s", f"1,000 pilots, {TASKS} tasks, FULL")
+        report("dispatch_1000_pilots_per_s", statistics.median(rates), "1/s", f"1,000 pilots, {TASKS} tasks, FULL")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 import shoal
-from bench.serving import Serving, line, serving
+from bench.serving import Serving, real_pilot, report, serving
 from shoal.model.layout import DATABASE
 
 CALLS = 20_000
@@ -69,25 +68,15 @@ def counted(server: Serving, run: str) -> tuple[int, int]:
 @contextmanager
 def tls_pilot(server: Serving) -> Iterator[dict[str, str]]:
     """A pilot with two slots that speaks TLS; the settings of a client that does too."""
-    told = server.client.new_token("enrol")
-    address = told["addresses"][0]
+    made = server.client.new_token("enrol")
     join = server.state / "join"
-    join.write_text(f"{','.join(told['addresses'])}#{told['fingerprint']}#{told['token']}")
-    zipped = server.state / "pilot.pyz"
-    pilot = subprocess.Popen(
-        [sys.executable, str(zipped), "--join-file", str(join), "--cores", "2"], stderr=subprocess.DEVNULL
-    )
-    token = server.state / "client-token"
-    token.write_text(server.token)
-    try:
+    join.write_text(f"{','.join(made['addresses'])}#{made['fingerprint']}#{made['token']}")
+    with real_pilot(server, 2, "--join-file", str(join)):
         yield {
-            "SHOAL_SERVER": f"https://{address}",
-            "SHOAL_CA": f"sha256:{told['fingerprint']}",
+            "SHOAL_SERVER": f"https://{made['addresses'][0]}",
+            "SHOAL_CA": f"sha256:{made['fingerprint']}",
             "SHOAL_TOKEN": server.token,
         }
-    finally:
-        pilot.terminate()
-        pilot.wait(60)
 
 
 def median(measure: Callable[[], float]) -> float:
@@ -107,12 +96,18 @@ def plain() -> float:
         if (rows - before, rows - before) != (CALLS * ROUNDS, CALLS * ROUNDS) or ends != rows:
             raise RuntimeError(f"{rows} rows and {ends} final events for {CALLS * ROUNDS} calls more than {before}")
         per_s = statistics.median(a for a, _ in pairs)
-        line("functions_per_s", per_s, "1/s", f"{CALLS} calls by map, each its own row and event (counted), FULL")
-        line("processpool_per_s", statistics.median(b for _, b in pairs), "1/s", "ProcessPoolExecutor(2), chunksize 1")
-        line("functions_vs_processpool", statistics.median(a / b for a, b in pairs), "ratio", "interleaved")
+        report("functions_per_s", per_s, "1/s", f"{CALLS} calls by map, each its own row and event (counted), FULL")
+        report(
+            "processpool_per_s", statistics.median(b for _, b in pairs), "1/s", "ProcessPoolExecutor(2), chunksize 1"
+        )
+        report("functions_vs_processpool", statistics.median(a / b for a, b in pairs), "ratio", "interleaved")
         chunked = [(rate(ours, 5 * CALLS, 100), rate(theirs, 5 * CALLS, 100)) for _ in range(ROUNDS)]
-        line("functions_chunk100_vs_processpool", statistics.median(a / b for a, b in chunked), "ratio", "both by 100")
-        line("functions_chunk100_per_s", statistics.median(a for a, _ in chunked), "1/s", "calls, a task for each 100")
+        report(
+            "functions_chunk100_vs_processpool", statistics.median(a / b for a, b in chunked), "ratio", "both by 100"
+        )
+        report(
+            "functions_chunk100_per_s", statistics.median(a for a, _ in chunked), "1/s", "calls, a task for each 100"
+        )
         return per_s
 
 
@@ -127,8 +122,10 @@ def main() -> None:
         pool_on(other) as open_,
     ):
         pairs = [(rate(secure, CALLS, 1), rate(open_, CALLS, 1)) for _ in range(ROUNDS)]
-        line("functions_tls_per_s", statistics.median(a for a, _ in pairs), "1/s", "pilot and client over TLS")
-        line("functions_tls_ratio", statistics.median(a / b for a, b in pairs), "ratio", "TLS on over off, interleaved")
+        report("functions_tls_per_s", statistics.median(a for a, _ in pairs), "1/s", "pilot and client over TLS")
+        report(
+            "functions_tls_ratio", statistics.median(a / b for a, b in pairs), "ratio", "TLS on over off, interleaved"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast is the database at 100,000 tasks: writing batches, starting an engine, and every question of a reader?
+"""How fast is the database at 100,000 tasks: writing batches, starting an engine, and every query of a reader?
 
 Prints one JSON object a line. Usage: python -m bench.exp_listing [tasks]
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from bench.serving import line as show
+from bench.serving import report
 from shoal.db import copies
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
@@ -27,21 +27,21 @@ T0 = 1_700_000_000.0
 
 
 def best(name: str, action: Callable[[], object], note: str = "") -> None:
-    """Print the median time of a question, and its worst."""
+    """Print the median time of a query, and its worst."""
     times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         action()
         times.append(time.perf_counter() - start)
     times.sort()
-    show(name, times[len(times) // 2] * 1000, "ms", f"{note}; worst {times[-1] * 1000:.1f} ms".lstrip("; "))
+    report(name, times[len(times) // 2] * 1000, "ms", f"{note}; worst {times[-1] * 1000:.1f} ms".lstrip("; "))
 
 
 def run_row(run: int, total: int, done: int, finished: float | None) -> RunRow:
     """A run, somewhere on its way."""
     counts = json.dumps({"succeeded": done})
     return RunRow(
-        run, "ann", f"sweep-{run}", T0 + run, finished, total, counts, "/data/ann", 1, None, f"key-{run}", f"d{run}",
+        run, "ann", f"sweep-{run}", T0 + run, finished, total, counts, "/data/me", 1, None, f"key-{run}", f"d{run}",
         "{}", f"s{run % 7}",
     )  # fmt: skip
 
@@ -126,15 +126,15 @@ def fill(database: Database, journal: Journal, run: int, total: int, finished: b
 
 
 def main(tasks: int = 100_000) -> None:
-    """Fill a database and ask it everything."""
+    """Fill a database and time every query."""
     journal, rng = Journal(), Random(1)
     with tempfile.TemporaryDirectory(dir=os.environ.get("SHOAL_BENCH_DIR")) as folder:
         path = os.path.join(folder, "shoal.db")
         database = Database.open(path)
         database.raise_incarnation(T0)
         spent, given = fill(database, journal, 1, tasks, True, rng)
-        show("apply_changes", given / spent, "changes/s", f"durable, batches of {BATCH} tasks, {tasks} tasks in all")
-        show("apply_tasks", tasks / spent, "tasks/s", "each leased, started and reported")
+        report("apply_changes", given / spent, "changes/s", f"durable, batches of {BATCH} tasks, {tasks} tasks in all")
+        report("apply_tasks", tasks / spent, "tasks/s", "each leased, started and reported")
         for run in range(2, 1_002):
             database.apply([run_row(run, 10, 10, T0), ArrayRow(run, 1, 10, "a", "{}")])
         fill(database, journal, 1_002, 2 * tasks, False, rng)
@@ -143,25 +143,25 @@ def main(tasks: int = 100_000) -> None:
             PilotRow(f"p{n:04x}", "gone", "", "ann", "local", "h", "i", "s", "[]", 4, 0, 0, 0, "1", "{}", T0 + n, T0)
             for n in range(2_000)
         ])  # fmt: skip
-        show("file_size", os.path.getsize(path) / 1e6, "MB", f"{3 * tasks} tasks, {journal.seq} events")
+        report("file_size", os.path.getsize(path) / 1e6, "MB", f"{3 * tasks} tasks, {journal.seq} events")
         best("snapshot", database.snapshot, f"{2 * tasks} final rows of an open run")
         best("load_run", lambda: database.load_run(1), f"{tasks} tasks")
         best("failed_rows", lambda: database.failed_rows(1))
-        ask(path, tasks)
+        time_reader(path, tasks)
         start = time.perf_counter()
         pruned = database.prune(T0 + 50, 1 << 40)
-        show("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
+        report("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
         start = time.perf_counter()
         copies.back_up(path, os.path.join(folder, "copy.db"))
-        show("backup", time.perf_counter() - start, "s")
+        report("backup", time.perf_counter() - start, "s")
         start = time.perf_counter()
         assert not copies.check_file(path, full=False)
-        show("check", time.perf_counter() - start, "s")
+        report("check", time.perf_counter() - start, "s")
         database.close()
 
 
-def ask(path: str, tasks: int) -> None:
-    """Time every question of a reader."""
+def time_reader(path: str, tasks: int) -> None:
+    """Time every query of a reader."""
     with Reader(path) as reader:
         best("runs", reader.runs, "first page of 50")
         best("runs_by_glob", lambda: reader.runs(name="*zzz*", owners=["ann"], state="finished"), "nothing matches")

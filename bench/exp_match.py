@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.serving import line
+from bench.serving import report
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.vector.expr import Batch, Table
@@ -103,10 +103,10 @@ def main() -> None:
     assert 0 < fitting < CLASSES * PILOTS
     size = f"{CLASSES:,} classes x {PILOTS:,} pilots, {fitting:,} fit"
     fresh_ms = 1e3 * statistics.median(c for _, _, c in rows)
-    line("match_vs_bare", statistics.median(c / a for a, _, c in rows), "ratio", f"over numpy by hand, {size}")
-    line("match_10kx1500_ms", fresh_ms, "ms", "columns made from 10,000 parsed requirements and 1,500 pilots")
-    line("match_kept_vs_bare", statistics.median(b / a for a, b, _ in rows), "ratio", "columns kept, as by hand")
-    line("match_bare_ms", 1e3 * statistics.median(a for a, _, _ in rows), "ms", "numpy by hand, columns kept")
+    report("match_vs_bare", statistics.median(c / a for a, _, c in rows), "ratio", f"over numpy by hand, {size}")
+    report("match_10kx1500_ms", fresh_ms, "ms", "columns made from 10,000 parsed requirements and 1,500 pilots")
+    report("match_kept_vs_bare", statistics.median(b / a for a, b, _ in rows), "ratio", "columns kept, as by hand")
+    report("match_bare_ms", 1e3 * statistics.median(a for a, _, _ in rows), "ms", "numpy by hand, columns kept")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 import urllib.request
 from typing import Any
 
-from bench.serving import Serving, line, serving
+from bench.serving import Serving, percentile, report, serving
 
 PILOTS = 200
 PAUSE = 3.0  # seconds a task takes: 67 exchanges a second is the normal rate
@@ -21,11 +21,11 @@ def start(
     server: Serving, port: int, what: str, count: int, until: float, token: str, **more: float
 ) -> subprocess.Popen[str]:
     """A process of clients."""
-    words = [f"--{name}={value}" for name, value in more.items()]
+    options = [f"--{name}={value}" for name, value in more.items()]
     process = subprocess.Popen(
         [
             sys.executable, "-m", "bench.storm", what, "--port", str(port), "--ca", str(server.state.parent / "ca.pem"),
-            "--count", str(count), "--until", str(until), *words,
+            "--count", str(count), "--until", str(until), *options,
         ],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -35,15 +35,10 @@ def start(
     return process
 
 
-def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it has to say at its end."""
-    words, _ = process.communicate(timeout=60)
-    return dict(json.loads(words))
-
-
-def percentile(values: list[float], part: float) -> float:
-    """The value below which this part of them lies."""
-    return sorted(values)[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
+def results(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The results that it prints at its end."""
+    output, _ = process.communicate(timeout=60)
+    return dict(json.loads(output))
 
 
 def main() -> None:
@@ -70,37 +65,37 @@ def main() -> None:
         seen: dict[str, int] = {}
         accepted = 0
         for process in floods:
-            told = heard(process)
-            accepted += told["accepted"]
-            for status, times in told["seen"].items():
+            flooded = results(process)
+            accepted += flooded["accepted"]
+            for status, times in flooded["seen"].items():
                 seen[status] = seen.get(status, 0) + times
-        result = heard(honest)
+        result = results(honest)
         late_normal = [s for at, s in result["late"] if began + 10 < at < storm]
         late_storm = [s for at, s in result["late"] if storm < at < calm]
-        asked = sum(times for status, times in seen.items() if int(status) > 0)
+        requests = sum(times for status, times in seen.items() if int(status) > 0)
         normal_rate = len(late_normal) / (NORMAL - 10)
         gone = [
             e for e in all_events(client, first) if e["kind"] in ("pilot_suspect", "pilot_gone") and e["time"] < calm
         ]
         runs = count_runs(client)
-        line(
+        report(
             "overload_rate",
-            asked / STORM / normal_rate,
+            requests / STORM / normal_rate,
             "ratio",
-            f"{asked / STORM:.0f} requests/s over {normal_rate:.0f}/s; answers {json.dumps(seen)}; asked for: 10",
+            f"{requests / STORM:.0f} requests/s over {normal_rate:.0f}/s; answers {json.dumps(seen)}; wanted: 10",
         )
-        line("overload_rss_normal_mb", base, "MB")
-        line("overload_rss", peak / base, "ratio", f"peak {peak:.0f} MB; asked for: <= 2")
-        line("beat_p99_normal_s", percentile(late_normal, 0.99), "s", f"{len(late_normal)} beats")
-        line("beat_p99_storm_s", percentile(late_storm, 0.99), "s", f"{len(late_storm)} beats; asked for: <= 1")
-        line("false_losses", float(len(gone) + result["lost"]), "pilots", f"of {PILOTS}; asked for: 0")
-        line("reports_kept", float(result["done"]), "tasks", f"acknowledged; connections broken {result['errors']}")
+        report("overload_rss_normal_mb", base, "MB")
+        report("overload_rss", peak / base, "ratio", f"peak {peak:.0f} MB; wanted: <= 2")
+        report("beat_p99_normal_s", percentile(late_normal, 0.99), "s", f"{len(late_normal)} beats")
+        report("beat_p99_storm_s", percentile(late_storm, 0.99), "s", f"{len(late_storm)} beats; wanted: <= 1")
+        report("false_losses", float(len(gone) + result["lost"]), "pilots", f"of {PILOTS}; wanted: 0")
+        report("reports_kept", float(result["done"]), "tasks", f"acknowledged; connections broken {result['errors']}")
         missing = max(0, accepted - (runs - 1))
-        line("accepted_lost", float(missing), "runs", f"of {accepted} accepted in the storm; asked for: 0")
+        report("accepted_lost", float(missing), "runs", f"of {accepted} accepted in the storm; wanted: 0")
 
 
 def all_events(client: Any, after: int) -> list[dict[str, Any]]:
-    """The journal from a place to its end."""
+    """The journal after an event, to its end."""
     found: list[dict[str, Any]] = []
     while True:
         page = client.events(after=after)

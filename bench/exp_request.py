@@ -16,7 +16,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from bench.serving import line
+from bench.serving import report
 from shoal.engine.commands import Accept, Enrol, Submit, Talk
 from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
@@ -40,14 +40,14 @@ CASES = {
 }
 LASTS = 60.0  # seconds: nothing is fetched ahead
 PART = 10_000  # tasks of a submission
-ROOM = Capacity(SLOTS, MEMORY_MB << 20, 1 << 40, 0)
+CAPACITY = Capacity(SLOTS, MEMORY_MB << 20, 1 << 40, 0)
 TAGS: dict[str, TagValue] = {"arch": "x86_64", "cpu_mhz": 2600, "load": 0.5}
 REQUIRE = 'memory_mb >= {least} and arch == "x86_64" and has(disk_mb)'
 RANK = "cpu_mhz * 0.5 - load * {weight}"
 
 
-class Desk:
-    """An engine and one pilot before it."""
+class EngineWithPilot:
+    """An engine and its one pilot."""
 
     def __init__(self, tasks: list[dict[str, Any]]) -> None:
         self.engine = Engine(Snapshot(), Timing(), Random(1), 0.0)
@@ -58,22 +58,22 @@ class Desk:
             digest = hashlib.sha256(str(at).encode()).hexdigest()
             run = self.engine.handle(Submit(submission, "ann", digest), self.now).result["run"]
             self.engine.handle(Accept(int(run[1:])), self.now)
-        register = Register(PROTOCOL, "bench", "bench", "bench", ROOM, tags=TAGS)
+        register = Register(PROTOCOL, "bench", "bench", "bench", CAPACITY, tags=TAGS)
         self.pilot = self.engine.handle(Enrol(register, "ann", "here"), self.now).result
-        self._say([], {})
+        self._send([], {})
         self.full = len(self.held)
 
-    def _say(self, reports: list[Report], tags: dict[str, TagValue]) -> float:
+    def _send(self, reports: list[Report], tags: dict[str, TagValue]) -> float:
         """One exchange; seconds of this process that it took."""
         self.seq, self.now = self.seq + 1, self.now + 0.01
-        free = Capacity(SLOTS - len(self.held), ROOM.memory, ROOM.disk, 0)
+        free = Capacity(SLOTS - len(self.held), CAPACITY.memory, CAPACITY.disk, 0)
         held = [Held(attempt, "running") for attempt in self.held]
-        said = Exchange(
+        exchange = Exchange(
             PROTOCOL, self.pilot.pilot, self.pilot.session, self.seq, self.seq - 1, free, held, reports, tags,
             nonce=str(self.seq),
         )  # fmt: skip
         began = time.process_time()
-        out = self.engine.handle(Talk(said), self.now)
+        out = self.engine.handle(Talk(exchange), self.now)
         took = time.process_time() - began
         for answer in out.answers:  # also to an exchange before, if that was parked
             self.held += [lease.attempt for lease in answer.reply.leases]
@@ -82,13 +82,13 @@ class Desk:
     def request(self, tags: dict[str, TagValue] | None = None) -> float:
         """One report in, one lease out."""
         done = self.held.popleft()
-        took = self._say([Report(done, "succeeded", exit_code=0, duration=LASTS, cpu=LASTS)], tags or {})
+        took = self._send([Report(done, "succeeded", exit_code=0, duration=LASTS, cpu=LASTS)], tags or {})
         assert len(self.held) == self.full, "one lease for each report"
         return took
 
     def beat(self) -> float:
         """The pilot is full and has nothing to report."""
-        return self._say([], {})
+        return self._send([], {})
 
 
 def few_classes(count: int, classes: int = 50) -> list[dict[str, Any]]:
@@ -121,12 +121,12 @@ def in_turns(*ways: Callable[[], float]) -> list[list[float]]:
 
 def growth() -> None:
     """A hundred thousand against a thousand queued tasks."""
-    large, small = Desk(few_classes(100_000)), Desk(few_classes(1_000))
+    large, small = EngineWithPilot(few_classes(100_000)), EngineWithPilot(few_classes(1_000))
     gc.freeze()
     ones, others = in_turns(large.request, small.request)
     ratio = statistics.median(a / b for a, b in zip(ones, others, strict=True))
     us = f"{1e6 * statistics.median(ones):.0f} over {1e6 * statistics.median(others):.0f} us"
-    line("request_cost_growth", ratio, "ratio", f"100,000 over 1,000 queued tasks in 50 classes, {us}")
+    report("request_cost_growth", ratio, "ratio", f"100,000 over 1,000 queued tasks in 50 classes, {us}")
 
 
 def classes() -> None:
@@ -135,16 +135,16 @@ def classes() -> None:
         f"request_{name}_ms": {} for name in ("10k_classes", "10k_full", "new_tags")
     }
     for name, matching in CASES.items():
-        desk = Desk(many_classes(matching, 3 if name == WIDE else 1))
+        pair = EngineWithPilot(many_classes(matching, 3 if name == WIDE else 1))
         gc.freeze()
         for _ in range(SPENT if name == LATE else 0):
-            desk.request()
+            pair.request()
         loads = itertools.count(1)
-        ways = (desk.request, desk.beat, lambda: desk.request({"load": next(loads)}))  # noqa: B023  # used at once
+        ways = (pair.request, pair.beat, lambda: pair.request({"load": next(loads)}))  # noqa: B023  # used at once
         for found, times in zip(figures.values(), in_turns(*ways), strict=True):
             found[name] = 1e3 * statistics.median(times)
     for figure, found in figures.items():
-        line(figure, max(found.values()), "ms", ", ".join(f"{name}: {ms:.3f}" for name, ms in found.items()))
+        report(figure, max(found.values()), "ms", ", ".join(f"{name}: {ms:.3f}" for name, ms in found.items()))
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import statistics
 import time
 
 import shoal
-from bench.serving import Serving, line, serving
+from bench.serving import Serving, report, serving
 from shoal.client.client import Client
 
 CALLS = 300
@@ -52,12 +52,12 @@ def main() -> None:
     """Measure and print."""
     with serving("--pilot") as server:
         whole, without = measure(server)
-        line("roundtrip_p50_ms", 1000 * statistics.median(whole), "ms", "one call at a time, FULL")
-        line("roundtrip_p99_ms", 1000 * whole[int(0.99 * len(whole))], "ms", "the same")
-        line("roundtrip_cpu_ms", 1000 * statistics.median(without), "ms", "median of round trip less its own commits")
+        report("roundtrip_p50_ms", 1000 * statistics.median(whole), "ms", "one call at a time, FULL")
+        report("roundtrip_p99_ms", 1000 * whole[int(0.99 * len(whole))], "ms", "the same")
+        report("roundtrip_cpu_ms", 1000 * statistics.median(without), "ms", "median of round trip less its own commits")
     with serving("--pilot", "--durability", "normal") as server:
         whole, _ = measure(server)
-        line("roundtrip_normal_p50_ms", 1000 * statistics.median(whole), "ms", "durability normal")
+        report("roundtrip_normal_p50_ms", 1000 * statistics.median(whole), "ms", "durability normal")
 
 
 if __name__ == "__main__":

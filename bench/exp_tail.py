@@ -7,20 +7,16 @@ without any overhead would take with them in the same order.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from random import Random
 
-from bench.serving import line
-from shoal.client.client import Client
+from bench.serving import real_pilot, report, serving
 from shoal.client.environment import environment_field
+from shoal.model.layout import SERVER_FILE
 
 TASKS, SLOTS, MEAN, SIGMA = 2_000, 16, 0.25, 1.5
 
@@ -43,42 +39,21 @@ def perfect(tasks: list[float]) -> float:
 def main() -> None:
     """Measure and print."""
     tasks = lengths()
-    place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    env = {**os.environ, "XDG_STATE_HOME": str(place)}
-    shoal = [sys.executable, "-m", "shoal.cli"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "shoal.server", "--embedded", "--no-pilot", "--state", str(place / "shoal")],
-        stderr=subprocess.DEVNULL,
-    )
-    pilot: subprocess.Popen[bytes] | None = None
-    try:
-        while not (place / "shoal" / "server.json").exists():
-            time.sleep(0.01)
-        while not (place / "shoal" / "pilot.pyz").exists():
-            time.sleep(0.01)
-        pilot = subprocess.Popen(
-            [sys.executable, str(place / "shoal" / "pilot.pyz"), "--server-file", str(place / "shoal" / "server.json"),
-             "--cores", str(SLOTS)], stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        subprocess.run([*shoal, "sweep", "-q", "x=0..20", "--", "true"], env=env, check=True, capture_output=True)
-        told = json.loads((place / "shoal" / "server.json").read_text())
-        with Client(told["url"], told["token"]) as client:
+    with serving() as server, real_pilot(server, SLOTS, "--server-file", str(server.state / SERVER_FILE)):
+        path = server.state.parent
+        warm_up = [sys.executable, "-m", "shoal.cli", "sweep", "-q", "x=0..20", "--", "true"]
+        env = {**os.environ, "XDG_STATE_HOME": str(path)}
+        subprocess.run(warm_up, env=env, check=True, capture_output=True)
+        with server.client as client:
             table = {"command": ["sleep", "{x}"], "params": {"x": [f"{task:.4f}" for task in tasks]}}
             began = time.monotonic()
-            run = client.submit({"tasks": [table], "cwd": str(place), **environment_field(told["url"])})["run"]
+            run = client.submit({"tasks": [table], "cwd": str(path), **environment_field(server.url)})["run"]
             ends = [event for event in client.follow(run) if event["kind"] == "run_finished"]
             took = time.monotonic() - began
-        if ends[0]["data"]["counts"] != {"succeeded": TASKS}:
-            raise RuntimeError(ends[0])
-    finally:
-        if pilot is not None:
-            pilot.terminate()
-            pilot.wait(60)
-        server.terminate()
-        server.wait(60)
-        shutil.rmtree(place, ignore_errors=True)
+    if ends[0]["data"]["counts"] != {"succeeded": TASKS}:
+        raise RuntimeError(ends[0])
     ideal = perfect(tasks)
-    line("tail_ratio", took / ideal, "ratio", f"{took:.2f} s over {ideal:.2f} s, {TASKS} sleeps on {SLOTS} slots")
+    report("tail_ratio", took / ideal, "ratio", f"{took:.2f} s over {ideal:.2f} s, {TASKS} sleeps on {SLOTS} slots")
 
 
 if __name__ == "__main__":

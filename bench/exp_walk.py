@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 
-from bench.emulate import EmulatedPilot, run_until
-from bench.serving import Serving, line, serving
+from bench.emulate import run_until
+from bench.serving import Serving, report, serving
 
 
 def submit_million(server: Serving) -> None:
@@ -17,22 +17,22 @@ def submit_million(server: Serving) -> None:
     client = server.client
     began = time.monotonic()
     client.submit({"tasks": [{"command": ["true", "{i}"], "array": "1-1000000"}], "cwd": "/", "name": "million"})
-    line("array_1m_submit_s", time.monotonic() - began, "s", "one spec, accepted and durable")
+    report("array_1m_submit_s", time.monotonic() - began, "s", "one spec, accepted and durable")
 
 
 def memory(server: Serving) -> None:
     """Resident memory after 20,000 and after 200,000 finished elements."""
-    pilots = [EmulatedPilot(server.url, server.enrol) for _ in range(4)]
+    pilots = server.pilots(4)
     began = time.monotonic()
     run_until(pilots, 20_000)
     early = server.rss_mb()
     run_until(pilots, 200_000)
     took = time.monotonic() - began
     late = server.rss_mb()
-    line("rss_20k_mb", early, "MB")
-    line("rss_200k_mb", late, "MB")
-    line("rss_growth", late / early, "ratio", "after 200,000 over after 20,000 finished; asked for: <= 1.10")
-    line("emulated_per_s", 200_000 / took, "tasks/s", "4 emulated pilots in one Python process share the 2 cores")
+    report("rss_20k_mb", early, "MB")
+    report("rss_200k_mb", late, "MB")
+    report("rss_growth", late / early, "ratio", "after 200,000 over after 20,000 finished; wanted: <= 1.10")
+    report("emulated_per_s", 200_000 / took, "tasks/s", "4 emulated pilots in one Python process share the 2 cores")
 
 
 def listings(server: Serving) -> None:
@@ -42,23 +42,23 @@ def listings(server: Serving) -> None:
         {"tasks": [{"command": ["true", "{i}"], "array": "1-100000"}], "cwd": "/", "name": "listed", "key": "b"}
     )
     client.cancel(["r1"])
-    run_until([EmulatedPilot(server.url, server.enrol) for _ in range(4)], 100_000)
+    run_until(server.pilots(4), 100_000)
     env = {**os.environ, "XDG_STATE_HOME": str(server.state.parent)}
     commands = {
         "ps": ["ps"], "ps_run": ["ps", "r2"], "show": ["show", "r2.99999"], "why": ["why", "r2.5"], "pilots": ["pilots"],
         "results": ["results", "r2"], "results_csv": ["results", "r2", "--csv"],
     }  # fmt: skip
-    for name, words in commands.items():
+    for name, arguments in commands.items():
         times = []
         for _ in range(5):
             began = time.monotonic()
             done = subprocess.run(
-                [sys.executable, "-m", "shoal.cli", *words], env=env, capture_output=True, check=False
+                [sys.executable, "-m", "shoal.cli", *arguments], env=env, capture_output=True, check=False
             )
             times.append(time.monotonic() - began)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode())
-        line(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; asked for: < 1")
+        report(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; wanted: < 1")
 
 
 def main() -> None:

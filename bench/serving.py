@@ -1,10 +1,12 @@
-"""A real server process for a bench, on a database in a directory that is printed."""
+"""Starts what a bench measures: a real server on a database in a directory of its own, real and emulated pilots. And prints
+the results."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -16,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.emulate import EmulatedPilot
+from bench.peers.processes import resident_mb
 from shoal.client.client import Client
-from shoal.model.layout import SERVER_FILE
+from shoal.model.layout import PILOT_ZIP, SERVER_FILE
 
 
 @dataclass
@@ -29,63 +32,95 @@ class Serving:
     url: str
     token: str
     enrol: str
-    words: list[str]  # that it was started by
+    command: list[str]  # that started it
 
     @property
     def client(self) -> Client:
         """A client of it."""
         return Client(self.url, self.token)
 
+    def submit(self, tasks: list[dict[str, Any]]) -> str:
+        """Submit a run, with a key, so that the client repeats the request when a busy server refuses it."""
+        return str(self.client.submit({"tasks": tasks, "cwd": "/", "key": secrets.token_hex(8)})["run"])
+
+    def pilots(self, count: int) -> list[EmulatedPilot]:
+        """Emulated pilots of it."""
+        return [EmulatedPilot(self.url, self.enrol) for _ in range(count)]
+
     def rss_mb(self) -> float:
         """Resident memory now."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError("no VmRSS")
+        return resident_mb(self.process.pid)
+
+
+@contextlib.contextmanager
+def bench_directory() -> Iterator[Path]:
+    """An empty directory, on a real file system unless SHOAL_BENCH_DIR names another one; removed at the end."""
+    path = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def serving(*options: str) -> Iterator[Serving]:
-    """Start a server, give it, end it."""
-    place = Path(tempfile.mkdtemp(prefix="shoal-bench-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    words = [sys.executable, "-m", "shoal.server", "--embedded", "--linger", "3600", "--no-pilot", *options]
-    server: Serving | None = None
-    try:
-        server = _start([*words, "--state", str(place / "shoal")], place)
-        yield server
-    finally:
-        if server is not None:
+    """A server, which ends with the context."""
+    with bench_directory() as path:
+        command = [sys.executable, "-m", "shoal.server", "--embedded", "--linger", "3600", "--no-pilot", *options]
+        server = _start([*command, "--state", str(path / "shoal")], path)
+        try:
+            yield server
+        finally:
             server.process.terminate()
             server.process.wait(60)
-        shutil.rmtree(place, ignore_errors=True)
 
 
-def _start(words: list[str], place: Path) -> Serving:
-    home = place / "shoal"
-    (home / SERVER_FILE).unlink(missing_ok=True)
-    process = subprocess.Popen(words, stderr=(place / "log").open("ab"))
+def _start(command: list[str], path: Path) -> Serving:
+    state = path / "shoal"
+    (state / SERVER_FILE).unlink(missing_ok=True)
+    process = subprocess.Popen(command, stderr=(path / "log").open("ab"))
     end = time.monotonic() + 30
-    while not (home / SERVER_FILE).exists():
+    while not (state / SERVER_FILE).exists():
         if time.monotonic() > end or process.poll() is not None:
             process.kill()
-            raise RuntimeError((place / "log").read_text())
+            raise RuntimeError((path / "log").read_text())
         time.sleep(0.005)
-    told = json.loads((home / SERVER_FILE).read_text())
-    return Serving(home, process, told["url"], told["token"], told["enrol"], words)
+    contact = json.loads((state / SERVER_FILE).read_text())
+    return Serving(state, process, contact["url"], contact["token"], contact["enrol"], command)
+
+
+@contextlib.contextmanager
+def real_pilot(server: Serving, cores: int, *options: str) -> Iterator[None]:
+    """A pilot process with so many slots; `options` tell it the address of the server."""
+    zipped = server.state / PILOT_ZIP
+    while not zipped.exists():
+        time.sleep(0.01)
+    command = [sys.executable, str(zipped), *options, "--cores", str(cores)]
+    pilot = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        pilot.terminate()
+        pilot.wait(60)
 
 
 def kill_and_restart(server: Serving, pilot: EmulatedPilot) -> float:
-    """Kill a server and start the next; seconds from its start until it has answered a pilot's exchange."""
+    """Kill a server and start the next; seconds from its start until it has answered an exchange of a pilot."""
     server.process.kill()
     server.process.wait()
     began = time.monotonic()
-    new = _start(server.words, server.state.parent)
+    new = _start(server.command, server.state.parent)
     server.process, server.url = new.process, new.url
-    pilot.come_back(new.url)
+    pilot.reconnect(new.url)
     return time.monotonic() - began
 
 
-def line(name: str, value: float, unit: str, note: str = "") -> None:
-    """One result, as a line of JSON."""
+def percentile(values: list[float], part: float) -> float:
+    """The value below which this part of them lies."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
+
+
+def report(name: str, value: float, unit: str, note: str = "") -> None:
+    """Print one result as a line of JSON."""
     row: dict[str, Any] = {"name": name, "value": round(value, 4), "unit": unit, "note": note}
     print(json.dumps(row), flush=True)

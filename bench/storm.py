@@ -1,7 +1,7 @@
-"""Many clients at once over TLS: honest pilots that beat and report, and people who ask without manners.
+"""Many clients at once over TLS: honest pilots that report, and users who flood the server with requests.
 
-Run as a process of its own (`python -m bench.storm pilots|flood ...`), so that what it needs is not the server's.
-Prints one line of JSON at the end.
+Run as a process of its own (`python -m bench.storm pilots|flood ...`), so that its CPU time and memory are not the
+server's. Prints one line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any
 
 from shoal.wire.messages import PROTOCOL
 
-STRANGER = "127.0.0.66"  # half-open sockets come from another address than honest ones
-QUESTIONS = ("/v1/runs", "/v1/pilots?limit=50", "/v1/events?limit=100")
-ROOM = {"cores": 1, "memory": 1 << 34, "disk": 1 << 36, "gpus": 0}
+IDLE_ADDRESS = "127.0.0.66"  # idle sockets come from another address than honest ones
+REQUESTS = ("/v1/runs", "/v1/pilots?limit=50", "/v1/events?limit=100")
+CAPACITY = {"cores": 1, "memory": 1 << 34, "disk": 1 << 36, "gpus": 0}
 
 
-class Line:
-    """One connection that is kept; speaks HTTP by hand, for that is cheapest."""
+class Connection:
+    """One kept connection; writes HTTP by hand, for that is cheapest."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        self._where, self._context = (host, port), context
+        self._address, self._context = (host, port), context
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, path: str, token: str, body: Any = None) -> tuple[int, bytes]:
+    async def request(self, method: str, path: str, token: str, body: Any = None) -> tuple[int, bytes]:
         """Status and body of the answer."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(
-                *self._where, ssl=self._context, server_hostname="shoal-server"
+                *self._address, ssl=self._context, server_hostname="shoal-server"
             )
         reader, writer = self._streams
         data = json.dumps(body).encode() if body is not None else b""
@@ -54,7 +54,7 @@ class Line:
         return int(lines[0].split()[1]), answer
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
@@ -71,39 +71,39 @@ class StormPilot:
 
     def __init__(self, chosen: argparse.Namespace, number: int) -> None:
         self._chosen, self._number = chosen, number
-        self.late: list[tuple[float, float]] = []  # when, seconds until a report was acknowledged
+        self.late: list[tuple[float, float]] = []  # time, and seconds until a report was acknowledged
         self.done = self.lost = self.errors = 0
 
-    async def live(self, end: float) -> None:
-        """Beat and report until the end."""
+    async def run(self, end: float) -> None:
+        """Exchange and report until the end."""
         chosen = self._chosen
-        line = Line(chosen.host, chosen.port, trust(chosen.ca))
-        said = {
+        connection = Connection(chosen.host, chosen.port, trust(chosen.ca))
+        register = {
             "protocol": PROTOCOL,
             "version": "storm",
             "host": f"h{self._number}",
             "identity": f"i{self._number}",
-            "room": ROOM,
+            "room": CAPACITY,
         }
-        status, body = await line.ask("POST", "/v1/pilots", chosen.token, said)
+        status, body = await connection.request("POST", "/v1/pilots", chosen.token, register)
         if status != 200:
             raise RuntimeError(body.decode())
-        told = json.loads(body)
-        line.close()
-        line = Line(chosen.host, chosen.port, _with_key(chosen.ca, told["certificate"], told["key"]))
+        joined = json.loads(body)
+        connection.close()
+        connection = Connection(chosen.host, chosen.port, _with_key(chosen.ca, joined["certificate"], joined["key"]))
         seq = 0
         reports: list[dict[str, Any]] = []
         while time.time() < end:
             seq += 1
             exchange = {
-                "protocol": PROTOCOL, "pilot": told["pilot"], "session": told["session"], "seq": seq, "ack": seq - 1,
-                "free": ROOM, "reports": reports, "nonce": str(seq),
+                "protocol": PROTOCOL, "pilot": joined["pilot"], "session": joined["session"], "seq": seq, "ack": seq - 1,
+                "free": CAPACITY, "reports": reports, "nonce": str(seq),
             }  # fmt: skip
             while True:
                 began = time.monotonic()
                 try:
-                    status, body = await line.ask(
-                        "POST", f"/v1/pilots/{told['pilot']}/exchange", told["session"], exchange
+                    status, body = await connection.request(
+                        "POST", f"/v1/pilots/{joined['pilot']}/exchange", joined["session"], exchange
                     )
                     break
                 except (OSError, asyncio.IncompleteReadError):
@@ -140,7 +140,7 @@ async def pilots(chosen: argparse.Namespace) -> dict[str, Any]:
 
     async def later(pilot: StormPilot, after: float) -> None:
         await asyncio.sleep(after)
-        await pilot.live(chosen.until)
+        await pilot.run(chosen.until)
 
     await asyncio.gather(*(later(pilot, at * 0.02) for at, pilot in enumerate(all_of_them)))
     return {
@@ -149,38 +149,38 @@ async def pilots(chosen: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- people without manners
+# --- users who flood the server
 async def flood(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Ask as fast as possible over many connections, never wait when told to; and leave sockets half open."""
+    """Send requests as fast as possible over many connections, ignore every request to wait, and leave sockets open."""
     seen: dict[int, int] = {}
     accepted = 0
     context = trust(chosen.ca)
 
-    async def ask(number: int) -> None:
+    async def send(number: int) -> None:
         nonlocal accepted
-        line = Line(chosen.host, chosen.port, context)
+        connection = Connection(chosen.host, chosen.port, context)
         while time.time() < chosen.until:
             try:
                 if number % 4 == 0:
                     body = {"tasks": [{"command": ["true"]}]}
-                    status, _ = await line.ask("POST", "/v1/runs", chosen.token, body)
+                    status, _ = await connection.request("POST", "/v1/runs", chosen.token, body)
                     accepted += status == 200
                 else:
-                    status, _ = await line.ask("GET", QUESTIONS[number % 3], chosen.token)
+                    status, _ = await connection.request("GET", REQUESTS[number % 3], chosen.token)
                 seen[status] = seen.get(status, 0) + 1
             except (OSError, asyncio.IncompleteReadError):
                 seen[0] = seen.get(0, 0) + 1
                 await asyncio.sleep(0.05)
 
     async def hang(rate: float) -> None:
-        """Connect and say nothing."""
+        """Connect and send nothing."""
         kept: list[socket.socket] = []
         loop = asyncio.get_running_loop()
         while time.time() < chosen.until:
             with contextlib.suppress(OSError):
                 sock = socket.socket()
                 sock.setblocking(False)
-                sock.bind((STRANGER, 0))
+                sock.bind((IDLE_ADDRESS, 0))
                 await loop.sock_connect(sock, (chosen.host, chosen.port))
                 kept.append(sock)
                 seen[-1] = seen.get(-1, 0) + 1
@@ -189,19 +189,19 @@ async def flood(chosen: argparse.Namespace) -> dict[str, Any]:
             await asyncio.sleep(1 / rate)
 
     async def dawdle() -> None:
-        """Ask for much and read nothing."""
+        """Request much and read nothing."""
         while time.time() < chosen.until:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 _, writer = await asyncio.open_connection(
                     chosen.host, chosen.port, ssl=context, server_hostname="shoal-server"
                 )
-                ask = f"GET /v1/events?limit=1000 HTTP/1.1\r\nHost: shoal-server\r\nAuthorization: Bearer {chosen.token}\r\n\r\n"
-                writer.write(ask.encode() * 50)
+                head = f"GET /v1/events?limit=1000 HTTP/1.1\r\nHost: shoal-server\r\nAuthorization: Bearer {chosen.token}\r\n\r\n"
+                writer.write(head.encode() * 50)
                 seen[-2] = seen.get(-2, 0) + 1
                 await asyncio.sleep(15)
                 writer.transport.abort()
 
-    await asyncio.gather(*(ask(n) for n in range(chosen.count)), hang(chosen.hang), *(dawdle() for _ in range(20)))
+    await asyncio.gather(*(send(n) for n in range(chosen.count)), hang(chosen.hang), *(dawdle() for _ in range(20)))
     return {"seen": seen, "accepted": accepted}
 
 

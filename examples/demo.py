@@ -1,6 +1,6 @@
 """`make demo`: a parameter sweep of real commands on an embedded server of its own, from submit to results.
 
-Everything happens in a temporary directory; at the end the server and its pilot are stopped and nothing stays.
+Everything happens in a temporary directory; at the end the server and its pilot are stopped and the directory is removed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PI = "examples/pi.py"
 
 
-def shoal(environment: dict[str, str], *words: str, echo: bool = True) -> int:
+def shoal(environment: dict[str, str], *arguments: str, echo: bool = True) -> int:
     """Run one command as a person would, shown before it runs."""
     if echo:
-        print(f"\n$ shoal {shlex.join(words)}", flush=True)
-    return subprocess.call([sys.executable, "-m", "shoal.cli", *words], env=environment, cwd=ROOT)
+        print(f"\n$ shoal {shlex.join(arguments)}", flush=True)
+    return subprocess.call([sys.executable, "-m", "shoal.cli", *arguments], env=environment, cwd=ROOT)
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ class Pi(shoal.Run):
             self.submit(throw, POINTS)
 
     def done(self, task: shoal.Task) -> None:
-        """Merge what came, and add a task for it."""
+        """Merge a result, and submit another task."""
         self.inside += task.value
         self.points += POINTS
         self.submit(throw, POINTS)
@@ -39,7 +39,7 @@ class Pi(shoal.Run):
             print(f"{self.points:>9,} points: pi is {self.result():.4f} +- {self.error():.4f}")
 
     def failed(self, task: shoal.Task) -> str:
-        """A lost task is no matter here: there are others."""
+        """A lost task does not matter here: there are others."""
         return "ignore"
 
     def error(self) -> float:
@@ -48,11 +48,11 @@ class Pi(shoal.Run):
         return 4 * math.sqrt(share * (1 - share) / max(1, self.points))
 
     def is_over(self) -> bool:
-        """Good enough?"""
+        """True if the error is small enough."""
         return self.points > 0 and self.error() < self.bound
 
     def result(self) -> float:
-        """Pi, as far as we know."""
+        """The present estimate of pi."""
         return 4 * self.inside / self.points if self.points else math.nan
 
 

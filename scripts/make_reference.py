@@ -1,7 +1,8 @@
-"""Write the generated pages of docs/reference from the code; `--check` says which are stale instead.
+"""Write the generated pages of docs/reference from the code; `--check` names the stale ones instead.
 
-The tables come from the code itself: fields, states, events, limits, commands, error codes. What a table cannot say
-of itself (what a field means) stands below, and a name without its sentence, or a sentence without its name, is an error.
+The tables come from the code itself: fields, states, events, limits, commands, error codes. What the code
+cannot give (what a field means) is written below, and a name without its sentence, or a sentence without its name, is an
+error.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _row(cells: Sequence[object]) -> str:
 
 
 def code(text: object) -> str:
-    """A word as code."""
+    """A text as code."""
     return f"`{text}`"
 
 
@@ -71,14 +72,14 @@ def clean(text: str) -> str:
     return re.sub(r"\s*\[[a-z]+ [^\]]*\]", "", text).strip()
 
 
-def sentences(about: str, known: Iterable[K], said: Mapping[K, str]) -> dict[K, str]:
-    """What is said of each known name, in the code's order; both must agree."""
+def sentences(about: str, known: Iterable[K], texts: Mapping[K, str]) -> dict[K, str]:
+    """The text for each known name, in the order of the code; both must have the same names."""
     names = list(known)
-    missing = [str(name) for name in names if name not in said]
-    extra = [str(name) for name in said if name not in names]
+    missing = [str(name) for name in names if name not in texts]
+    extra = [str(name) for name in texts if name not in names]
     if missing or extra:
         raise SystemExit(f"make_reference: {about}: without a sentence: {missing}; no longer there: {extra}")
-    return {name: said[name] for name in names}
+    return {name: texts[name] for name in names}
 
 
 def number(value: float) -> str:
@@ -556,8 +557,8 @@ EVENT_FIELDS = {
 def events_page() -> list[str]:
     """docs/reference/events.md."""
     fields = sentences("fields of an event", list(event.Event._fields), EVENT_FIELDS)
-    told = emitted()
-    rows = [(code(kind), clean(text.partition("; data:")[0]), ", ".join(map(code, told[kind])) or "-")
+    data_fields = emitted()
+    rows = [(code(kind), clean(text.partition("; data:")[0]), ", ".join(map(code, data_fields[kind])) or "-")
             for kind, text in event.KINDS.items()]  # fmt: skip
     return [
         "# Events",
@@ -616,22 +617,22 @@ LIMITS = {
     "MAX_BULK_BODY": "body of a submission, and size of a task file",
     "MAX_VALUES": "commas and opening brackets in the body of a request",
     "MAX_SMALL_BODY": "a body that is decoded at once; a larger one waits for its turn on another thread",
-    "MAX_BODIES": "bodies in memory at once of all people, and again of all pilots; more are told to come back",
+    "MAX_BODIES": "bodies in memory at once of all people, and again of all pilots; more are refused for the moment",
     "MAX_BODIES_OWNER": "bodies in memory at once of one owner",
     "MAX_DEPTH": "depth of nested JSON",
     "MAX_DIGITS": "digits of a number in JSON",
     "MAX_PAGE": "rows of one answer of a listing",
-    "MAX_WAIT": "seconds that an answer is held back for news",
+    "MAX_WAIT": "seconds that an answer is held until something changes",
     "MAX_LOOK": "events looked through for one page of the journal",
     "MAX_ECHO": "characters of a caller's input that an error repeats",
     "MAX_CONNECTIONS": "connections at a time, if the system allows so many files",
     "MAX_UNKNOWN": "connections of one address that have not shown a good token",
     "MAX_PER_KEY": "connections of one person, with all their tokens, or of one pilot",
     "MAX_POOL_RATIO": "connections of all pilots of one owner or group, for each that is still free",
-    "MAX_WORK_PER_KEY": "requests of one person or pilot in work at once; who waits for news does not count",
+    "MAX_WORK_PER_KEY": "requests of one person or pilot in progress at once; one that waits for a change does not count",
     "MAX_WORK_PER_POOL": "requests of all pilots of one owner or group in work at once",
     "MAX_PEOPLE_WORK": "requests of all people in work at once",
-    "MAX_LOOKS": "listings that wait to be read from the database; more are told to come back",
+    "MAX_LOOKS": "listings that wait to be read from the database; more are refused for the moment",
     "MAX_BUCKETS": "people, pilots and addresses whose rate is remembered, of each kind",
     "MAX_RATE_PEOPLE": "requests a second of one person; five times as many at once",
     "MAX_RATE_PILOT": "exchanges a second of one pilot",
@@ -649,7 +650,7 @@ LIMITS = {
     "MAX_ELEMENTS": "tasks in one run",
     "MAX_PARAMS": "parameters of a sweep",
     "MAX_NAME": "a name",
-    "MAX_ARGV_ITEMS": "words of a command",
+    "MAX_ARGV_ITEMS": "arguments of a command",
     "MAX_ARGV_BYTES": "a command or a shell text",
     "MAX_ENV_ITEMS": "variables",
     "MAX_ENV_BYTES": "one variable of `env`, and the whole environment of the submitter",
@@ -673,7 +674,7 @@ LIMITS = {
     "MAX_BLOB": "a blob",
     "MAX_PARTS": "uploads of one owner that are not whole yet; one more throws the oldest that nobody sends any more away",
     "MAX_UPLOADS": "uploads under way at once, of all owners",
-    "MAX_RESERVE": "bytes of disk kept for the server's own last words",
+    "MAX_RESERVE": "disk kept for reports of running tasks when the disk is full",
     "MAX_RESERVE_EMBEDDED": "the same of an embedded server",
     "RESERVE_SHARE": "on a smaller disk: one part in so many",
     "MAX_LEASES": "tasks in one reply",
@@ -688,7 +689,7 @@ LIMITS = {
     "MAX_TAG_BYTES": "a tag, on average",
     "MAX_TAG_NUMBER": "a whole number in a tag",
     "MAX_TASK_TAGS": "tags that one owner's tasks may leave on a pilot",
-    "MAX_TASK_TAG": "bytes of one of them",
+    "MAX_TASK_TAG": "one of them",
     "MAX_SETUP": "set-up lines of a task",
     "MAX_CHECKPOINT": "checkpoint files of a task",
     "MAX_CHECKPOINT_BYTES": "bytes of a checkpoint that travels while its task runs",
@@ -706,7 +707,7 @@ LIMITS = {
     "MAX_QUOTA_COUNT": "a number in a quota",
     "MAX_USAGE_BUCKETS": "frames of a usage window",
     "MAX_WEIGHT": "a weight of the task order",
-    "MAX_HOOK": "words of a hook's command",
+    "MAX_HOOK": "arguments of a hook's command",
     "MAX_ACCT_LINES": "lines of one answer with accounts",
     "HOLDERS_KEPT": "owners and groups whose pilots' failures are remembered",
     "PLACES_KEPT": "pilots, hosts and sites of one of them remembered for their failures",
@@ -722,14 +723,14 @@ LIMITS = {
     "GONE_KEPT": "pilots that ended lately and may come back for what they held",
     "HOSTS_KEPT": "hosts remembered in the server's memory",
     "ENROLLED_KEPT": "registrations whose answer is repeated if it was lost",
-    "ENDED_KEPT": "attempts of a pilot whose last words may come after their report",
+    "ENDED_KEPT": "attempts of a pilot whose last log output may come after their report",
     "POISON_LOSSES": "pilots lost that held a task, the last one it alone, before it is given to no other",
     "MOST_LOSSES": "the same, whatever else they held",
     "MAX_RETURNS": "exchanges in a row in which a pilot only gives back what it was leased, before it is set aside",
-    "MAX_SIBLINGS": "dead pilots of its host that a pilot tells of at once",
+    "MAX_SIBLINGS": "dead pilots of its host that a pilot reports at once",
 }
 TIMES = {
-    "beat": "a pilot is heard at least this often; an empty reply is held as long",
+    "beat": "a pilot sends an exchange at least this often; an empty reply is held as long",
     "suspect": "a pilot is silent so long: it is shown, nothing is done",
     "lease": "a pilot is silent so long: it is lost",
     "hold": "an `exclusive` task is killed at 0.8 of this without contact, and handed out again at this plus `margin`",
@@ -739,7 +740,7 @@ TIMES = {
     "spool_end": "a pilot without contact that holds reports nobody has acknowledged ends",
     "grace": "from SIGTERM to SIGKILL of a task",
 }
-BYTES = re.compile(r"BODY|BYTES|TAIL|LINE$|STREAM|NAME|KEY$|BLOB$")
+BYTES = re.compile(r"BODY|BODIES|BYTES|TAIL$|LINE$|STREAM|NAME|_RESERVE|MAX_KEY$|BLOB$|TASK_TAG$")
 
 
 def limits_page() -> list[str]:
@@ -747,15 +748,15 @@ def limits_page() -> list[str]:
     lines: list[str] = []
     text = inspect.getsource(limits)
     names = re.findall(r"^([A-Z_]+) = ", text, re.M)
-    words = sentences("limits", names, LIMITS)
+    texts = sentences("limits", names, LIMITS)
     for part in re.split(r"^# --- ", text, flags=re.M)[1:]:
         title = clean(part.splitlines()[0])
-        rows = [(words[name], show_limit(name, getattr(limits, name)), code(name))
+        rows = [(texts[name], show_limit(name, getattr(limits, name)), code(name))
                 for name in re.findall(r"^([A-Z_]+) = ", part, re.M)]  # fmt: skip
         lines += [f"## {title[0].upper()}{title[1:]}", *table(("what", "at most", "name"), rows)]
     times = timing.Timing()
-    said = sentences("times", [f.name for f in dataclasses.fields(times)], TIMES)
-    rows = [(text, seconds(getattr(times, name)), code(name)) for name, text in said.items()]
+    texts = sentences("times", [f.name for f in dataclasses.fields(times)], TIMES)
+    rows = [(text, seconds(getattr(times, name)), code(name)) for name, text in texts.items()]
     kill = (
         "an `exclusive` task without contact is killed by its guard",
         seconds(times.kill_after),
@@ -765,7 +766,7 @@ def limits_page() -> list[str]:
         ("an embedded server ends so long after its last work", seconds(server_main.LINGER)),
         ("events and logs of finished runs are kept", f"{retention.KEEP_SECONDS / 86_400:g} days"),
         ("events and logs are kept up to", size(retention.KEEP_BYTES)),
-        ("`GET /v1/events` waits for news at most", seconds(limits.MAX_WAIT)),
+        ("`GET /v1/events` waits for events at most", seconds(limits.MAX_WAIT)),
     ]
     return [
         "# Limits and times",
@@ -883,7 +884,7 @@ def first_line(command: click.Command) -> str:
 
 
 def body(command: click.Command) -> list[str]:
-    """A command's help: paragraphs as text, `\\b` paragraphs as they stand."""
+    """A command's help: paragraphs as text, `\\b` paragraphs unchanged."""
     lines: list[str] = []
     for part in inspect.cleandoc(command.help or "").split("\n\n"):
         if part.startswith("\b"):
@@ -907,7 +908,7 @@ EDGE = {
 
 @dataclasses.dataclass
 class Raised:
-    """One error code: as which classes, where, and with which words."""
+    """One error code: its classes, the files that raise it, and its messages."""
 
     code: str
     kinds: dict[type[errors.ShoalError], None] = dataclasses.field(default_factory=dict)

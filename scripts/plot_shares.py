@@ -58,8 +58,8 @@ def _names(data: dict[str, Any], y: Callable[[float], float]) -> list[str]:
     """Names at the right edge, moved apart where lines end close together."""
     ends = sorted((y(line["used"][-1]), at, name) for at, (name, line) in enumerate(data["lines"].items()))
     found, above = [], -GAP
-    for place, at, name in ends:
-        above = max(place, above + GAP)
+    for end, at, name in ends:
+        above = max(end, above + GAP)
         share = data["shares"].get(name)
         text = f"{name} (share {share:g})" if share else name
         found.append(f'<text class="name n{at}" x="{WIDTH - RIGHT + 8}" y="{above + 4:.1f}">{text}</text>')

@@ -61,9 +61,9 @@ def memory(count: int) -> Figures:
     dask = importlib.import_module("distributed")
     address = Path("scheduler.json").absolute()
 
-    def start(*words: str) -> subprocess.Popen[bytes]:
-        base = ["dask", words[0], "--scheduler-file", str(address), "--host", "127.0.0.1", "--no-dashboard"]
-        return subprocess.Popen([*base, *words[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        base = ["dask", arguments[0], "--scheduler-file", str(address), "--host", "127.0.0.1", "--no-dashboard"]
+        return subprocess.Popen([*base, *arguments[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     scheduler = start("scheduler", "--port", "0")
     while not (address.exists() and address.stat().st_size):

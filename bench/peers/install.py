@@ -39,7 +39,7 @@ DEBIAN = (
 LIBRARIES = ("work_queue", "batch_job", "dttools", "ssl", "crypto", "z", "m", "pthread", "dl")
 HEADER = Path("/usr/include/cctools/work_queue.h")
 VENV = ".venv"  # hidden, so that mypy does not read the programs in it as ours
-STAMP = "installed"  # beside it: what was asked for, written when it is complete
+STAMP = "installed"  # beside it: the requirements, written when it is complete
 
 
 def venv_python(peers: Path, name: str) -> Path:
@@ -53,7 +53,7 @@ def work_queue_program(peers: Path) -> Path:
 
 
 def is_installed(peers: Path, name: str) -> bool:
-    """Is this peer there, in the version asked for?"""
+    """True if this peer is installed in the wanted version."""
     if name == "work_queue":
         program, source = work_queue_program(peers), Path(__file__).with_name("work_queue.c")
         fresh = program.is_file() and program.stat().st_mtime >= source.stat().st_mtime
@@ -62,27 +62,27 @@ def is_installed(peers: Path, name: str) -> bool:
     return stamp.is_file() and stamp.read_text(encoding="utf-8").split() == list(VENVS[name])
 
 
-def run(log: Path, words: Sequence[str], **env: str) -> None:
-    """One step; what it said is in the log, and its end in the error."""
+def run(log: Path, command: Sequence[str], **env: str) -> None:
+    """One step; its output goes to the log, and the end of it into the error."""
     with log.open("ab") as file:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **env}, check=False
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **env}, check=False
         )
     if done.returncode:
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
-        raise RuntimeError(f"{words[0]} ended with {done.returncode}: " + " | ".join(last))
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}: " + " | ".join(last))
 
 
 def install_venv(peers: Path, name: str) -> None:
     """A fresh venv with exactly what is pinned."""
-    place = peers / name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    log = place / "log"
-    run(log, [sys.executable, "-m", "venv", str(place / VENV)])
+    directory = peers / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    log = directory / "log"
+    run(log, [sys.executable, "-m", "venv", str(directory / VENV)])
     python = str(venv_python(peers, name))
     run(log, [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", *VENVS[name]])
-    (place / STAMP).write_text("\n".join(VENVS[name]) + "\n", encoding="utf-8")
+    (directory / STAMP).write_text("\n".join(VENVS[name]) + "\n", encoding="utf-8")
 
 
 def install_work_queue(peers: Path) -> None:
@@ -119,7 +119,7 @@ def install(peers: Path, name: str) -> str:
 
 
 def main() -> int:
-    """All, or those named; 0 also if some are missing: the measurement says so in its rows."""
+    """All, or those named; 0 also if some are missing: the rows of the measurement show that."""
     parser = argparse.ArgumentParser(description="Install the peers.")
     parser.add_argument("--peers", type=Path, default=DEFAULT, help="where the venvs go")
     parser.add_argument("names", nargs="*", help=f"which of {', '.join(NAMES)} (default: all)")

@@ -6,7 +6,7 @@ Repetition 1 of every system and measure, then repetition 2 and 3. Each runs in 
 interpreter, with its own empty directory (HOME and the state of servers too) and a time limit; whatever it left
 running is then ended by process id. What takes 30 s or longer is done once. The medians are written as lines of JSON
 {"name", "value", "unit", "note"} after every step, so that a run that is broken off is not lost. The value is null
-where there was no result, and the note says why. A run of some systems or measures only keeps the rows of the others.
+where there was no result, and the note gives the reason. A run of some systems or measures only keeps the rows of the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bench.peers.timing import STARTED
 LIMIT = 175.0  # seconds that one repetition may take
 LONG = 30.0  # what takes so long is done once
 FAILED = "failed"
-DISTURBED = 0.2  # cores used by others from which on a note says so
+DISTURBED = 0.2  # cores used by others from which on a note mentions it
 OUT = ROOT / "bench" / "out" / "peers.jsonl"
 TRIAL = OUT.with_name("peers-trial.jsonl")
 SYSTEMS: tuple[System, ...] = (
@@ -89,28 +89,34 @@ def interpreter(system: System, peers: Path) -> Path:
     return venv_python(peers, system.peer) if system.peer in VENVS else Path(sys.executable)
 
 
-def environment(system: System, place: Path, peers: Path) -> dict[str, str]:
+def environment(system: System, directory: Path, peers: Path) -> dict[str, str]:
     """What a case sees: nothing of the caller's home, settings and state."""
     env = {name: value for name, value in os.environ.items() if not _DROPPED.match(name)}
     env["PATH"] = f"{interpreter(system, peers).parent}{os.pathsep}{env.get('PATH', os.defpath)}"
-    env |= {"HOME": str(place), "TMPDIR": str(place), "XDG_STATE_HOME": str(place / "state")}
+    env |= {"HOME": str(directory), "TMPDIR": str(directory), "XDG_STATE_HOME": str(directory / "state")}
     return env | {"PYTHONPATH": str(ROOT), work_queue.PEERS: str(peers), STARTED: repr(time.time())}
 
 
 def repeat(step: Step, peers: Path, limit: float) -> Repetition:
     """One repetition in a fresh process; nothing of it is left afterwards."""
     system, case = step.system, step.case
-    place = Path(tempfile.mkdtemp(prefix="peers-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
-    result, errors = place / "result.json", place / "errors"
-    words = [str(interpreter(system, peers)), "-m", "bench.peers.child", system.module, system.name, case.key]
-    words += [str(step.count), str(result)]
+    directory = Path(tempfile.mkdtemp(prefix="peers-", dir=os.environ.get("SHOAL_BENCH_DIR", "/var/tmp")))
+    result, errors = directory / "result.json", directory / "errors"
+    command = [str(interpreter(system, peers)), "-m", "bench.peers.child", system.module, system.name, case.key]
+    command += [str(step.count), str(result)]
     busy, own, began = machine_busy(), own_busy(), time.monotonic()
     problem = ""
     try:
         with errors.open("wb") as log:
-            env = environment(system, place, peers)
+            env = environment(system, directory, peers)
             process = subprocess.Popen(
-                words, cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=directory,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         try:
             process.wait(limit)
@@ -120,14 +126,18 @@ def repeat(step: Step, peers: Path, limit: float) -> Repetition:
         end_descendants()
         others = (machine_busy() - busy - own_busy() + own) / (time.monotonic() - began)
         if not result.exists():
-            text = errors.read_text(encoding="utf-8", errors="replace").replace(str(place), ".").replace(f"{ROOT}/", "")
+            text = (
+                errors.read_text(encoding="utf-8", errors="replace")
+                .replace(str(directory), ".")
+                .replace(f"{ROOT}/", "")
+            )
             lines = text.strip().splitlines()
-            return Repetition(problem=problem or f"{FAILED}: " + (lines or ["no word"])[-1][:200], took=took)
-        told = json.loads(result.read_text(encoding="utf-8"))
-        return Repetition(told["figures"], told["version"], "", took, max(0.0, others))
+            return Repetition(problem=problem or f"{FAILED}: " + (lines or ["no output"])[-1][:200], took=took)
+        output = json.loads(result.read_text(encoding="utf-8"))
+        return Repetition(output["figures"], output["version"], "", took, max(0.0, others))
     finally:
         end_descendants()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def summarise(steps: Iterable[Step]) -> Iterator[Row]:
@@ -216,13 +226,13 @@ def read(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def say(text: str) -> None:
-    """A word on the way."""
+def progress(text: str) -> None:
+    """Print a line of progress."""
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
 def parse() -> argparse.Namespace:
-    """What was asked for."""
+    """The options of the command line."""
     names = [system.name for system in SYSTEMS]
     parser = argparse.ArgumentParser(description="Measure Shoal and its peers side by side.")
     parser.add_argument("--peers", type=Path, default=DEFAULT, help="where the peers are installed")
@@ -244,7 +254,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Everything asked for; 1 if something failed. To need too long is a result, and no failure."""
+    """Measure everything that the options name; 1 if something failed. To need too long is a result, and no failure."""
     args = parse()
     peers = args.peers.resolve()
     adopt_orphans()
@@ -266,7 +276,9 @@ def main() -> int:
             done = repeat(step, peers, args.limit)
             step.done.append(done)
             text = done.problem or ", ".join(f"{name} {value:.4g}" for name, value in done.figures.items())
-            say(f"{time.monotonic() - began:5.0f} s, repetition {number}, {step.system.name} {step.count:,}: {text}")
+            progress(
+                f"{time.monotonic() - began:5.0f} s, repetition {number}, {step.system.name} {step.count:,}: {text}"
+            )
             write(args.out, kept, steps, missing)
     for line in read(args.out):
         print(json.dumps(line))

@@ -20,8 +20,8 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(word: str = "") -> list[int]:
-    """All processes below this one, the oldest first; with a word in their command line if one is given."""
+def descendants(text: str = "") -> list[int]:
+    """All processes below this one, the oldest first; with a text in their command line if one is given."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -33,11 +33,11 @@ def descendants(word: str = "") -> list[int]:
         below = children.get(ahead.pop(), [])
         found += below
         ahead += below
-    return sorted(pid for pid in found if not word or word in command_line(pid))
+    return sorted(pid for pid in found if not text or text in command_line(pid))
 
 
 def command_line(pid: int) -> str:
-    """The words of a process, empty if it is gone."""
+    """The command line of a process, empty if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     return ""
@@ -65,11 +65,11 @@ def end_descendants(patience: float = 20.0) -> None:
 
 def resident_mb(pid: int | str, peak: bool = False) -> float:
     """Resident memory of a process (or "self") now, or the most it ever had."""
-    word = "VmHWM:" if peak else "VmRSS:"
+    field = "VmHWM:" if peak else "VmRSS:"
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(word):
+        if line.startswith(field):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no {word} of {pid}")
+    raise RuntimeError(f"no {field} of {pid}")
 
 
 def settled_mb(pid: int, patience: float = 30.0) -> float:
@@ -85,7 +85,7 @@ def settled_mb(pid: int, patience: float = 30.0) -> float:
 
 def machine_busy() -> float:
     """CPU seconds that all processes of this machine have used."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    ticks = [int(item) for item in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / TICKS  # without idle and waiting for disks
 
 

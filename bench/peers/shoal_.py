@@ -19,12 +19,12 @@ WINDOW = 1_000  # of a long array the time per task is taken over so many, while
 SPECS = 10_000  # distinct tasks per submission, the most that the server takes at once
 
 
-def cli(*words: str) -> None:
+def cli(*arguments: str) -> None:
     """A command of the command line; its success is certain afterwards."""
-    all_words = [sys.executable, "-m", "shoal.cli", *words]
-    done = subprocess.run(all_words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    command = [sys.executable, "-m", "shoal.cli", *arguments]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"shoal {words[0]} ended with {done.returncode}: {done.stderr.strip()[-150:]}")
+        raise RuntimeError(f"shoal {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-150:]}")
 
 
 def client() -> Any:
@@ -62,8 +62,8 @@ def cold_start_function(_: int) -> Figures:
 
 def commands(count: int) -> Figures:
     warm_client()
-    words = ("sweep", "-q", f"i=1..{count}", "--", "/bin/true")
-    return rate("commands", count, lambda: cli(*words), queue=False)
+    arguments = ("sweep", "-q", f"i=1..{count}", "--", "/bin/true")
+    return rate("commands", count, lambda: cli(*arguments), queue=False)
 
 
 def round_trip_command(count: int) -> Figures:
@@ -113,7 +113,7 @@ def server_memory(server: Any, name: str) -> Figures:
 
 
 def submit_patiently(server: Any, submission: dict[str, Any]) -> None:
-    """Submit, and again later if the server says that this is too much at once."""
+    """Submit, and again later if the server refuses because it is busy."""
     errors = importlib.import_module("shoal.model.errors")
     while True:
         try:

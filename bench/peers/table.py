@@ -69,14 +69,14 @@ def rate_text(measure: str, usual: int) -> Callable[[System, Rows], str]:
     return text
 
 
-def pair_text(first: Iterable[str], second: Iterable[str], words: tuple[str, str]) -> Callable[[System, Rows], str]:
-    """Figures that every system has, and some that only Shoal has, told apart by a word."""
+def pair_text(first: Iterable[str], second: Iterable[str], labels: tuple[str, str]) -> Callable[[System, Rows], str]:
+    """Figures that every system has, and some that only Shoal has, each with a label."""
 
     def text(system: System, rows: Rows) -> str:
         one, two = figures(system, rows, *first), figures(system, rows, *second)
         if system.name != "shoal":
             return one
-        return "; ".join(f"{word}: {found}" for word, found in zip(words, (one, two), strict=True) if found)
+        return "; ".join(f"{label}: {found}" for label, found in zip(labels, (one, two), strict=True) if found)
 
     return text
 
@@ -195,9 +195,9 @@ def every_figure(rows: Rows) -> list[str]:
 
 
 def render(rows: Rows) -> str:
-    """Everything that stands between the marks."""
-    told = rows.get("machine", {}).get("note", NOT_YET)
-    lines = [f"Machine: {told}.", "", *comparison(rows)]
+    """Everything between the marks."""
+    machine = rows.get("machine", {}).get("note", NOT_YET)
+    lines = [f"Machine: {machine}.", "", *comparison(rows)]
     lines += ["", "In bold: the best of a column (the first two lines are not in the contest). (1): a single run."]
     if rows:
         lines += ["", "### Every figure", "", *every_figure(rows)]

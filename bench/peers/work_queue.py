@@ -13,7 +13,7 @@ from bench.peers.processes import resident_mb, settled_mb
 from bench.peers.system import Case, Figures, System
 from bench.peers.timing import SLOTS, per_task, percentiles, since_start
 
-PEERS = "BENCH_PEERS"  # the directory of the peers, told by the harness
+PEERS = "BENCH_PEERS"  # the directory of the peers, set by the harness
 
 
 @dataclass
@@ -23,21 +23,21 @@ class Pair:
     program: subprocess.Popen[str]
     workers: list[subprocess.Popen[bytes]]
 
-    def said(self, word: str) -> list[float]:
-        """Wait for its end; the numbers it printed behind a word."""
+    def numbers(self, label: str) -> list[float]:
+        """Wait for its end; the numbers that it printed behind a label."""
         text, _ = self.program.communicate()
         rows = [line.split() for line in text.splitlines()]
         if self.program.returncode or ["bad", "0"] not in rows:
             raise RuntimeError(f"ended with {self.program.returncode}: {text[-200:]}")
-        return [float(row[1]) for row in rows if row[0] == word]
+        return [float(row[1]) for row in rows if row[0] == label]
 
 
 def start(mode: str, count: int, workers: int = SLOTS) -> Pair:
     """Start the program, then the workers on the port it took."""
     port = Path("port")
-    words = [str(work_queue_program(Path(os.environ[PEERS]))), str(port), mode, str(count), str(workers), "/bin/true"]
+    command = [str(work_queue_program(Path(os.environ[PEERS]))), str(port), mode, str(count), str(workers), "/bin/true"]
     program = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     while not port.exists():
         if program.poll() is not None:
@@ -46,28 +46,28 @@ def start(mode: str, count: int, workers: int = SLOTS) -> Pair:
     started = []
     for number in range(workers):
         Path(f"worker{number}").mkdir()
-        words = ["work_queue_worker", "--cores", "1", "--memory", "100", "--disk", "100", "-s", f"worker{number}"]
+        command = ["work_queue_worker", "--cores", "1", "--memory", "100", "--disk", "100", "-s", f"worker{number}"]
         quiet = subprocess.DEVNULL
-        words += ["127.0.0.1", port.read_text()]
-        started.append(subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet))
+        command += ["127.0.0.1", port.read_text()]
+        started.append(subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet))
     return Pair(program, started)
 
 
 def commands(count: int) -> Figures:
-    took = start("all", count).said("seconds")[0]
+    took = start("all", count).numbers("seconds")[0]
     return {"commands_per_s": count / took, **per_task("queue", count, took)}
 
 
 def queue(count: int) -> Figures:
-    return per_task("queue", count, start("all", count).said("seconds")[0])
+    return per_task("queue", count, start("all", count).numbers("seconds")[0])
 
 
 def round_trip(count: int) -> Figures:
-    return percentiles(start("each", count).said("each"))
+    return percentiles(start("each", count).numbers("each"))
 
 
 def cold_start(_: int) -> Figures:
-    start("first", 1, workers=1).said("seconds")
+    start("first", 1, workers=1).numbers("seconds")
     return {"cold_start_s": since_start()}
 
 
@@ -81,8 +81,8 @@ def memory(count: int) -> Figures:
 
 def debian_version() -> str:
     """The package's version."""
-    words = ["dpkg-query", "-W", "-f", "${Version}", "coop-computing-tools"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    command = ["dpkg-query", "-W", "-f", "${Version}", "coop-computing-tools"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 SYSTEMS = (

@@ -1,7 +1,7 @@
 """A server and pilots as real processes on loopback, with their state in one folder: to be killed, stopped and watched.
 
 Every process started here names the folder in its command line or environment, so that at the end all of them can
-be found, also those that were lost sight of. Only processes of this cluster are ever signalled, by their number.
+be found, also those whose parent is gone. Only processes of this cluster are ever signalled, by their number.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ FAST: dict[str, float] = {
     "beat": 0.5, "suspect": 1.0, "lease": 3.0, "hold": 4.0, "margin": 0.5, "quarantine": 3.0, "grace": 1.0,
 }  # fmt: skip
 PATIENCE = 60.0  # for what takes a second on an idle machine
-LOOK = 0.02
+LOOK = 0.02  # seconds between two checks of a condition
 MOST_PIDS = 1 << 22  # no process of Linux has a higher number
 
-# A task that tells when it lives: `start` with whether it was alone (the kernel drops the lock when a copy dies,
+# A task that logs its start and end: `start` with whether it was alone (the kernel drops the lock when a copy dies,
 # however it dies), then it waits, then `end`. The wait is per attempt: seconds, or a file that has to appear.
 PAYLOAD = """
 import fcntl, json, os, sys, time
@@ -48,24 +48,24 @@ try:
     alone = True
 except OSError:
     alone = False
-words = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-def say(what):
+output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def write(what):
     line = {"what": what, "task": task, "attempt": attempt, "pid": os.getpid(), "at": time.monotonic(), "alone": alone}
-    os.write(words, (json.dumps(line) + "\\n").encode())
-say("start")
+    os.write(output, (json.dumps(line) + "\\n").encode())
+write("start")
 wait = waits[min(attempt, len(waits)) - 1]
 if wait.startswith("/"):
     while not os.path.exists(wait):
         time.sleep(0.01)
 else:
     time.sleep(float(wait))
-say("end")
+write("end")
 """
 
 
 @dataclass(frozen=True)
 class Life:
-    """One copy of a payload as it told of itself; `end` is None if it never came to its end."""
+    """One copy of a payload as it logged itself; `end` is None if it did not reach its end."""
 
     task: str
     attempt: int
@@ -105,11 +105,11 @@ class PilotProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Has it not ended yet?"""
+        """True if it has not ended."""
         return self.process.poll() is None
 
     def stop(self) -> None:
-        """Freeze the pilot alone; its guard and its tasks go on."""
+        """Freeze the pilot alone; its guard and its tasks run on."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def cont(self) -> None:
@@ -143,7 +143,7 @@ class Cluster:
         self.cwd.mkdir(parents=True)
         self.work.mkdir()
         self.server_log = self.folder / "server.log"
-        self.tale = self.cwd / "tale"  # what payloads tell
+        self.tale = self.cwd / "tale"  # what payloads log
         self.payload = self.folder / "payload.py"
         self.payload.write_text(PAYLOAD, encoding="utf-8")
         self._server: subprocess.Popen[bytes] | None = None
@@ -152,7 +152,7 @@ class Cluster:
 
     # --- waiting
     def until(self, condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:
-        """Wait until something is true, and return it; tell what the processes said if it never is."""
+        """Wait until a condition is true, and return its value; fail with the logs of the processes if it never is."""
         end = time.monotonic() + within
         while True:
             found = condition()
@@ -175,8 +175,8 @@ class Cluster:
     def server_argv(self, *more: str, state: Path | None = None) -> list[str]:
         """The command line of a server of this cluster."""
         timing = json.dumps(self.timing)
-        words = ["--state", str(state or self.state), "--timing", timing, *more]
-        return [sys.executable, "-m", "shoal.server", *words]
+        options = ["--state", str(state or self.state), "--timing", timing, *more]
+        return [sys.executable, "-m", "shoal.server", *options]
 
     def start_server(self, *more: str) -> str:
         """Start the server and wait until it answers; returns its address, which is the same each time."""
@@ -193,15 +193,15 @@ class Cluster:
         assert self._server is not None
         assert self._server.poll() is None, f"the server ended with {self._server.returncode}\n{self.story()}"
         with contextlib.suppress(OSError, ValueError, KeyError):
-            told = self.address()
-            with Client(told["url"]) as client:
-                return bool(told["pid"] == self._server.pid) and client.health()
+            address = self.address()
+            with Client(address["url"]) as client:
+                return bool(address["pid"] == self._server.pid) and client.health()
         return False
 
     def address(self) -> Json:
-        """What the server says of itself: url, token, pid."""
-        told: Json = json.loads((self.state / SERVER_FILE).read_text(encoding="utf-8"))
-        return told
+        """The address file of the server: url, token, pid."""
+        found: Json = json.loads((self.state / SERVER_FILE).read_text(encoding="utf-8"))
+        return found
 
     @property
     def server_pid(self) -> int:
@@ -225,8 +225,8 @@ class Cluster:
 
     def client(self, timeout: float = 30.0) -> Client:
         """A client of the server as it is now."""
-        told = self.address()
-        return Client(told["url"], told["token"], timeout=timeout)
+        address = self.address()
+        return Client(address["url"], address["token"], timeout=timeout)
 
     # --- pilots
     def start_pilot(
@@ -236,10 +236,10 @@ class Cluster:
         number = len(self.pilots) + 1
         log, work = self.folder / f"pilot{number}.log", self.work / str(number)
         work.mkdir()
-        words = ["--server-file", str(server_file or self.state / SERVER_FILE), "--cores", str(cores)]
+        options = ["--server-file", str(server_file or self.state / SERVER_FILE), "--cores", str(cores)]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*under, sys.executable, "-I", str(self.zip), *words, "--work-dir", str(work), *more],
+                [*under, sys.executable, "-I", str(self.zip), *options, "--work-dir", str(work), *more],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=clean_env(), start_new_session=True,
             )  # fmt: skip
         pilot = PilotProcess(process, log, work)
@@ -257,7 +257,7 @@ class Cluster:
 
     # --- work
     def telling(self, wait: str | float | Path = 0.0, **more: Any) -> Json:
-        """A task that tells of its life; `wait` is seconds or a file, by commas one for each attempt."""
+        """A task that logs its start and end; `wait` is seconds or a file, by commas one for each attempt."""
         argv = [sys.executable, "-I", "-S", str(self.payload), str(self.tale), str(wait)]
         return {"command": argv, **more}
 
@@ -342,28 +342,28 @@ class Cluster:
         seqs = [event["seq"] for event in self.events()]
         assert seqs == list(range(1, len(seqs) + 1))
 
-    # --- what payloads told
+    # --- what payloads logged
     def lives(self, task: str = "") -> list[Life]:
-        """Every copy of a payload that ever lived, oldest first."""
+        """Every copy of a payload that ever started, oldest first."""
         with contextlib.suppress(FileNotFoundError):
-            told = [json.loads(line) for line in self.tale.read_text(encoding="utf-8").splitlines()]
-            ends = {(line["task"], line["pid"]): line["at"] for line in told if line["what"] == "end"}
+            logged = [json.loads(line) for line in self.tale.read_text(encoding="utf-8").splitlines()]
+            ends = {(line["task"], line["pid"]): line["at"] for line in logged if line["what"] == "end"}
             return [
                 Life(t["task"], t["attempt"], self._host_pid(t), t["at"], t["alone"], ends.get((t["task"], t["pid"])))
-                for t in told
+                for t in logged
                 if t["what"] == "start" and task in ("", t["task"])
             ]
         return []
 
-    def _host_pid(self, told: Json) -> int:
-        """The number that this host has for a payload, which may live in a PID namespace and know itself by another.
+    def _host_pid(self, line: Json) -> int:
+        """The number that this host has for a payload, which may run in a PID namespace and have another number there.
 
         One that was never seen alive gets a number that no process has.
         """
-        key = (told["task"], told["attempt"], told["pid"])
+        key = (line["task"], line["attempt"], line["pid"])
         if key not in self._host_pids:
-            self._host_pids[key] = find_process(f"SHOAL_ATTEMPT={told['task']}#{told['attempt']}", told["pid"]) or (
-                MOST_PIDS + told["pid"]
+            self._host_pids[key] = find_process(f"SHOAL_ATTEMPT={line['task']}#{line['attempt']}", line["pid"]) or (
+                MOST_PIDS + line["pid"]
             )
         return self._host_pids[key]
 
@@ -407,8 +407,8 @@ def clean_env() -> dict[str, str]:
 def children(pid: int) -> list[int]:
     """Direct children of a process."""
     with contextlib.suppress(OSError):
-        words = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-        return [int(word) for text in words for word in text.split()]
+        texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+        return [int(number) for text in texts for number in text.split()]
     return []
 
 
@@ -427,7 +427,7 @@ def state_of(pid: int) -> str:
 
 
 def is_dead(pid: int) -> bool:
-    """Is it gone, or only waits to be reaped?"""
+    """True if it ended, also if it was not reaped yet."""
     return state_of(pid) in ("", "Z", "X")
 
 
@@ -463,9 +463,9 @@ def _listeners() -> dict[str, int]:
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == "0A":
-                    found[words[9]] = int(words[1].rpartition(":")[2], 16)
+                fields = line.split()
+                if fields[3] == "0A":
+                    found[fields[9]] = int(fields[1].rpartition(":")[2], 16)
     return found
 
 
@@ -500,7 +500,7 @@ def insist(client: Callable[[], Client], submission: Json, give_up: float) -> tu
             with client() as connected:
                 return connected.submit(submission), tries
         except (Unreachable, OSError, ValueError, KeyError):
-            # No address file, half of one, nobody there, or gone before the answer.
+            # No address file, half of one, no server, or a server that ended before it answered.
             assert time.monotonic() < give_up, "no answer to a submission"
             time.sleep(LOOK)
     raise AssertionError("unreachable")

@@ -1,8 +1,8 @@
-"""A proxy between pilot and server that does to real connections what networks do: lose, cut, delay, deliver twice.
+"""A proxy between pilot and server that injects faults into real connections: lose, cut, delay, deliver twice.
 
-It understands just enough HTTP (Content-Length on both sides) to know where a request and its reply end. What is
-done is decided by two functions, which are called in the connection's own thread and may wait; what was really
-done is counted, so that a test can prove that its fault happened.
+It parses just enough HTTP (Content-Length on both sides) to find the end of a request and of its reply. Two functions
+decide about each message; they are called in the thread of the connection and may wait. The faults that happened are
+counted, so that a test can prove that its fault happened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True)
 class Message:
-    """A request or a reply, whole."""
+    """A complete request or reply."""
 
     head: bytes
     body: bytes
@@ -46,11 +46,11 @@ class Message:
 
     @property
     def path(self) -> str:
-        """Of a request: what it is for."""
+        """The path of a request."""
         return self.head.split(b" ", 2)[1].decode()
 
     def json(self) -> dict[str, Any]:
-        """The body; empty if it is none."""
+        """The body; empty if it is not a JSON object."""
         try:
             data = json.loads(self.body)
         except ValueError:
@@ -77,7 +77,7 @@ class FaultProxy:
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def close(self) -> None:
-        """No more connections, and the end of those that are open."""
+        """Accept no more connections, and close those that are open."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -86,7 +86,7 @@ class FaultProxy:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def cut(self) -> None:
-        """Cut every connection there is; new ones may come."""
+        """Cut every open connection; new ones are accepted."""
         with self._lock:
             for sock in self._open:
                 with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ class FaultProxy:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(sock,), name="proxy-line", daemon=True).start()
+            threading.Thread(target=self._serve, args=(sock,), name="proxy-connection", daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
         with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ class FaultProxy:
 
 
 def read_message(stream: BinaryIO) -> Message | None:
-    """One request or reply; None if the connection ended before it was whole."""
+    """One request or reply; None if the connection ended before it was complete."""
     head, length = b"", 0
     while True:
         line = stream.readline(65_536)

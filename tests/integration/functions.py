@@ -22,7 +22,7 @@ def fail(x: object) -> None:
 
 
 def wait_for(path: str, value: Any = None, tell: str = "") -> Any:
-    """Until a file is there; `tell` is a file that says that it began."""
+    """Wait until a file exists; `tell` is a file that is made first."""
     if tell:
         Path(tell).touch()
     end = time.monotonic() + 60.0
@@ -34,7 +34,7 @@ def wait_for(path: str, value: Any = None, tell: str = "") -> Any:
 
 
 def append(path: str, word: str) -> None:
-    """Tell a file, whole lines from any process."""
+    """Append a line to a file, from any process."""
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{word}\n")
 

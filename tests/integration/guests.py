@@ -1,6 +1,6 @@
 """A server for many as a real process, with people, tokens, runs and emulated pilots; plain `http.client`, none of our own.
 
-Every word that belongs to somebody holds that somebody's canary (`zqanna`), so that a leak is found by one search:
+Every text that belongs to a person contains that person's canary (`zqanna`), so that a leak is found by one search:
 names of people, groups, runs, sites and hosts, labels, commands, variables, notes, messages and logs. Only the process
 that was started here is ever signalled, by its number.
 """
@@ -57,7 +57,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The word of a refusal."""
+        """The error code of a refusal."""
         return str(self.json["error"]["code"])
 
     def header(self, name: str) -> str:
@@ -80,7 +80,7 @@ class Token:
 
 @dataclass
 class Pilot:
-    """An emulated pilot: it says what a test has it say."""
+    """An emulated pilot: it sends what a test has it send."""
 
     guests: Guests
     name: str
@@ -94,14 +94,14 @@ class Pilot:
         """The next exchange, not yet sent."""
         self.seq += 1
         held = [{"attempt": attempt, "stage": stage} for attempt, stage in self.held.items()]
-        said: Json = {
+        message: Json = {
             "protocol": 4, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.seq - 1,
             "free": {"cores": 0}, "held": held, "nonce": f"n{self.seq}",
         }  # fmt: skip
-        return {**said, **more}
+        return {**message, **more}
 
     def send(self, message: Json, token: str | None = None) -> Answer:
-        """Say this."""
+        """Send a message."""
         path = f"/v1/pilots/{self.name}/exchange"
         return self.guests.ask("POST", path, message, token=self.session if token is None else token)
 
@@ -114,7 +114,7 @@ class Pilot:
         return answer
 
     def lease(self, cores: int = 1, **more: Any) -> Json:
-        """Ask until a task comes; returns its lease."""
+        """Send exchanges until a task is leased; returns its lease."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             answer = self.talk(free={"cores": cores}, **more)
@@ -147,7 +147,7 @@ class Person:
 
     @property
     def task(self) -> str:
-        """A task that failed, and said why."""
+        """A task that failed, with a message."""
         return f"{self.run}.1"
 
     @property
@@ -226,7 +226,7 @@ class Guests:
 
     @property
     def told(self) -> Json:
-        """What the server says of itself to its own account."""
+        """The address file that the server writes for its own account."""
         found: Json = json.loads((self.state / "server.json").read_text(encoding="utf-8"))
         return found
 
@@ -245,18 +245,18 @@ class Guests:
         self, method: str, path: str, body: Any = None, *, token: str | None = None, headers: Json | None = None,
         source: str = "",
     ) -> Answer:  # fmt: skip
-        """One request on a connection of its own; who is told to come back later does.
+        """One request on a connection of its own; repeated where the server is busy.
 
         It goes to the Unix socket, or over TLS from a certain address of this machine.
         """
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        said = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        fields = {"Authorization": f"Bearer {token}"} if token is not None else {}
         if data is not None:
-            said["Content-Type"] = "application/json"
+            fields["Content-Type"] = "application/json"
         end = time.monotonic() + PATIENCE
         while True:
             connection = self._connect_from(source) if source else UnixHTTPConnection(self.url)
-            answer = _ask(connection, method, path, data, {**said, **(headers or {})})
+            answer = _ask(connection, method, path, data, {**fields, **(headers or {})})
             if answer.status != 429 or answer.code == "site_full" or time.monotonic() > end:
                 return answer
             time.sleep(0.2)
@@ -317,13 +317,13 @@ class Guests:
     ) -> Answer:
         """One request over TLS."""
         data = None if body is None else json.dumps(body).encode()
-        said = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        fields = {"Authorization": f"Bearer {token}"} if token is not None else {}
         if data is not None:
-            said["Content-Type"] = "application/json"
+            fields["Content-Type"] = "application/json"
         host, port = self.address
         connection = http.client.HTTPSConnection(host, port, timeout=30.0)
         connection.sock = context.wrap_socket(socket.create_connection((host, port), 10.0), server_hostname=SERVER_NAME)
-        return _ask(connection, method, path, data, {"Host": SERVER_NAME, **said})
+        return _ask(connection, method, path, data, {"Host": SERVER_NAME, **fields})
 
     # --- people and tokens
     def mint(self, kind: str = "submit", *, by: str | None = None, **more: Any) -> Token:
@@ -339,7 +339,7 @@ class Guests:
         return person
 
     def submission(self, word: str, **more: Any) -> Json:
-        """A run with a word in all its parts."""
+        """A submission with a canary in all its parts."""
         task = {
             "name": f"{word}-task", "command": [f"{word}-command", "{i}"], "env": {"SECRET": f"{word}-env"},
             "labels": {"of": f"{word}-inner"}, "array": "1-3",
@@ -355,13 +355,13 @@ class Guests:
 
     # --- pilots
     def register(self, word: str, **more: Any) -> Json:
-        """What a pilot says when it comes."""
-        said: Json = {
+        """The registration of a pilot."""
+        message: Json = {
             "protocol": 4, "version": "0", "host": f"{word}-host", "identity": f"{word}-identity",
             "room": {"cores": 2, "memory": 2**30, "disk": 2**30}, "tags": {f"{word}-tag": f"{word}-tagged"},
             "nonce": f"nonce-{next(self._nonces)}",
         }  # fmt: skip
-        return {**said, **more}
+        return {**message, **more}
 
     def join(self, enrol: str, word: str, **more: Any) -> Pilot:
         """An emulated pilot enrols."""
@@ -400,8 +400,8 @@ class Guests:
         attempt = person.host.lease()["attempt"]
         tail = {"attempt": attempt, "stream": "stdout", "text": f"{word}-log\n", "offset": 0}
         person.host.talk(tails=[tail])
-        told = {"message": f"{word}-message", "stderr_tail": f"{word}-stderr", "last_line": f"{word}-line"}
-        person.host.report(attempt, "failed", exit_code=3, started=time.time(), duration=0.1, **told)
+        texts = {"message": f"{word}-message", "stderr_tail": f"{word}-stderr", "last_line": f"{word}-line"}
+        person.host.report(attempt, "failed", exit_code=3, started=time.time(), duration=0.1, **texts)
 
 
 def _ask(connection: http.client.HTTPConnection, method: str, path: str, data: bytes | None, headers: Json) -> Answer:
@@ -433,7 +433,7 @@ def serving(folder: Path, *more: str) -> Iterator[Guests]:
 
 
 def leaks(answer: Answer, may_see: frozenset[str], said: str = "") -> list[str]:
-    """Words with canaries in an answer that its caller may not see; what they said themselves is no secret to them."""
+    """Texts with canaries in an answer that its caller may not see; what the caller sent is no secret to them."""
     own = set(_WORD.findall(said))
     found = {match.group(0): match.group(1) for match in _WORD_AND_CANARY.finditer(answer.text)}
     return sorted(word for word, canary in found.items() if canary not in may_see and word not in own)
@@ -449,7 +449,7 @@ def without(answer: Answer, *ids: str) -> tuple[int, str, list[tuple[str, str]]]
 
 
 def misfits(value: Any, schema: Json, components: Json, where: str = "answer") -> list[str]:
-    """Where a value is not what a schema of ours says; the few words of JSON Schema that `server/http/openapi.py` writes."""
+    """Where a value does not fit a schema; the few keywords of JSON Schema that `server/http/openapi.py` writes."""
     if "$ref" in schema:
         return misfits(value, components[schema["$ref"].rpartition("/")[2]], components, where)
     if "anyOf" in schema:

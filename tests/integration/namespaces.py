@@ -31,12 +31,12 @@ import os, subprocess, sys, time
 sys.stdin.read()
 for name in sys.argv[1:]:
     for _ in range(100):
-        words = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
-        if not words:
+        pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+        if not pids:
             break
-        for word in words:
+        for pid in pids:
             try:
-                os.kill(int(word), 9)
+                os.kill(int(pid), 9)
             except ProcessLookupError:
                 pass
         time.sleep(0.05)
@@ -68,11 +68,11 @@ class Namespace:
     link: str
     _inside: ThreadPoolExecutor = field(repr=False)
 
-    def argv(self, *words: str, hidden: Sequence[Path] = ()) -> list[str]:
+    def argv(self, *command: str, hidden: Sequence[Path] = ()) -> list[str]:
         """The command line that runs a program here; folders that are hidden from it are empty to it."""
         covers = " && ".join('mount -t tmpfs -o mode=1777 shoal-test "$1" && shift' for _ in hidden)
         wrapped = ["/bin/sh", "-c", f'{covers} && exec "$@"', "sh", *map(str, hidden)] if hidden else []
-        return ["ip", "netns", "exec", self.name, *wrapped, *words]
+        return ["ip", "netns", "exec", self.name, *wrapped, *command]
 
     def do(self, work: Callable[[], T]) -> T:
         """Have a function run in this network."""
@@ -83,7 +83,7 @@ class Namespace:
         found = subprocess.run(
             ["ip", "netns", "pids", self.name], capture_output=True, text=True, timeout=60, check=True
         ).stdout.split()
-        return [int(word) for word in found if int(word) != os.getpid()]
+        return [int(pid) for pid in found if int(pid) != os.getpid()]
 
     def sockets(self) -> list[str]:
         """What is open in this network: TCP (but what only waits for late packets), UDP and named Unix sockets."""
@@ -93,9 +93,9 @@ class Namespace:
         ).stdout  # fmt: skip
         lines = [line.split() for line in text.splitlines()]
         return [
-            " ".join(words)
-            for words in lines
-            if words[0].endswith(":") and words[0] not in ("Num:",) and not (len(words) > 9 and words[3] == _TIME_WAIT)
+            " ".join(fields)
+            for fields in lines
+            if fields[0].endswith(":") and fields[0] != "Num:" and not (len(fields) > 9 and fields[3] == _TIME_WAIT)
         ]
 
     def set_link(self, up: bool) -> None:
@@ -137,9 +137,9 @@ def _janitor(*names: str) -> Iterator[None]:
         assert waits.wait(30.0) == 0, "the networks could not be removed"
 
 
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
 
 
 def _enter(name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shoal.client.client import Client
 from shoal.report.acct import account
 from shoal.report.source import HttpSource
-from shoal.sim.shares import due_parts
+from shoal.sim.shares import due_fractions
 from tests.integration.cluster import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -93,7 +93,7 @@ def reckon(
     past, used, due = dict.fromkeys(PEOPLE, 0.0), dict.fromkeys(PEOPLE, 0.0), dict.fromkeys(PEOPLE, 0.0)
     at = first
     while at < end:
-        parts = due_parts(frozenset(PEOPLE), shares, groups, past)
+        parts = due_fractions(frozenset(PEOPLE), shares, groups, past)
         now = {
             name: sum(max(0.0, min(stop, at + STEP) - max(start, at)) for start, stop in rows)
             for name, rows in spans.items()

@@ -65,7 +65,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as bytes, and what it said in words."""
+    """A request as bytes, and its description."""
 
     data: bytes
     head_only: bool  # a HEAD request has no body in its answer
@@ -74,27 +74,27 @@ class Sent:
 
 
 class Description:
-    """What `GET /v1/openapi.json` says."""
+    """The document of `GET /v1/openapi.json`."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.schemas: dict[str, Any] = document["components"]["schemas"]
         self.failure = {"$ref": "#/components/schemas/ErrorAnswer"}
         self.operations = [
-            self._operation(method, path, said)
+            self._operation(method, path, described)
             for path, methods in document["paths"].items()
-            for method, said in methods.items()
+            for method, described in methods.items()
         ]
 
-    def _operation(self, method: str, path: str, said: dict[str, Any]) -> Operation:
-        ((media, content),) = said["responses"]["200"]["content"].items()
-        body = said.get("requestBody")
+    def _operation(self, method: str, path: str, described: dict[str, Any]) -> Operation:
+        ((media, content),) = described["responses"]["200"]["content"].items()
+        body = described.get("requestBody")
         return Operation(
             method.upper(), path,
-            tuple(p["name"] for p in said["parameters"] if p["in"] == "path"),
-            tuple(p for p in said["parameters"] if p["in"] == "query"),
+            tuple(p["name"] for p in described["parameters"] if p["in"] == "path"),
+            tuple(p for p in described["parameters"] if p["in"] == "query"),
             body["content"].get(JSON, {}).get("schema") if body is not None else None,
             next(iter(body["content"])) if body is not None else "",
-            content["schema"], media, said.get("security") == [], said["description"],
+            content["schema"], media, described.get("security") == [], described["description"],
         )  # fmt: skip
 
     def look_up(self, schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -105,7 +105,7 @@ class Description:
         return name, self.schemas[name]
 
     def misfits(self, value: Json, schema: dict[str, Any], where: str = "$") -> Iterator[str]:
-        """Where a value is not what its schema says."""
+        """Where a value does not fit its schema."""
         _, schema = self.look_up(schema)
         if "anyOf" in schema:
             if not any(next(self.misfits(value, option), None) is None for option in schema["anyOf"]):
@@ -137,7 +137,7 @@ _IS: dict[str, Callable[[Json], bool]] = {
 }
 
 
-# --- good values: the schema says the type, this table what is sensible of it
+# --- good values: the schema gives the type, this table what is sensible of it
 def _ref(kind: str) -> SearchStrategy[Ref]:
     return st.builds(Ref, st.just(kind), st.integers(0, 999))
 
@@ -159,7 +159,7 @@ _PAYLOAD = _some("gAROLg==", "gASVAgAAAAAAAABdlC4=", "gARLAS4=", "AAAA", "gARdLg
     Ref, st.just("digest"), st.integers(0, 999)
 )
 SENSIBLE: dict[str, SearchStrategy[Any]] = {
-    # --- what people ask
+    # --- requests of people
     "Targets.targets": _TARGETS,
     "RetryRequest.targets": _TARGETS,
     "SignalRequest.targets": _TARGETS,
@@ -192,7 +192,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "NewGroup.name": _some("g1", "g2", "bio_x"),
     # --- submissions
     "SubmissionBody.name": _TEXT.filter(lambda text: "\0" not in text),
-    "SubmissionBody.cwd": _some("", "/tmp", "/data/none"),
+    "SubmissionBody.cwd": _some("", "/tmp", "/none"),
     "SubmissionBody.key": _some("", "", "", "k1", "k2") | _WORD,
     "SubmissionBody.max_fail": st.none() | st.integers(1, 100),
     "SubmissionBody.seed": st.none() | st.integers(0, 2**63 - 1),
@@ -495,14 +495,14 @@ class Wishes:
         return st.just(Ref("bytes", 0)) if operation.takes else st.none()
 
     def all(self) -> SearchStrategy[Wish]:
-        """Wishes for every call; those with bodies are asked more often, for there is more to get wrong."""
+        """Wishes for every call; those with bodies are sent more often, for more can be wrong in them."""
         heavy = {"/v1/runs": 6, "/v1/runs/{run}/tasks": 5, "/v1/pilots": 4, "/v1/pilots/{pilot}/exchange": 9}
         many = [o for o in self.description.operations for _ in range(heavy.get(o.path, 3) if o.takes else 1)]
         return st.sampled_from(many).flatmap(lambda operation: self.of(operation))
 
 
 def _plausible(found: dict[str, Any]) -> dict[str, Any]:
-    """What must not stand together does not."""
+    """Drop fields that exclude each other."""
     if "command" in found and found.get("params") is not None:
         found = {**found, "array": None}
     if "environment_file" in found and "environment" in found:
@@ -518,7 +518,7 @@ def _plausible(found: dict[str, Any]) -> dict[str, Any]:
 
 # --- from a wish to bytes
 def resolve(value: Any, meaning: Resolve) -> Json:
-    """Plain data: every Ref is replaced by what it stands for."""
+    """Plain data: every Ref is replaced by its value."""
     if isinstance(value, Ref):
         return meaning(value)
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.engine.matching.prefetch import _merged
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
-from shoal.sim.fair import Setting, play
+from shoal.sim.fair import Setting, simulate
 from shoal.wire.chunk import names
 from shoal.wire.messages import Capacity, Lease
 
@@ -92,7 +92,7 @@ def test_nothing_begins_for_long_while_something_waits_that_could_have_had_its_s
     setting = Setting(
         length, 1, slots, calls, newcomer, rerun=rerun, spread=spread, seed=seed, urgent_length=0.5, after=0.2
     )
-    story = play(setting)
-    late = story.turnover + 1.0
-    assert not [at for at, attempt in story.starts if late < at < story.wait]
-    assert max(story.begun.values()) == 1
+    result = simulate(setting)
+    late = result.turnover + 1.0
+    assert not [at for at, attempt in result.starts if late < at < result.wait]
+    assert max(result.begun.values()) == 1

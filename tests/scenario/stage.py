@@ -17,7 +17,7 @@ from shoal.engine.commands import Cancel, SetPolicy
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_run, parse_task
 from shoal.sim.faults import Plan
-from shoal.sim.host import Host, Where
+from shoal.sim.host import Host, Placement
 from shoal.sim.world import World
 from shoal.wire.messages import Capacity
 from shoal.wire.policy import parse_policy
@@ -74,7 +74,7 @@ class Stage(World):
         name, *more = words
         options = dict(word.split("=", 1) for word in more)
         room = Capacity(int(options.get("cores", 1)), 8 << 30, 8 << 30, 0)
-        where = Where(name, options.get("site", "local"))
+        where = Placement(name, options.get("site", "local"))
         self._named[name] = Host(self, len(self.hosts), room, where)
         self.hosts.append(self._named[name])
 
@@ -83,16 +83,18 @@ class Stage(World):
         options = dict(word.split("=", 1) for word in words[:at])
         table: dict[str, Any] = {key: int(value) if key in NUMBERS else value for key, value in options.items()}
         self._runs += 1
-        self.people.unsent += 1
-        self.people.submit([{"command": words[at + 1 :], **table}], f"run{self._runs}")
+        self.users.unsent += 1
+        self.users.submit([{"command": words[at + 1 :], **table}], f"run{self._runs}")
 
     def _cancel(self, words: list[str]) -> None:
         targets: list[int | TaskId] = [parse_task(word) if "." in word else parse_run(word) for word in words]
-        self.server.ask(Cancel(tuple(targets)), lambda result: self._lines.append(f"answer {result}"), _must_not)
+        self.server.request(Cancel(tuple(targets)), lambda result: self._lines.append(f"answer {result}"), _must_not)
 
     def _policy(self, words: list[str]) -> None:
         document = json.loads(" ".join(words))
-        self.server.ask(SetPolicy(parse_policy(document), json.dumps(document), "root"), lambda result: None, _must_not)
+        self.server.request(
+            SetPolicy(parse_policy(document), json.dumps(document), "root"), lambda result: None, _must_not
+        )
 
     def _why(self, words: list[str]) -> None:
         assert self.server.engine is not None
@@ -104,7 +106,7 @@ class Stage(World):
         assert not self.server.uncommitted
         loaded = self.server.database.load_run(parse_run(words[0]))
         assert loaded is not None
-        counts = json.loads(loaded[0].counts)
+        counts = json.loads(loaded.run.counts)
         self._lines.append(" ".join(f"{state}={count}" for state, count in counts.items() if count))
 
     def _advance(self, seconds: float) -> None:
@@ -116,7 +118,7 @@ class Stage(World):
             self.check()
 
     # --- what a task does
-    def script(self, attempt: AttemptId) -> tuple[float, bool]:
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """As its command says."""
         assert self.server.engine is not None
         array = self.server.engine.state.runs[attempt.run].array_of(attempt.element)

@@ -1,4 +1,4 @@
-"""False worlds about whose word counts, and planted bugs that they must catch
+"""Simulated worlds about whose reports count, and planted bugs that they must catch
 [promise I11, I12; SPHINX S8; ADR 0020]."""
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from shoal.engine.pilots import losses
 from shoal.engine.policy import accounting
 from shoal.engine.state import State
 from shoal.engine.tasks import failures, reports
-from shoal.sim.evidence import LIARS, PIT, POISON, SCENES, SLOW, EvidenceWorld
-from shoal.sim.ledger import Broken
+from shoal.sim.ledger import BrokenPromise
+from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from tests.sim.planting import plant
 
 SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 8
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scene: str) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scenario: str) -> None:
     for seed in range(SEEDS):
-        world = EvidenceWorld(seed, scene)
+        world = EvidenceWorld(seed, scenario)
         digest = world.run()
-        assert seed or EvidenceWorld(seed, scene).run() == digest, "the same seed tells the same story"
+        assert seed or EvidenceWorld(seed, scenario).run() == digest, "the same seed gives the same trace"
 
 
-# name -> (scene, function, what stands there, what the bug makes of it, how the world must complain)
+# name -> (scenario, function, what stands there, what the bug makes of it, how the world must complain)
 BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     "bans are kept by name, without their holder": (
         LIARS,
         accounting.Accounting.evidence_of,
         "found = self.evidence.get(holder)",
         "holder = ''; found = self.evidence.get(holder)",
-        "banned by another's word",
+        "banned by another owner's reports",
     ),
     "a loss right after a lease does not count": (
         POISON,
@@ -53,14 +53,14 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
         "innocent called poison|poison goes on",
     ),
     "a failure is final although another site was not asked": (
-        PIT,
+        FAILING_SITE,
         failures.judge_failure,
         "has_untried_site = bool(untried) and kinds.is_in_doubt(array.trait, site)",
         "sites, has_untried_site = set(), False",
         "a site's failure was final",
     ),
     "a site that is slow as a whole is compared with itself only": (
-        SLOW,
+        SLOW_SITE,
         failures.judge_failure,
         "has_untried_site = bool(untried) and is_doubtful",
         "has_untried_site = False",
@@ -71,7 +71,7 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
         losses.seen_dead,
         "if dead.holder == pilot.holder and dead.identity == pilot.identity",
         "if True",
-        "given up by another's word",
+        "given up by another owner's report",
     ),
 }
 # The same bug in a second place.
@@ -92,14 +92,14 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, function, old, new, words = BUGS[name]
+    scenario, function, old, new, words = BUGS[name]
     plant(monkeypatch, function, old, new)
     if name in ALSO:
         plant(monkeypatch, *ALSO[name])
     for seed in range(20):
         try:
-            EvidenceWorld(seed, scene).run()
-        except Broken as broken:
+            EvidenceWorld(seed, scenario).run()
+        except BrokenPromise as broken:
             first = str(broken).splitlines()[0]
             assert re.search(words, first), f"caught, but not for what it is: {first}"
             return
@@ -107,7 +107,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pilot_that_returns_everything_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scene of the unit test once more, with the count of returns left out."""
+    """The scenario of the unit test once more, with the count of returns left out."""
     from tests.unit.engine.stand import Stand, back
 
     def leases() -> int:

@@ -16,9 +16,10 @@ from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
-from shoal.sim.fair import Setting, Story, play
+from shoal.sim.fair import Result, Setting, simulate
 from shoal.sim.faults import Plan
-from shoal.sim.ledger import Broken
+from shoal.sim.host import Host
+from shoal.sim.ledger import BrokenPromise
 from shoal.sim.world import World
 from tests.sim.planting import plant
 
@@ -37,12 +38,12 @@ CASES = [
 ]
 
 
-def check(story: Story, most: float = math.inf) -> None:
+def check(result: Result, most: float = math.inf) -> None:
     """It started within one turnover of a slot and a second, after at most so many others, and nothing was begun twice."""
-    others = sum(0.0 <= at < story.wait for at, _ in story.starts)
+    others = sum(0.0 <= at < result.wait for at, _ in result.starts)
     assert others <= most, f"{others} began before it"
-    assert story.wait <= story.turnover + 1.0, (story.wait, story.turnover)
-    assert set(story.begun.values()) == {1}
+    assert result.wait <= result.turnover + 1.0, (result.wait, result.turnover)
+    assert set(result.begun.values()) == {1}
 
 
 @pytest.mark.timeout(900)
@@ -51,9 +52,9 @@ def test_the_first_start_comes_within_one_turnover_and_a_second(
     pool: str, length: float, calls: bool, newcomer: bool
 ) -> None:
     pilots, slots = POOLS[pool]
-    story = play(Setting(length, pilots, slots, calls, newcomer))
-    check(story)
-    assert not story.returned, "nobody has to give anything back for one short task"
+    result = simulate(Setting(length, pilots, slots, calls, newcomer))
+    check(result)
+    assert not result.returned, "nobody has to give anything back for one short task"
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -73,14 +74,14 @@ OTHERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_also_of_other_kinds(kind: str, newcomer: bool, length: float) -> None:
     for seed in range(5 if PROVE else 1):
-        check(play(Setting(**{"length": length, "newcomer": newcomer, "seed": seed, **OTHERS[kind]})))
+        check(simulate(Setting(**{"length": length, "newcomer": newcomer, "seed": seed, **OTHERS[kind]})))
 
 
 # --- under faults
 class Hasty(World):
     """A world of short tasks, some of which are urgent: what is fetched ahead is overtaken and taken back."""
 
-    def script(self, attempt: AttemptId) -> tuple[float, bool]:
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """Most tasks take a moment, a few of them long."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.01] * 30 + [0.3, 5.0])
@@ -180,14 +181,14 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     settings = [Setting(**{"length": 0.02, "seed": seed, **more}) for seed in range(3)]
     most = MOST if "rerun" not in more else math.inf
     for setting in settings:
-        check(play(setting), most)
+        check(simulate(setting), most)
     plant(monkeypatch, function, old, new)
     if name == "a cleared pilot fetches ahead":
         plant(monkeypatch, leasing.LeaseRound._make_room, "return self._is_full", "self._is_full = False; return False")
     late = 0
     for setting in settings:
         try:
-            check(play(setting), most)
+            check(simulate(setting), most)
         except AssertionError:
             late += 1
     assert late, "the yardstick did not notice"
@@ -195,10 +196,10 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def in_order() -> bool:
     """Does a queue on one slot begin in its order, although some of it was given back for an exclusive task?"""
-    story = play(Setting(0.05, slots=1, spread=0.3, rerun="exclusive", after=2.0, seed=3))
-    check(story)
-    assert story.returned > 1
-    begun = [parse_attempt(attempt) for _, attempt in story.starts]
+    result = simulate(Setting(0.05, slots=1, spread=0.3, rerun="exclusive", after=2.0, seed=3))
+    check(result)
+    assert result.returned > 1
+    begun = [parse_attempt(attempt) for _, attempt in result.starts]
     elements = [attempt.element for attempt in begun if attempt.run == 1]
     return elements == list(range(1, len(elements) + 1))
 
@@ -213,6 +214,6 @@ def test_what_is_given_back_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_world_notices_a_task_that_is_given_back_and_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "draw_submissions", draw_hasty)
     plant(monkeypatch, State.back_to_ready, "array.todo.add(task.element)", "pass")
-    with pytest.raises(Broken, match=r"index|stuck"):
+    with pytest.raises(BrokenPromise, match=r"index|stuck"):
         for seed in range(20):
             Hasty(seed, Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0)).run()

@@ -1,4 +1,4 @@
-"""Planted bugs: each must be caught by the false world, in the named way."""
+"""Planted bugs: each must be caught by the simulator, in the named way."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
-from shoal.sim.ledger import Broken
+from shoal.sim.ledger import BrokenPromise
 from shoal.sim.server import SimServer
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
-from tests.sim.test_worlds import CALM_PLAN, FROZEN_PLAN, POISON_PLAN
+from tests.sim.test_worlds import CALM_PLAN, DEFECT_PLAN, FROZEN_PLAN
 
 SEEDS = 150
 
@@ -134,7 +134,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         reconcile.compare,
         'if pilot.tags.get("certain_end") is not True:',
         "if False:",
-        "started without a word",
+        "started without a warning",
     ),
     "an element carved out of its chunk gets lost": (
         chunks.carve,
@@ -164,7 +164,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         reports.was_given,
         "and proofs is not None and proofs.covers(attempt)",
         "",
-        "a lie was recorded|success of nobody|leased to a pilot that drains",
+        "a lie was recorded|success of nobody|leased to a draining pilot",
     ),
     "what settled a task is told to whoever asks": (
         reports.is_repeated,
@@ -176,7 +176,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         reports._late,
         "if not state.serves(pilot, array.run.owner):",
         "if False:",
-        "a stranger was told",
+        "disclosed to another owner",
     ),
     "a refused report is forgotten": (
         Outbox._degrade,
@@ -186,7 +186,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "what something between says is taken for the server's word": (
         Agent._on_rejected,
-        "if not event.is_sure and self._flights.put_off_foreign(event.seq, again, FOREIGN_TRIES):",
+        "if not event.is_sure and self._in_flight.put_off_foreign(event.seq, again, FOREIGN_TRIES):",
         "event = Rejected(event.seq, event.why)\n    if False:",
         "a refusal cost the last line",
     ),
@@ -210,8 +210,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": (
         SimServer._read_back,
-        "self._commit(life)\n    return self.database.snapshot()",
-        "early = self.database.snapshot()\n    self._commit(life)\n    return early",
+        "self._commit(generation)\n    return self.database.snapshot()",
+        "early = self.database.snapshot()\n    self._commit(generation)\n    return early",
         "lease forgotten|journal out of order|UNIQUE|recorded twice|stuck|index",
     ),
 }
@@ -273,10 +273,10 @@ PLANS: dict[str, Plan] = {
     "a checkpoint of a copy that was given up counts": Plan(0.0, 0.0, 0.0, 0, 12, 12, 0, 0, 0, 0, 0.0),
     "a checkpoint is acknowledged before it is durable": Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0),
     "a new pilot does not sweep what died pilots and guards left on its machine": Plan(
-        0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, both=4, certain=0.0
+        0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, guard_deaths=4, certain_end=0.0
     ),
     "an old checkpoint that comes once more undoes a newer one": replace(
-        CALM_PLAN, crashes=0, duplicate=0.5, slow=0.4, both=10, deaths=10
+        CALM_PLAN, crashes=0, duplicate=0.5, slow=0.4, guard_deaths=10, deaths=10
     ),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
     "nonce not compared: a run of another history is taken for this one": ROLLED_BACK,
@@ -284,12 +284,12 @@ PLANS: dict[str, Plan] = {
     "a late report is adopted from anyone": replace(CALM_PLAN, liars=2),
     "what settled a task is told to whoever asks": replace(CALM_PLAN, liars=2),
     "a verdict tells of another owner's run": replace(CALM_PLAN, liars=2),
-    "a refused report is forgotten": replace(CALM_PLAN, refusals=0.4),
-    "what something between says is taken for the server's word": replace(CALM_PLAN, foreign=0.3),
+    "a refused report is forgotten": replace(CALM_PLAN, server_refusals=0.4),
+    "what something between says is taken for the server's word": replace(CALM_PLAN, proxy_refusals=0.3),
     "a server that was frozen holds its own time against its pilots": FROZEN_PLAN,
     "a server that was frozen ends what was orphaned before": replace(FROZEN_PLAN, deaths=20, server_freezes=6),
-    "after a defect the half-changed state is kept": POISON_PLAN,
-    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": POISON_PLAN,
+    "after a defect the half-changed state is kept": DEFECT_PLAN,
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": DEFECT_PLAN,
 }
 
 
@@ -333,7 +333,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     for seed in [LATELY.get(name, 0), *range(SEEDS)]:
         try:
             World(seed, PLANS.get(name), steps=40_000).run()
-        except Broken as broken:
+        except BrokenPromise as broken:
             first = str(broken).splitlines()[0]
             assert re.search(words, first), f"caught, but not for what it is: {first}"
             return
@@ -344,7 +344,7 @@ def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """A cancelled exclusive task must not start again before its old copy is dead."""
     plant(monkeypatch, manual_retry.retry, "if row.live and wait > 0:", "if False:")
     many_cancels = Plan(0.0, 0.0, 0.2, 0, 0, 0, 0, 0, 150, 0, 0.0)
-    with pytest.raises(Broken, match="exclusive overlap"):
+    with pytest.raises(BrokenPromise, match="exclusive overlap"):
         for seed in range(SEEDS):
             World(seed, many_cancels).run()
 
@@ -377,8 +377,8 @@ class _Strays(World):
             for chunk in pilot.chunks.values():
                 older = (self.strays + self.seed) % 2
                 stray = chunk.attempt(chunk.left.ranges()[-1][0])
-                if older and len(self.server.lives) > 1:
-                    stray = stray._replace(number=1, incarnation=self.server.lives[-2])
+                if older and len(self.server.incarnations) > 1:
+                    stray = stray._replace(number=1, incarnation=self.server.incarnations[-2])
                 if stray not in self._sent and (stray.incarnation != chunk.incarnation or pilot.name != exchange.pilot):
                     self.strays += 1
                     self._sent.add(stray)
@@ -419,7 +419,7 @@ def test_a_chunk_finished_by_whoever_reports_it_is_caught(bug: str, monkeypatch:
         world = _Strays(seed)
         try:
             world.run()
-        except Broken as broken:
+        except BrokenPromise as broken:
             first = str(broken).splitlines()[0]
             assert bug and re.search("success of nobody|two winners", first), first
             return

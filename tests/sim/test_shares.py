@@ -14,7 +14,18 @@ from shoal.engine.commands import Accept, SetPolicy
 from shoal.model.errors import Conflict
 from shoal.model.policy import Policy, Rule
 from shoal.sched import share
-from shoal.sim.shares import KINDS, Person, Setting, Story, crowd, differences, due_parts, jain, play, worst_difference
+from shoal.sim.shares import (
+    KINDS,
+    Owner,
+    Result,
+    Setting,
+    differences,
+    due_fractions,
+    jain,
+    mixed_owners,
+    simulate,
+    worst_difference,
+)
 from shoal.wire.policy import dump_policy
 from tests.unit.engine.stand import FakePilot, Stand, good
 
@@ -34,55 +45,55 @@ STARTS = 10_000 if PROVE else 600
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("count", "kind"), POOLS)
 def test_everybody_gets_what_is_due(count: int, kind: str) -> None:
-    story = play(crowd(count, kind, max(SECONDS, LONGER * count) if PROVE else SECONDS))
-    assert worst_difference(story) <= 0.05 + story.width
-    check_nobody_waits(story)
+    result = simulate(mixed_owners(count, kind, max(SECONDS, LONGER * count) if PROVE else SECONDS))
+    assert worst_difference(result) <= 0.05 + result.width
+    check_nobody_waits(result)
     if kind == "equal":
-        assert jain(list(story.looks[-1].used.values())) >= 0.98
+        assert jain(list(result.samples[-1].used.values())) >= 0.98
 
 
-def check_nobody_waits(story: Story) -> None:
+def check_nobody_waits(result: Result) -> None:
     """Everybody started after at most as many turnovers of slots as there are owners."""
-    people = story.setting.people
-    assert story.first.keys() == people.keys(), "nobody starves"
-    assert max(story.first.values()) <= len(people)
+    owners = result.setting.owners
+    assert result.first.keys() == owners.keys(), "nobody starves"
+    assert max(result.first.values()) <= len(owners)
 
 
 def test_who_goes_and_whose_tasks_are_a_hundred_times_longer_disturb_nobody() -> None:
-    people = {
-        "long": Person(mean=400.0, spread=0.3),
-        "short": Person(mean=4.0),
-        "guest": Person(mean=20.0, comes=300.0, goes=1_000.0),
-        "heavy": Person(share=3.0, mean=40.0),
+    owners = {
+        "long": Owner(mean=400.0, spread=0.3),
+        "short": Owner(mean=4.0),
+        "guest": Owner(mean=20.0, arrives=300.0, leaves=1_000.0),
+        "heavy": Owner(share=3.0, mean=40.0),
     }
-    story = play(Setting(people, 1_800.0))
-    worst = differences(story)
-    assert worst.keys() == people.keys(), "each of them had work for a whole window"
-    assert max(worst.values()) <= 0.05 + story.width
-    check_nobody_waits(story)
+    result = simulate(Setting(owners, 1_800.0))
+    worst = differences(result)
+    assert worst.keys() == owners.keys(), "each of them had work for a whole window"
+    assert max(worst.values()) <= 0.05 + result.width
+    check_nobody_waits(result)
 
 
 def test_where_less_than_a_core_is_due_long_tasks_are_paid_back_in_full() -> None:
     """Twelve owners on four slots. Was: a debt was forgiven after some seconds, and long tasks got 58 % instead of half."""
-    people = {f"o{at:02}": Person(mean=100.0 if at % 2 else 10.0, spread=0.3) for at in range(12)}
-    used = play(Setting(people, 4_000.0, pilots=1)).looks[-1].used
+    owners = {f"o{at:02}": Owner(mean=100.0 if at % 2 else 10.0, spread=0.3) for at in range(12)}
+    used = simulate(Setting(owners, 4_000.0, pilots=1)).samples[-1].used
     assert jain(list(used.values())) >= 0.99
-    assert sum(used[name] for name in used if people[name].mean > 50.0) / sum(used.values()) < 0.54
+    assert sum(used[name] for name in used if owners[name].mean > 50.0) / sum(used.values()) < 0.54
 
 
 def test_wide_tasks_get_their_part_although_narrow_ones_take_each_core_that_becomes_free() -> None:
-    people = {"wide": Person(cores=4, spread=0.5), "narrow": Person()}
-    story = play(Setting(people, 1_000.0))
-    assert worst_difference(story) <= 0.05 + story.width
-    late = play(Setting({**people, "wide": Person(cores=4, spread=0.5, comes=60.0)}, 1_000.0))
-    assert late.looks[-1].used["wide"] >= 0.7 * late.looks[-1].due["wide"], "it came when every core was taken"
+    owners = {"wide": Owner(cores=4, spread=0.5), "narrow": Owner()}
+    result = simulate(Setting(owners, 1_000.0))
+    assert worst_difference(result) <= 0.05 + result.width
+    late = simulate(Setting({**owners, "wide": Owner(cores=4, spread=0.5, arrives=60.0)}, 1_000.0))
+    assert late.samples[-1].used["wide"] >= 0.7 * late.samples[-1].due["wide"], "it came when every core was taken"
 
 
 SHORT = {  # tasks that are fetched ahead, beside such as are not
-    "two of a kind": {"a": Person(mean=0.2, spread=0.5), "b": Person(mean=0.2, spread=0.5)},
-    "short and long": {"a": Person(mean=0.2, spread=0.5), "b": Person()},
-    "shorter and shorter": {"a": Person(mean=0.1), "b": Person(3.0, mean=0.2), "c": Person(mean=0.4)},
-    "newcomers": {"a": Person(mean=0.2), "b": Person(mean=10.0, comes=60.0), "c": Person(mean=0.3, comes=61.0)},
+    "two of a kind": {"a": Owner(mean=0.2, spread=0.5), "b": Owner(mean=0.2, spread=0.5)},
+    "short and long": {"a": Owner(mean=0.2, spread=0.5), "b": Owner()},
+    "shorter and shorter": {"a": Owner(mean=0.1), "b": Owner(3.0, mean=0.2), "c": Owner(mean=0.4)},
+    "newcomers": {"a": Owner(mean=0.2), "b": Owner(mean=10.0, arrives=60.0), "c": Owner(mean=0.3, arrives=61.0)},
 }
 
 
@@ -90,37 +101,37 @@ SHORT = {  # tasks that are fetched ahead, beside such as are not
 @pytest.mark.parametrize("kind", SHORT)
 def test_also_where_pilots_fetch_short_tasks_ahead(kind: str) -> None:
     """Was: whoever had the shortest tasks had up to 0.96 of the slots, and newcomers never started."""
-    story = play(Setting(SHORT[kind], 1_800.0 if PROVE else 400.0, pilots=2 if PROVE else 1, slots=2))
-    assert worst_difference(story) <= 0.05 + story.width
-    check_nobody_waits(story)
+    result = simulate(Setting(SHORT[kind], 1_800.0 if PROVE else 400.0, pilots=2 if PROVE else 1, slots=2))
+    assert worst_difference(result) <= 0.05 + result.width
+    check_nobody_waits(result)
 
 
 def test_wide_tasks_get_their_part_of_slots_that_short_ones_are_fetched_for() -> None:
-    people = {"wide": Person(mean=20.0, cores=2, spread=0.5, comes=30.0), "short": Person(mean=0.4, spread=0.3)}
-    story = play(Setting(people, 700.0, pilots=2, slots=2))
-    assert worst_difference(story) <= 0.05 + story.width
+    owners = {"wide": Owner(mean=20.0, cores=2, spread=0.5, arrives=30.0), "short": Owner(mean=0.4, spread=0.3)}
+    result = simulate(Setting(owners, 700.0, pilots=2, slots=2))
+    assert worst_difference(result) <= 0.05 + result.width
 
 
 def test_the_yardstick_sees_a_turn_that_is_not_by_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns by name: the same story, and the difference is far beyond what is promised."""
+    """Turns by name: the same tasks, and the difference is far beyond what is promised."""
     monkeypatch.setattr(share.Tree, "key", lambda tree, name, now: (0, 0.0, name))
     monkeypatch.setattr(share.Tree, "order", lambda tree, names, now: [tree.wake(n, now) or n for n in sorted(names)])
-    story = play(crowd(5, "equal", 700.0))
-    assert worst_difference(story) > 0.05 + story.width
-    assert jain(list(story.looks[-1].used.values())) < 0.9
+    result = simulate(mixed_owners(5, "equal", 700.0))
+    assert worst_difference(result) > 0.05 + result.width
+    assert jain(list(result.samples[-1].used.values())) < 0.9
 
 
 def test_what_is_due_by_the_rule() -> None:
     groups = {"a": "lab", "b": "lab.x", "c": "lab.x"}
     everybody = frozenset("abc")
-    assert due_parts(everybody, {}, groups, {}) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25})
-    assert due_parts(everybody, {"@lab.x": 3.0, "b": 2.0}, groups, {}) == pytest.approx(
+    assert due_fractions(everybody, {}, groups, {}) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25})
+    assert due_fractions(everybody, {"@lab.x": 3.0, "b": 2.0}, groups, {}) == pytest.approx(
         {"a": 0.25, "b": 0.5, "c": 0.25}
     )
     # a used everything: its weight is 1 / (1 + 1 / 0.5), that of the group 1
-    assert due_parts(everybody, {}, groups, {"a": 9.0}) == pytest.approx({"a": 0.25, "b": 0.375, "c": 0.375})
-    assert due_parts(frozenset("ab"), {"a": 0.0}, groups, {"a": 9.0}) == {"a": 0.0, "b": 1.0}
-    assert due_parts(frozenset(), {}, groups, {}) == {}
+    assert due_fractions(everybody, {}, groups, {"a": 9.0}) == pytest.approx({"a": 0.25, "b": 0.375, "c": 0.375})
+    assert due_fractions(frozenset("ab"), {"a": 0.0}, groups, {"a": 9.0}) == {"a": 0.0, "b": 1.0}
+    assert due_fractions(frozenset(), {}, groups, {}) == {}
 
 
 # --- no limit is passed [promise I14]

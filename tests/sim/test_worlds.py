@@ -1,4 +1,4 @@
-"""Seeded false worlds: every promise checked after every step, and the same seed tells the same story."""
+"""Seeded simulated worlds: every promise checked after every step, and the same seed gives the same trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ CHUNK = 25
 FEW = 30 if PROVE else 10  # worlds with one kind of fault only
 CALM_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0)  # nothing but crashes of the server
 FROZEN_PLAN = replace(CALM_PLAN, crashes=0, server_freezes=4)  # nothing but a server that stands still at times
-POISON_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, poisons=60)  # nothing but poisonous commands
+DEFECT_PLAN = Plan(
+    0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0, failing_commands=60
+)  # nothing but commands that meet a defect
 
 
 def started_again(world: World) -> dict[TaskId, int]:
@@ -38,7 +40,7 @@ def test_no_promise_is_broken_whatever_fails(first: int) -> None:
         digest = world.run()
         tally.update(world.tally)
         if PROVE or seed % 5 == 0:
-            assert World(seed).run() == digest, f"seed {seed} told two different stories"
+            assert World(seed).run() == digest, f"seed {seed} gave two different traces"
     assert tally.missing() == []
 
 
@@ -63,13 +65,15 @@ def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPa
     for seed in range(FEW):
         world = World(seed, FROZEN_PLAN)
         events: list[Event] = []
-        monkeypatch.setattr(world.ledger, "_own_time", events.append)  # judged here, without the ledger's allowances
+        monkeypatch.setattr(
+            world.ledger, "_check_pauses", events.append
+        )  # judged here, without the ledger's allowances
         world.run()
         freezes += world.tally["server_freeze"]
         # A pilot that hears nothing and holds nothing for ten minutes ends by itself, and is then silent for good.
-        ended = {line.split()[1] for line in world.story if " ends: " in line}
-        joined = [line.split() for line in world.story if " joined as " in line]
-        living = {words[-1] for words in joined if words[1] not in ended} & set(world.ledger.heard)
+        ended = {line.split()[1] for line in world.trace if " ends: " in line}
+        joined = [line.split() for line in world.trace if " joined as " in line]
+        living = {words[-1] for words in joined if words[1] not in ended} & set(world.ledger.exchanges)
         silent = [e for e in events if "silent" in str(e.data.get("reason", "")) and e.pilot in living]
         assert silent == [], f"seed {seed} gave up pilots that live"
         assert [task for task, (state, _) in world.ledger.final.items() if state == "lost"] == []
@@ -83,14 +87,14 @@ def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPa
 def test_a_poisonous_command_is_undone_and_everyone_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exceptions at any line of the engine's rules [ADR 0016]: nothing accepted is lost, and every payload starts once."""
     monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
-    poisons = 0
+    defects = 0
     for seed in range(FEW):
-        world = World(seed, POISON_PLAN)
+        world = World(seed, DEFECT_PLAN)
         world.run()
-        poisons += world.tally["poisonous_command"]
+        defects += world.tally["failing_command"]
         again = started_again(world)
         assert again == {}, f"seed {seed} ran {again} again"
-    assert poisons > 7 * FEW
+    assert defects > 7 * FEW
 
 
 def test_a_world_says_how_to_replay_it() -> None:

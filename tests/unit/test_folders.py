@@ -50,8 +50,8 @@ def check_mirror(shoal: Path, unit: Path, topics: set[str]) -> list[str]:
     complaints = []
     for test in sorted(unit.rglob("test_*.py")):
         name = test.relative_to(unit)
-        if name.parent == Path():
-            continue  # about the repository, not about a package
+        if name.parent == Path() or name.parts[0] == "bench":
+            continue  # about the repository or the benchmarks, not about a package
         if not (shoal / name.parent).is_dir():
             complaints.append(f"{name.as_posix()}: there is no package {name.parent.as_posix()}")
         elif name.as_posix() not in topics and not (shoal / name.parent / name.name.removeprefix("test_")).is_file():

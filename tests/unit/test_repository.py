@@ -27,8 +27,12 @@ UNTRACKED = {
     "dist",
 }
 
-# An absolute path of somebody's machine. What stands before it must not make it the end of a longer path.
-MACHINE_PATH = re.compile(r"(?<![\w.~*}\])>-])/(?:(?:work|root|farm)/|home/\w)")
+# Directories that belong to one person or one machine: home directories, and what is below /scratch and /data.
+PERSONAL = r"(?:home|Users|scratch|data)/[A-Za-z_]|root/"
+# Invented ones, which help pages and tests use.
+EXAMPLES = ("/tmp/shoal", "/data/shoal", "/data/me", "/data/out", "/data/tree", "/data/tool.sif", "/data/a", "/data/p")
+# A checkout in one of these says nothing about the machine.
+SHARED = {"/", "/data", "/home", "/mnt", "/opt", "/scratch", "/srv", "/tmp", "/usr/src", "/var/tmp"}
 MACHINE_PATH_ALLOWED = {LOCK, OLDEST_LOCK, "tests/unit/test_repository.py"}
 HOST_OR_INDEX = re.compile(
     r"://|^\s*-(?!-hash)|--(?!hash)[a-z]|\bpypi\b|\bpythonhosted\b|\b[a-z0-9-]+\.(?:com|dev|io|net|org)\b",
@@ -61,8 +65,17 @@ def find_lines(root: Path, names: Iterable[str], pattern: re.Pattern[str]) -> li
     ]
 
 
+def machine_path(root: Path) -> re.Pattern[str]:
+    """Absolute paths of somebody's machine: personal directories, this checkout, and the directory that it is in."""
+    own = [path for path in (str(root), str(root.parent)) if path not in SHARED]
+    own_paths, examples = ([rf"{re.escape(path[1:])}(?![\w-])" for path in paths] for paths in (own, EXAMPLES))
+    # What stands before a path must not make it the end of a longer one.
+    return re.compile(rf"(?<![\w.~*}}\])>-])/(?!{'|'.join(examples)})(?:{'|'.join([PERSONAL, *own_paths])})")
+
+
 def check_machine_paths(root: Path) -> list[str]:
-    return find_lines(root, [name for name in list_files(root) if name not in MACHINE_PATH_ALLOWED], MACHINE_PATH)
+    names = [name for name in list_files(root) if name not in MACHINE_PATH_ALLOWED]
+    return find_lines(root, names, machine_path(root))
 
 
 def check_loose_ends(root: Path) -> list[str]:
@@ -138,14 +151,35 @@ def test_the_oldest_lock_has_the_lower_bound_of_every_dependency() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["cd /work/main", "x = '/root/.cache'", "see /home/ann/x", "(/farm/7)", "file:///work/x", "A=/root/x"],
-)
+    [
+        "see /home/ann/x", "/Users/ann", "cd /scratch/ann", "(/data/ann/7)", "file:///scratch/ann/x", "A=/root/x",
+        "x = '/root/.cache'", "/data/shoal2/x",
+    ],
+)  # fmt: skip
 def test_a_path_of_one_machine_is_caught(tmp_path: Path, text: str) -> None:
     (tmp_path / "notes.md").write_text(f"fine\n{text}\n", encoding="utf-8")
     assert check_machine_paths(tmp_path) == [f"notes.md:2: {text}"]
 
 
-@pytest.mark.parametrize("text", ["scratch/work/x", "$TMP/work/", "{base}/root/x", "/workflows/1", "/home", "/rooted"])
+@pytest.mark.parametrize("text", ["cd {}", "see {}/src", "A={}/x", "'{}'", "in {}."])
+@pytest.mark.parametrize("up", [0, 1])
+def test_the_directory_of_this_checkout_is_caught(tmp_path: Path, text: str, up: int) -> None:
+    root = tmp_path / "ann" / "checkout"
+    root.mkdir(parents=True)
+    text = text.format([root, root.parent][up])
+    (root / "notes.md").write_text(f"fine\n{text}\n", encoding="utf-8")
+    assert check_machine_paths(root) == [f"notes.md:2: {text}"]
+
+
+@pytest.mark.parametrize("checkout", ["/src/shoal", "/tmp/shoal", "/data/shoal"])
+def test_the_rule_holds_wherever_the_checkout_is(checkout: str) -> None:
+    names = [name for name in list_files(ROOT) if name not in MACHINE_PATH_ALLOWED]
+    expect_none(find_lines(ROOT, names, machine_path(Path(checkout))))
+
+
+@pytest.mark.parametrize(
+    "text", ["x/scratch/ann", "$TMP/data/ann", "{base}/root/x", "/database/1", "/home", "/rooted", "/data/shoal/x"]
+)
 def test_a_path_inside_another_passes(tmp_path: Path, text: str) -> None:
     (tmp_path / "notes.md").write_text(text, encoding="utf-8")
     assert check_machine_paths(tmp_path) == []

@@ -1,1 +1,1 @@
-"""Words: what a task, an attempt, a pilot and an event are. Standard library only, Python 3.9 valid."""
+"""The data model: tasks, attempts, pilots, events, states, bounds. Standard library only, Python 3.9 valid."""

@@ -1,4 +1,4 @@
-"""Blobs: bytes named by their SHA-256 [protocol 6]. Their names, and the rows that the database keeps of them."""
+"""Blobs: bytes named by their SHA-256 [protocol 6]; their names, and their rows in the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class BlobRow(NamedTuple):
-    """One blob, whole and on the disk."""
+    """One blob that is complete on the disk."""
 
     digest: str
     size: int
@@ -22,7 +22,7 @@ class BlobRow(NamedTuple):
 
 
 class BlobRefRow(NamedTuple):
-    """Somebody holds a blob for a run; run 0: they have put it, and not used it yet."""
+    """A reference of a run to a blob; run 0: it was uploaded, and is not used yet."""
 
     digest: str
     owner: str
@@ -38,13 +38,13 @@ class BlobRows(NamedTuple):
 
 
 class BlobDrop(NamedTuple):
-    """The blob is gone."""
+    """The blob was deleted."""
 
     digest: str
 
 
 class BlobRefDrop(NamedTuple):
-    """The blob is not held for this run any more."""
+    """The reference of this run was dropped."""
 
     digest: str
     owner: str
@@ -56,12 +56,12 @@ BLOB_CHANGES = (BlobRow, BlobRefRow, BlobDrop, BlobRefDrop)
 
 
 def is_digest(text: str) -> bool:
-    """Does the text name a blob?"""
+    """True if the text is the name of a blob."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def parse_digest(text: str) -> str:
-    """The name of a blob, if it is one: it becomes the name of a file [input E49]."""
+    """Check the name of a blob: it becomes the name of a file [input E49]."""
     if not _DIGEST.fullmatch(text):
         raise BadInput(
             f"{echo(text)!r} does not name a blob",
@@ -73,7 +73,7 @@ def parse_digest(text: str) -> str:
 
 
 def digest_of(parts: Iterable[Bytes]) -> str:
-    """The name of the bytes in these parts, one after another."""
+    """The name of a blob that consists of these parts in order."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part)

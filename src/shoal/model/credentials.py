@@ -1,7 +1,6 @@
-"""Secrets by their looks: kinds, prefixes, how long each may live, and how every one of them is kept out of words
-[security S1, S12].
+"""Secrets: their kinds, prefixes and longest validity, and their redaction in texts [security S1, S12].
 
-A secret is `shoal_KIND_` and 256 random bits. The database knows only its SHA-256.
+A secret is `shoal_KIND_` and 256 random bits. The database has only its SHA-256.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Optional
 
 SUBMIT, ENROL, SESSION = "submit", "enrol", "session"
 PREFIXES = {SUBMIT: "shoal_sub_", ENROL: "shoal_enr_", SESSION: "shoal_ses_"}
-LONGEST = {SUBMIT: 90 * 86_400.0, ENROL: 7 * 86_400.0, SESSION: 3_600.0}  # seconds; a session is renewed by each beat
+LONGEST = {SUBMIT: 90 * 86_400.0, ENROL: 7 * 86_400.0, SESSION: 3_600.0}  # seconds; each exchange renews a session
 SCOPES = ("submit", "read", "cancel", "metrics", "admin")  # of submit tokens
 _BODY = "[A-Za-z0-9_-]{43}"
 _WHOLE = re.compile(f"(?:{'|'.join(PREFIXES.values())}){_BODY}")
@@ -21,22 +20,22 @@ _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIV
 
 
 def make(kind: str, random: str) -> str:
-    """A secret of a kind; `random` is `secrets.token_urlsafe(32)`."""
+    """Make a secret of a kind; `random` is `secrets.token_urlsafe(32)`."""
     return PREFIXES[kind] + random
 
 
 def kind_of(secret: str) -> Optional[str]:
-    """What kind of secret this looks like; None if it is none of ours."""
+    """The kind of a secret by its form; None if it is not a secret of Shoal."""
     if _WHOLE.fullmatch(secret) is None:
         return None
     return next(kind for kind, prefix in PREFIXES.items() if secret.startswith(prefix))
 
 
 def digest(secret: str) -> str:
-    """What is kept of a secret."""
+    """The SHA-256 by which a secret is stored."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def redact(text: str) -> str:
-    """The text without any secret of ours in it."""
+    """The text with every secret of Shoal, and every private key, removed."""
     return _PEM.sub("[key]", _PART.sub(r"\1[...]", text))

@@ -1,15 +1,15 @@
 """Everything Shoal raises on purpose.
 
 ShoalError
-├── BadInput            what was given is wrong; names the field and the fix
+├── BadInput            the input is wrong; names the field and the fix
 ├── NotFound            no such run, task or pilot (also: not yours)
-├── Conflict            true in itself, but not now (already final, replayed, key used)
+├── Conflict            valid, but not in the present state (already final, replayed, key used)
 ├── TooLarge            over a bound; says how to split
-├── Refused             the server or this machine will not do it; says why
-├── TooBusy             not now, there is too much of it; says when to come back
+├── Refused             the server or this machine does not allow it; says why
+├── TooBusy             too much work at present; says when to try again
 ├── Unreachable         no answer from the server
-├── InternalError       a defect of ours met this request; the request changed nothing
-└── IllegalTransition   a defect of ours: a state was to change against its table
+├── InternalError       a defect of Shoal met this request; the request changed nothing
+└── IllegalTransition   a defect of Shoal: a change of state that its table does not allow
 Raised low; translated only in `server/http/app.py` and `cli/main.py`.
 """
 
@@ -19,7 +19,7 @@ from shoal.model.limits import MAX_ECHO
 
 
 def echo(value: object) -> str:
-    """Show a caller's value in an error: short, and with control characters escaped."""
+    """A caller's value for an error message: shortened, and with control characters escaped."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except ValueError:  # Python does not print whole numbers of thousands of digits
@@ -107,10 +107,10 @@ class IllegalTransition(ShoalError):
 
     code = "illegal_transition"
 
-    def __init__(self, what: str, before: str, after: str, story: list[str]) -> None:
-        self.what, self.before, self.after, self.story = what, before, after, story
-        super().__init__(f"{what}: {before} -> {after} is not in the table; story: {'; '.join(story) or 'none'}")
+    def __init__(self, what: str, before: str, after: str, history: list[str]) -> None:
+        self.what, self.before, self.after, self.history = what, before, after, history
+        super().__init__(f"{what}: {before} -> {after} is not in the table; history: {'; '.join(history) or 'none'}")
 
 
-# What a command that is refused may raise: nothing else says that nothing was changed.
+# A refused command raises one of these: no other exception guarantees that nothing was changed.
 REFUSALS = (BadInput, NotFound, Conflict, TooLarge, Refused)

@@ -1,4 +1,4 @@
-"""The journal's words: every kind of event there is [protocol 7]. Logs are for people, events for programs."""
+"""The kinds of events in the journal [protocol 7]. Logs are for people, events for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS: dict[str, str] = {
     "run_submitted": "a run was accepted; data: name, tasks",
     "run_finished": "every task of a run is final; data: counts by state",
     "tasks_added": "an open run got more tasks; data: first, tasks",
-    "run_reopened": "a person said retry, and a finished run has work again; data: tasks",
+    "run_reopened": "a person retried tasks of a finished run, which is open again; data: tasks",
     "tasks_leased": "attempts were handed to a pilot; data: attempts, chunks ([first attempt, how many])",
     "tasks_started": "a pilot began attempts; data: attempts",
     "end_uncertain": "an exclusive or never task began where it might outlive its pilot and guard; data: why",
@@ -19,7 +19,7 @@ KINDS: dict[str, str] = {
     "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why",
     "checkpoint_saved": "the first checkpoint of an attempt that runs on is kept; data: files",
     "task_checkpointed": "a task wrote a checkpoint and goes on later; data: part, files, seconds, why",
-    "task_moved": "a pilot was asked to have a slow task go on elsewhere; data: why",
+    "task_moved": "a pilot was ordered to stop a slow task, which continues elsewhere; data: why",
     "task_backed_up": "a second copy of a slow task was handed to another pilot; data: why",
     "task_returned": "a pilot gave an attempt back; nothing is burnt; data: why, started",
     "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next",
@@ -28,7 +28,7 @@ KINDS: dict[str, str] = {
     "report_refused": "a report did not count; data: why",
     "tasks_closed": "tasks that never ran became final in bulk; data: ranges, count, state, cause, why",
     "tasks_released": "tasks became ready because their parents succeeded; data: ranges",
-    "tasks_reset": "a person said retry while the run was open; data: tasks",
+    "tasks_reset": "a person retried tasks while the run was open; data: tasks",
     "tasks_reused": "elements were not run again because an earlier run has them; data: origins, count",
     "pilot_joined": "a pilot registered; data: host, cores, memory, former, how many pilots this host had before",
     "pilot_unfit": "a host failed the environment check; data: reasons",
@@ -43,7 +43,7 @@ KINDS: dict[str, str] = {
 
 
 class Event(NamedTuple):
-    """One line of the journal. `seq` orders the whole journal of one database without gaps."""
+    """One entry of the journal. `seq` orders the whole journal of one database without gaps."""
 
     seq: int
     time: float

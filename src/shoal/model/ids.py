@@ -15,7 +15,7 @@ _ATTEMPT = re.compile(
 _PILOT = re.compile(r"p[0-9a-f]{4,16}")
 
 
-LIFE_BITS = 32  # of an incarnation are random; those above them count the starts of the server
+LIFE_BITS = 32  # random bits of an incarnation; those above them count the starts of the server
 
 
 class TaskId(NamedTuple):
@@ -33,8 +33,8 @@ class AttemptId(NamedTuple):
     [protocol 10].
 
     People read `r12.7#2`; the wire carries `r12.7#2@INCARNATION~NONCE`. Numbers alone do not name an attempt: a server
-    whose database was rolled back or deleted hands out the same run numbers again [ADR 0015]. Without a nonce, as a
-    pilot of protocol 4 says it, the name is equal to none that has one.
+    whose database was rolled back or deleted assigns the same run numbers again [ADR 0015]. A name without a nonce,
+    as pilots of protocol 4 send it, is equal to none that has one.
     """
 
     run: int
@@ -49,7 +49,7 @@ class AttemptId(NamedTuple):
 
     @property
     def task(self) -> TaskId:
-        """The task this is a try at."""
+        """The task of this attempt."""
         return TaskId(self.run, self.element)
 
     @property
@@ -59,12 +59,12 @@ class AttemptId(NamedTuple):
 
     @property
     def winner(self) -> str:
-        """The form in which the database keeps which attempt of a task counts."""
+        """The form in which the database stores the attempt of a task that counts."""
         return f"{self.number}@{self.incarnation}"
 
 
 def start_count(incarnation: int) -> int:
-    """How many starts of a server an incarnation counts: the part of it that people read and protocol 4 knows.
+    """The number of server starts in an incarnation: the part of it that people read and protocol 4 has.
 
     Databases from before ADR 0015 have incarnations that are nothing but this count.
     """
@@ -114,18 +114,16 @@ def parse_target(text: str) -> Union[int, TaskId]:
     if _TASK.fullmatch(text):
         return parse_task(text)
     raise BadInput(
-        f"{echo(text)!r} is neither a run nor a task",
-        code="bad_id",
-        hint="a run looks like r12, a task like r12.7",
+        f"{echo(text)!r} is neither a run nor a task", code="bad_id", hint="a run looks like r12, a task like r12.7"
     )
 
 
 def parse_place(text: str) -> Optional[tuple[str, str]]:
-    """`site:NAME` or `owner:NAME` as the two words; None if the text is neither."""
+    """`site:NAME` or `owner:NAME` as a pair; None if the text is neither."""
     kind, colon, name = text.partition(":")
     return (kind, name) if colon and name and kind in ("site", "owner") else None
 
 
 def is_pilot(text: str) -> bool:
-    """Does the text name a pilot?"""
+    """True if the text is the name of a pilot."""
     return _PILOT.fullmatch(text) is not None

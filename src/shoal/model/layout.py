@@ -1,14 +1,14 @@
-"""Names of files that more than one process reads: one place, so that nobody guesses."""
+"""Names of files that more than one process reads."""
 
 from __future__ import annotations
 
 DATABASE = "shoal.db"
 SERVER_FILE = "server.json"  # {"url", "token", "pid"}, mode 0600
-SOCKET_FILE = "sock"  # where the server of this directory is reached, by its own account only
+SOCKET_FILE = "sock"  # the server of this directory listens here, for its own account only
 SERVER_LOG = "server.log"
-TOKEN_FILE = "token"  # the administrator's; unlike server.json it stays when the server ends
-ENROL_FILE = "enrol"  # lets pilots of this account in
-PILOT_ZIP = "pilot.pyz"  # the pilot that a server hands out
+TOKEN_FILE = "token"  # the administrator's; unlike server.json it remains when the server ends
+ENROL_FILE = "enrol"  # admits pilots of this account
+PILOT_ZIP = "pilot.pyz"  # the pilot that a server distributes
 START_LOCK = "start.lock"
 ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600
 LOGS = "logs"
@@ -19,16 +19,16 @@ SUFFIX = {"stdout": "out", "stderr": "err"}
 
 
 def environment_name(run: int) -> str:
-    """Where the submitter's environment of a run rests, below the state directory."""
+    """The file with the submitter's environment of a run, below the state directory."""
     return f"{ENVIRONMENTS}/r{run}.json"
 
 
 def log_name(run: int, element: int, number: int, stream: str) -> str:
-    """Where a stream of an attempt rests, below the log directory; at most a thousand tasks a folder."""
+    """The file with a stream of an attempt, below the log directory; at most a thousand tasks a folder."""
     return f"r{run}/{element // 1000}/{element}.{number}.{SUFFIX[stream]}"
 
 
 def blob_name(digest: str) -> str:
-    """Where the blob `sha256:HEX` rests, below the blob directory; a name that was not checked must not come here."""
+    """The file of the blob `sha256:HEX`, below the blob directory; the name must have been checked."""
     name = digest.partition(":")[2]
     return f"{name[:2]}/{name}"

@@ -1,4 +1,4 @@
-"""Every bound of the system, with the reason for each. Nothing else may invent a number of this kind."""
+"""Every bound of the system, with the reason for each. No other module may define one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ MAX_BODIES_OWNER = 128 * 1024 * 1024  # of them of one owner
 MAX_DEPTH = 32
 MAX_DIGITS = 64
 MAX_PAGE = 1_000
-MAX_WAIT = 30  # seconds that an answer is held back for news
-MAX_LOOK = 100_000  # events looked through per question: a search for few among many comes back and goes on
+MAX_WAIT = 30  # seconds that an answer is held until something changes
+MAX_LOOK = 100_000  # events read per query: a search for few among many returns and is continued
 MAX_ECHO = 80  # characters of a caller's input that an error may repeat
 
-# --- who may come in, and how often [security S16; promise I21]
-MAX_CONNECTIONS = 24_000  # ten thousand pilots of one owner with two lanes each, and room for others
-MAX_UNKNOWN = 100  # connections of one address that showed no good token
-MAX_PER_KEY = 128  # connections of one person with all their tokens, or of one pilot: nobody may fill the house
+# --- admission control and rate limits [security S16; promise I21]
+MAX_CONNECTIONS = 24_000  # ten thousand pilots of one owner with two connections each, and as many again for others
+MAX_UNKNOWN = 100  # connections of one address that presented no valid token
+MAX_PER_KEY = 128  # connections of one person with all their tokens, or of one pilot: nobody may use them up
 MAX_POOL_RATIO = 8  # connections of one owner's or group's pilots, for each that is still free: at most 8 of 9
-MAX_WORK_PER_KEY = 64  # requests in work of one person, or of one pilot
+MAX_WORK_PER_KEY = 64  # requests in progress of one person, or of one pilot
 MAX_WORK_PER_POOL = 2_048  # of all pilots of one owner or group
-MAX_PEOPLE_WORK = 512  # of all people together: the rest of the server is the pilots'
-MAX_LOOKS = 16  # questions that wait for the database's reader: some tenths of a second of work
+MAX_PEOPLE_WORK = 512  # of all people together: the rest of the capacity is for pilots
+MAX_LOOKS = 16  # queries that wait for the database reader: some tenths of a second of work
 MAX_BUCKETS = 10_000  # credentials whose rate is remembered, of each kind
-MAX_RATE_PEOPLE = 200  # requests a second of one person, whatever tokens they have, five times as many at once
-MAX_RATE_CALLS = 2_000  # additions to open runs and looks at their results of one person: two for each single call
+MAX_RATE_PEOPLE = 200  # requests per second of one person with all their tokens; the burst is five times as large
+MAX_RATE_CALLS = 2_000  # additions to open runs and queries of their results of one person: two for each single call
 MAX_RATE_PILOT = 2_000  # of one pilot: two in flight bound it anyway
 MAX_RATE_POOL = 10_000  # of all pilots of one owner or group
 MAX_RATE_ENROL = 100  # a site may start a thousand pilots within a minute
@@ -35,8 +35,8 @@ MAX_RATE_UNKNOWN = 10  # failed authentications of one address
 
 # --- blobs [protocol 6]
 MAX_BLOB = 1 << 40  # bytes of one
-MAX_PARTS = 32  # uploads of one owner that are not whole yet, under way or broken off
-MAX_UPLOADS = 256  # under way at once, of all owners: each holds some 2 MiB
+MAX_PARTS = 32  # incomplete uploads of one owner, in progress or broken off
+MAX_UPLOADS = 256  # in progress at once, of all owners: each holds some 2 MiB
 
 # --- the server's disk [promise I10]
 MAX_RESERVE = 64 * 1024 * 1024  # bytes kept for reports of running work: ten thousands of them
@@ -47,12 +47,12 @@ RESERVE_SHARE = 8  # or this part of a smaller disk
 MAX_USERS = 10_000
 MAX_TOKENS = 100_000
 MAX_SITES = 20_000  # names that belong to somebody
-MAX_SITES_OWNER = 200  # of them that one owner or group may take; an administrator may give it more
-MAX_TOKENS_OWNER = 1_000  # good ones of one owner or group: revoked and expired ones free their place
-MAX_LINEAGE = 16  # tokens, each made with the one before it
-MAX_PILOTS = 100_000  # that one enrolment token lets in
+MAX_SITES_OWNER = 200  # of them that one owner or group may register; an administrator may assign more
+MAX_TOKENS_OWNER = 1_000  # valid ones of one owner or group: revoked and expired ones do not count
+MAX_LINEAGE = 16  # tokens of which each was made with the one before it
+MAX_PILOTS = 100_000  # that one enrolment token admits
 
-# --- what one submission may hold
+# --- one submission
 MAX_SPECS = 10_000
 MAX_ELEMENTS = 10_000_000
 MAX_PARAMS = 32
@@ -70,64 +70,66 @@ MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
 MAX_RESULTS = 10_000  # of one results call
-MAX_RECENT = 100_000  # finals of an open run kept in memory for who follows it
+MAX_RECENT = 100_000  # final tasks of an open run kept in memory for clients that follow it
 MAX_RECENT_BYTES = 64 * 1024 * 1024
 MAX_CALLS = 100_000  # calls of one function in one table
 MAX_SETUP = 100  # lines
 MAX_CHECKPOINT = 16  # files
-MAX_CHECKPOINT_BYTES = 1 << 30  # of all files of one that travels while its task runs; a larger one is kept at the end
+MAX_CHECKPOINT_BYTES = (
+    1 << 30
+)  # of all files of one that is uploaded while its task runs; a larger one is kept at the end
 MIN_CHECKPOINT_EVERY = 1.0  # seconds
 MAX_LICENCES = 16  # of one task
 MAX_ORDERED = 1_000_000  # elements of an array with an order of its own
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 10 * 365 * 86_400.0
-MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: what lies beyond cannot be shown as a date
-MAX_WHOLE = 2**53 - 1  # of numbers that JSON carries: beyond, other languages read another one; databases stop at 2**63
+MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: later times cannot be shown as a date
+MAX_WHOLE = 2**53 - 1  # of numbers in JSON: other languages read a larger one inexactly; databases stop at 2**63
 
 # --- expressions [input E30]
 MAX_EXPR_BYTES = 4_096
-MAX_EXPR_TERMS = 500  # vertices of the tree
+MAX_EXPR_TERMS = 500  # nodes of the tree
 MAX_EXPR_DEPTH = 32
 MAX_GLOB = 256  # characters of a pattern: its time on one text is the product of both lengths
 
-# --- conversation between pilot and server [protocol 5]
+# --- exchanges between pilot and server [protocol 5]
 MAX_LEASES = 100  # tasks per reply
 MAX_HELD = 10_000
 MAX_PROOFS = 1_000  # of leases, per exchange
-MAX_REPORTS = 2_000  # per exchange; the rest ride on the next one
+MAX_REPORTS = 2_000  # per exchange; the rest are sent with the next one
 MAX_ELEMENT = 10**18 - 1  # the highest element that an attempt's name can hold
 MAX_SIGNAL = 64
 MAX_IN_FLIGHT = 2
 KEPT_REPLIES = 2
 MAX_TAGS = 256
 MAX_TAG_BYTES = 4_096
-MAX_TAG_NUMBER = 1 << 64  # of a whole number: expressions reckon with it as a float, which has an end
-MAX_TASK_TAGS = 64  # that one owner's tasks may leave on a pilot
+MAX_TAG_NUMBER = 1 << 64  # of a whole number: expressions convert it to a float, which has a bound
+MAX_TASK_TAGS = 64  # that the tasks of one owner may publish on a pilot
 MAX_TASK_TAG = 256  # bytes of one
-MAX_TAIL = 64 * 1024  # log bytes of one piece
-MAX_TAILS = 64  # pieces per exchange
+MAX_TAIL = 64 * 1024  # log bytes of one part
+MAX_TAILS = 64  # parts per exchange
 MAX_STDERR_TAIL = 4_096  # carried in the report of a failure
 MAX_LINE = 4_096  # last stdout line kept with a result
 MAX_STREAM = 1024 * 1024  # kept per stream, head and tail, with a mark between
 
-MAX_ORDERS = 1_000  # per reply; the rest go with the next one
-GONE_KEPT = 10_000  # pilots that ended lately and may come back for what they held
-HOSTS_KEPT = 20_000  # hosts remembered, the ones seen last
+MAX_ORDERS = 1_000  # per reply; the rest are sent with the next one
+GONE_KEPT = 10_000  # pilots that ended lately and may register again for what they held
+HOSTS_KEPT = 20_000  # hosts remembered, those with the latest pilots
 ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
-ENDED_KEPT = 1_000  # attempts of a pilot whose last words may still come after their report
+ENDED_KEPT = 1_000  # attempts of a pilot whose last log output may still come after their report
 
 # --- policy [input E74, E75]
 MAX_SHARE = 1e6  # of one owner or group: a million times the default
 MAX_SHARES = 20_000  # owners and groups that a policy names
-MAX_QUOTAS = 1_000  # rules; those that cover one owner on one site are looked through at each start
+MAX_QUOTAS = 1_000  # rules; those that cover one owner on one site are checked at each start
 MAX_LICENCE_KINDS = 1_000  # that a policy counts
 MAX_QUOTA_COUNT = 10**12  # cores, core hours, tasks: beyond any pool, and exact in every sum
 MAX_USAGE_BUCKETS = 366  # frames of a usage window: each owner keeps so many numbers
-MAX_WEIGHT = 1e6  # of one part of a task's order
-MAX_HOOK = 32  # words of a command
+MAX_WEIGHT = 1e6  # of one term of the order of tasks
+MAX_HOOK = 32  # arguments of a command
 
-# --- accounts, and what is remembered of failures
-MAX_ACCT_LINES = 10_000  # of one answer: cut short, its totals would be wrong
+# --- accounts, and the failures that are remembered
+MAX_ACCT_LINES = 10_000  # rows of one answer: truncated, its totals would be wrong
 HOLDERS_KEPT = 10_000  # owners and groups whose failures are remembered
 PLACES_KEPT = 5_000  # pilots, hosts and sites of one of them
 KINDS_KEPT = 2_000  # kinds of tasks on the pilots of one of them, the ones that ended last
@@ -137,5 +139,5 @@ KINDS_PER_HOST = 8
 # --- pilots that die under a task [promise I11]
 POISON_LOSSES = 3
 MOST_LOSSES = 6  # however many others the pilots held
-MAX_RETURNS = 3  # exchanges in a row in which a pilot only gives back what it was leased
-MAX_SIBLINGS = 64  # pilots of one host that another one looks after, and may tell of at once
+MAX_RETURNS = 3  # consecutive exchanges in which a pilot only gives back what it was leased
+MAX_SIBLINGS = 64  # pilots of one host that another one watches, and whose deaths it may report at once

@@ -1,5 +1,4 @@
-"""Who is who: users, groups, their tokens, and the record of every use [security S1, S13, S17]; rows as the database
-keeps them."""
+"""Users, groups, their tokens, sites and the audit record [security S1, S13, S17]: their rows in the database."""
 
 from __future__ import annotations
 
@@ -50,11 +49,13 @@ class TokenRow(NamedTuple):
     revoked: Optional[float]
     used: Optional[float]
     address: str
-    lineage: str = ""  # the tokens it was made with, the first one first, separated by blanks: revoked with any of them
+    lineage: str = (
+        ""  # the tokens that it was made with, the oldest first, separated by blanks: revoked with any of them
+    )
 
 
 class AuditRow(NamedTuple):
-    """One use of a secret, or a minute's uses of one kind: reads and beats are counted, acts stand alone."""
+    """One use of a secret, or a minute's uses of one kind: reads and exchanges are counted, changes have a row each."""
 
     seq: int
     time: float
@@ -68,15 +69,15 @@ class AuditRow(NamedTuple):
 
 
 class SiteRow(NamedTuple):
-    """Who may have pilots under the name of a site: those who had the first enrolment token for it, and whoever an
-    administrator shares it with."""
+    """The owners and groups that may have pilots under the name of a site: the first one with an enrolment token for
+    it, and those that an administrator adds."""
 
     name: str
-    holders: str  # owners and @groups, separated by blanks; "*": everybody; empty: whoever comes next
+    holders: str  # owners and @groups, separated by blanks; "*": everybody; empty: the next one with an enrolment token
     created: float
 
     def lets(self, holder: str) -> bool:
-        """May pilots of this owner or @group come in under its name?"""
+        """True if pilots of this owner or @group may register under its name."""
         named = self.holders.split()
         return holder in named or EVERYBODY in named
 
@@ -95,7 +96,7 @@ PeopleRow = Union[UserRow, GroupRow, TokenRow, AuditRow, SiteRow]
 
 
 def check_name(name: str, field: str) -> str:
-    """A name for a user, group or site that harms nobody [input E76]."""
+    """Check the name of a user, group or site: it is used in paths and expressions [input E76]."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise BadInput(
             f"{echo(name)!r} cannot be a name here",

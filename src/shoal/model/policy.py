@@ -30,7 +30,7 @@ class UsageRule:
 
 @dataclass(frozen=True)
 class Rule:
-    """Limits for one place in the space of submitter, provider and time [SPHINX policy]; None: no limit."""
+    """Limits for some submitters, sites and times [SPHINX policy]; None: no limit."""
 
     who: str = "*"  # "*", "@group" with its inner groups, or an owner
     site: str = "*"  # "*", or a site with the sites below it: "eu" covers "eu.cern"
@@ -42,14 +42,14 @@ class Rule:
     share: Optional[float] = None  # running cores as a part of those the pilots there have
 
     def describe(self) -> str:
-        """The place the rule stands at, in words for a message."""
+        """The submitters, sites and times of the rule, for a message."""
         parts = [f"who={self.who}", f"site={self.site}", f"when={self.when}"]
         return " ".join(part for part in parts if not part.endswith(("=*", f"={ALWAYS}"))) or "everybody everywhere"
 
 
 @dataclass(frozen=True)
 class OrderRule:
-    """Which task of one owner goes first: by priority alone, or by a weighted sum of four [GWP table 3]."""
+    """The order of one owner's tasks: by priority alone, or by a weighted sum of four terms [GWP table 3]."""
 
     policy: str = STRICT
     priority: float = 1.0
@@ -70,7 +70,7 @@ class MatchRule:
 
 @dataclass(frozen=True)
 class BanRule:
-    """How long a place that fails is left alone, and whom to tell."""
+    """How long a failing pilot, host or site is banned, and the command that is run then."""
 
     longest: float = 3_600.0
     scale: float = 600.0
@@ -79,7 +79,7 @@ class BanRule:
 
 @dataclass(frozen=True)
 class MemoryRule:
-    """How much more memory a task gets that ran out of it, and how much at most, as multiples of what it asked for."""
+    """The memory of a task that ran out of it: by which factor it grows, and at most to which multiple of the request."""
 
     factor: float = 2.0
     cap: float = 4.0
@@ -87,9 +87,9 @@ class MemoryRule:
 
 @dataclass(frozen=True)
 class Policy:
-    """Everything an administrator may decide about who runs what where; the empty one is the default."""
+    """Everything an administrator may decide about shares, limits and matching; the empty one is the default."""
 
-    shares: dict[str, float] = field(default_factory=dict)  # by owner or "@group"; 1 for whom it does not name
+    shares: dict[str, float] = field(default_factory=dict)  # by owner or "@group"; 1 for those that it does not name
     usage: UsageRule = UsageRule()
     quotas: tuple[Rule, ...] = ()
     licences: dict[str, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class When:
-    """A calendar window in UTC, read. `days` count from monday; a part that ends before it starts goes past midnight."""
+    """A parsed calendar window in UTC. `days` count from monday; a part that ends before it starts goes past midnight."""
 
     kind: str
     days: tuple[int, ...] = ()
@@ -110,20 +110,20 @@ class When:
 
 
 def parse_when(text: str, name: str = "when") -> When:
-    """The window that a text names."""
+    """Parse a calendar window."""
     if text in (ALWAYS, DAY, WEEK, MONTH):
         return When(text)
-    words = text.split()
+    items = text.split()
     days: tuple[int, ...] = tuple(range(7))
     start, end = 0, 24
-    known = 1 <= len(words) <= 2
-    for at, word in enumerate(words[:2]):
-        hours = _HOURS.fullmatch(word)
-        if hours and at == len(words) - 1:
+    known = 1 <= len(items) <= 2
+    for at, item in enumerate(items[:2]):
+        hours = _HOURS.fullmatch(item)
+        if hours and at == len(items) - 1:
             start, end = int(hours[1]), int(hours[2])
             known = known and start <= 23 and 1 <= end <= 24 and start != end
         elif not hours and at == 0:
-            days = _days(word)
+            days = _days(item)
             known = known and bool(days)
         else:
             known = False
@@ -132,10 +132,10 @@ def parse_when(text: str, name: str = "when") -> When:
     return When(PART, days, start, end)
 
 
-def _days(word: str) -> tuple[int, ...]:
+def _days(text: str) -> tuple[int, ...]:
     """`mon-fri` or `mon,wed` as numbers in order; empty if it is neither."""
     found: set[int] = set()
-    for piece in word.split(","):
+    for piece in text.split(","):
         ends = piece.split("-")
         if len(ends) > 2 or any(end not in DAYS for end in ends):
             return ()
@@ -145,6 +145,6 @@ def _days(word: str) -> tuple[int, ...]:
 
 
 def outward(name: str) -> tuple[str, ...]:
-    """A dotted name and all that it is inside of, innermost first: `eu.cern` gives `eu.cern`, `eu`."""
+    """A dotted name and the names that contain it, innermost first: `eu.cern` gives `eu.cern`, `eu`."""
     parts = name.split(".")
     return tuple(".".join(parts[:count]) for count in range(len(parts), 0, -1)) if name else ()

@@ -1,4 +1,4 @@
-"""A set of whole numbers kept as ranges: what makes an array of a million elements cost nothing [ADR 0001]."""
+"""A set of whole numbers stored as ranges, so that an array of a million elements costs next to nothing [ADR 0001]."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class RangeSet:
         return self._highs[at] if at >= 0 and value < self._highs[at] else value
 
     def add(self, value: int) -> None:
-        """Put one number in."""
+        """Add one number."""
         self.add_range(value, value + 1)
 
     def add_range(self, low: int, high: int) -> None:
-        """Put `[low, high)` in."""
+        """Add `[low, high)`."""
         if low >= high:
             return
         left = bisect_right(self._lows, low)
@@ -81,7 +81,7 @@ class RangeSet:
         self.size += high - low - gone
 
     def remove(self, value: int) -> None:
-        """Take one number out; it need not be a member."""
+        """Remove one number; it need not be a member."""
         at = bisect_right(self._lows, value) - 1
         if at < 0 or value >= self._highs[at]:
             return
@@ -99,7 +99,7 @@ class RangeSet:
             self._highs.insert(at + 1, high)
 
     def remove_range(self, low: int, high: int) -> None:
-        """Take `[low, high)` out; nothing of it need be a member."""
+        """Remove `[low, high)`; nothing of it need be a member."""
         if low >= high:
             return
         left = bisect_right(self._lows, low)
@@ -116,7 +116,7 @@ class RangeSet:
         self.size += sum(b - a for a, b in kept)
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove everything."""
         self._lows.clear()
         self._highs.clear()
         self.size = 0

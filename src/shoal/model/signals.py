@@ -1,4 +1,4 @@
-"""Signals that people may send to their tasks, by the names they know [GWP G11]. Numbers are those of Linux."""
+"""Signals that people may send to their tasks, by name [GWP G11]. Numbers are those of Linux."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SIGNALS = {
 }  # fmt: skip
 
 
-def parse_signal(said: Union[str, int]) -> str:
+def parse_signal(value: Union[str, int]) -> str:
     """The name of a signal: from `USR1`, `SIGUSR1` or 10."""
-    text = str(said).upper().removeprefix("SIG") if len(str(said)) < 20 else ""
+    text = str(value).upper().removeprefix("SIG") if len(str(value)) < 20 else ""
     for name, number in SIGNALS.items():
         if text in (name, str(number)):
             return name
     raise BadInput(
-        f"{echo(said)!r} is not a signal for tasks", code="bad_signal", field="signal", hint=", ".join(SIGNALS)
+        f"{echo(value)!r} is not a signal for tasks", code="bad_signal", field="signal", hint=", ".join(SIGNALS)
     )

@@ -1,7 +1,7 @@
-"""States of tasks and pilots, and the literal tables of what may follow what [protocol 4].
+"""States of tasks and pilots, and the tables of their transitions [protocol 4].
 
-Rules: (1) a state changes only through `advance`; (2) the tables below are the whole truth, the reference
-pictures are drawn from them; (3) reasons are not states: "cannot match anywhere" is `ready` plus a reason.
+Rules: (1) a state changes only through `advance`; (2) the tables below are complete, and the reference diagrams are made
+from them; (3) reasons are not states: "cannot match anywhere" is `ready` with a reason.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from typing import Protocol
 from shoal.model.errors import IllegalTransition
 
 
-class TaskState(str, Enum):
-    """Where a task stands."""
+class _Text(str, Enum):
+    """An enumeration whose members are written as their values."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class TaskState(_Text):
+    """The state of a task."""
 
     WAITING = "waiting"  # for parents
     READY = "ready"
@@ -26,15 +33,12 @@ class TaskState(str, Enum):
 
     @property
     def final(self) -> bool:
-        """Is nothing more to happen, unless a person says retry?"""
+        """True if the state is the last one, unless a person retries the task."""
         return self in FINAL
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class PilotState(str, Enum):
-    """Where a pilot stands; `suspect` is a mark, not a state."""
+class PilotState(_Text):
+    """The state of a pilot; `suspect` is a mark, not a state."""
 
     QUEUED = "queued"
     IDLE = "idle"
@@ -42,11 +46,8 @@ class PilotState(str, Enum):
     DRAINING = "draining"
     GONE = "gone"
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class Cause(str, Enum):
+class Cause(_Text):
     """Why an attempt did not succeed."""
 
     TASK_ERROR = "task_error"
@@ -62,19 +63,13 @@ class Cause(str, Enum):
     CANCELLED = "cancelled"
     DEPENDENCY_FAILED = "dependency_failed"
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-class Rerun(str, Enum):
+class Rerun(_Text):
     """What may happen to a task whose pilot went silent [promise R4]."""
 
     SAFE = "safe"
     EXCLUSIVE = "exclusive"
     NEVER = "never"
-
-    def __str__(self) -> str:
-        return str(self.value)
 
 
 _T = TaskState
@@ -118,14 +113,14 @@ class HasPilotState(Protocol):
 
 
 def advance(task: HasTaskState, to: TaskState) -> None:
-    """Move a task to its next state, or raise with its story."""
+    """Move a task to its next state, or raise with its history."""
     if to not in TASK_TABLE[task.state]:
         raise IllegalTransition("task", str(task.state), str(to), task.story())
     task.state = to
 
 
 def advance_pilot(pilot: HasPilotState, to: PilotState) -> None:
-    """Move a pilot to its next state, or raise with its story."""
+    """Move a pilot to its next state, or raise with its history."""
     if to not in PILOT_TABLE[pilot.state]:
         raise IllegalTransition("pilot", str(pilot.state), str(to), pilot.story())
     pilot.state = to

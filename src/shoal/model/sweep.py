@@ -1,4 +1,4 @@
-"""Parameters of a sweep or an array: many elements written as a few axes, never spelled out [ADR 0001]."""
+"""Parameters of a sweep or an array: many elements described by a few axes, never listed one by one [ADR 0001]."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Steps:
 
     @cached_property
     def _whole(self) -> Optional[tuple[int, int]]:
-        """Start and step where both are whole numbers: then no decimals are needed, which would be a fifth of the time
-        that handing out a short task takes."""
+        """Start and step if both are whole numbers: decimals would take a fifth of the time that leasing a short task
+        takes."""
         return None if "." in self.start or "." in self.step else (int(self.start), int(self.step))
 
     def at(self, k: int) -> Value:
@@ -102,24 +102,20 @@ class Sweep:
 
 
 def parse_axis(text: str) -> Axis:
-    """`x=1..10`, `E=10..100:10`, `mode=a,b`: one word of the command line."""
+    """`x=1..10`, `E=10..100:10`, `mode=a,b`: one argument of the command line."""
     name, equals, values = text.partition("=")
     if not equals:
         raise BadInput(
-            f"{echo(text)!r} is not a parameter",
-            code="bad_param",
-            hint="write name=values, e.g. x=1..10 or mode=a,b",
+            f"{echo(text)!r} is not a parameter", code="bad_param", hint="write name=values, e.g. x=1..10 or mode=a,b"
         )
     return Axis(check_name(name), parse_values(values, name))
 
 
 def check_name(name: str) -> str:
-    """A parameter's name, if it is one."""
+    """Check the name of a parameter."""
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"{echo(name)!r} is not a parameter name",
-            code="bad_param",
-            hint="letters, digits and _, not a digit first",
+            f"{echo(name)!r} is not a parameter name", code="bad_param", hint="letters, digits and _, not a digit first"
         )
     return name
 
@@ -160,17 +156,11 @@ def _steps(name: str, first: str, last: str, step: Optional[str]) -> Steps:
     count = int((high - low) / by) + 1 if (high - low) / by >= 0 else 0
     if count < 1:
         raise BadInput(
-            f"{echo(first)}..{echo(last)} is empty",
-            code="bad_array",
-            field=name,
-            hint="swap the ends or turn the step",
+            f"{echo(first)}..{echo(last)} is empty", code="bad_array", field=name, hint="swap the ends or turn the step"
         )
     if count > MAX_ELEMENTS:
         raise BadInput(
-            f"{count} values are too many",
-            code="bad_array",
-            field=name,
-            hint=f"at most {MAX_ELEMENTS} elements a run",
+            f"{count} values are too many", code="bad_array", field=name, hint=f"at most {MAX_ELEMENTS} elements a run"
         )
     return Steps(first, step if step is not None else "1", count)
 
@@ -197,7 +187,7 @@ def parse_array(text: object) -> tuple[Sweep, Optional[int]]:
 
 
 def check_count(sweep: Sweep) -> Sweep:
-    """The sweep, unless it has too many parameters or elements."""
+    """Check that a sweep has neither too many parameters or elements nor a parameter twice."""
     if len(sweep.names) > MAX_PARAMS:
         raise BadInput(f"{len(sweep.names)} parameters", code="bad_param", field="params", hint=f"at most {MAX_PARAMS}")
     doubled = [n for n in sweep.names if sweep.names.count(n) > 1]
@@ -219,7 +209,7 @@ def holes(text: str) -> list[str]:
 
 
 def fill(text: str, params: dict[str, Value]) -> str:
-    """Put parameters into `{placeholders}`; `{{` and `}}` stand for the braces themselves."""
+    """Put parameters into `{placeholders}`; `{{` and `}}` mean the braces themselves."""
 
     def one(found: re.Match[str]) -> str:
         if found[0] in ("{{", "}}"):
@@ -230,10 +220,10 @@ def fill(text: str, params: dict[str, Value]) -> str:
 
 
 def show_value(value: Value) -> str:
-    """A parameter as it stands in a command."""
+    """A parameter as text in a command."""
     return "true" if value is True else "false" if value is False else str(value)
 
 
-def sweep_of(names: Sequence[str]) -> Sweep:
-    """The sweep that command-line words such as `x=1..10` describe."""
-    return check_count(Sweep(tuple(parse_axis(word) for word in names)))
+def sweep_of(arguments: Sequence[str]) -> Sweep:
+    """The sweep that command-line arguments such as `x=1..10` describe."""
+    return check_count(Sweep(tuple(parse_axis(argument) for argument in arguments)))

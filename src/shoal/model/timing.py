@@ -1,4 +1,4 @@
-"""The times that pilot and server agree on [protocol 5; promise R1-R5]; short in tests, as here in real life."""
+"""The times that pilot and server agree on [protocol 5; promise R1-R5]; tests use shorter ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, all of them."""
+    """Times in seconds."""
 
-    beat: float = 10.0  # a pilot is heard at least this often; an empty reply is held as long
-    suspect: float = 30.0  # silent so long: shown, nothing done
-    lease: float = 75.0  # silent so long: lost
-    hold: float = 900.0  # an exclusive task is killed at 0.8 of this without contact, re-issued at hold + margin
+    beat: float = 10.0  # a pilot sends an exchange at least this often; an empty reply is held as long
+    suspect: float = 30.0  # a pilot silent for so long is shown as suspect
+    lease: float = 75.0  # a pilot silent for so long is lost
+    hold: float = (
+        900.0  # an exclusive task is killed after 0.8 of this without contact, and leased again after hold + margin
+    )
     margin: float = 15.0
-    quarantine: float = 15.0  # after a restart, nothing is matched until all living pilots spoke, or this
-    idle_end: float = 600.0  # a pilot without contact that holds nothing ends
-    spool_end: float = 86_400.0  # one that holds unacknowledged reports waits so long
+    quarantine: float = (
+        15.0  # after a restart, nothing is matched until every living pilot has sent an exchange, or for so long
+    )
+    idle_end: float = 600.0  # a pilot without contact that holds nothing ends after this
+    spool_end: float = 86_400.0  # one with unacknowledged reports ends after this
     grace: float = 10.0  # from SIGTERM to SIGKILL of a task
 
     @property

@@ -1,1 +1,1 @@
-"""The false world: the product's own engine and agents on a virtual clock, with a network and hosts that fail."""
+"""The simulator: the real engine, database and agents on a virtual clock, with a network and hosts that fail."""

@@ -1,4 +1,4 @@
-"""Play false worlds from the command line: `python -m shoal.sim --seed 7`, or `--seeds 0-199`."""
+"""Run simulated worlds from the command line: `python -m shoal.sim --seed 7`, or `--seeds 0-199`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import re
 import sys
 
 from shoal.sim.faults import Tally
-from shoal.sim.ledger import Broken
+from shoal.sim.ledger import BrokenPromise
 from shoal.sim.world import World
 
 
 def main() -> int:
-    """Play the worlds asked for; 1 if any broke a promise."""
-    parser = argparse.ArgumentParser(prog="shoal.sim", description="Play false worlds and check every promise.")
-    parser.add_argument("--seed", type=int, help="one world, with its story")
+    """Run the worlds that the options name; 1 if any broke a promise."""
+    parser = argparse.ArgumentParser(
+        prog="shoal.sim", description="Simulate worlds with faults and check every promise."
+    )
+    parser.add_argument("--seed", type=int, help="one world, with its trace")
     parser.add_argument("--seeds", default="0-19", help="a range of worlds, e.g. 0-199")
     options = parser.parse_args()
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", options.seeds)
@@ -28,13 +30,13 @@ def main() -> int:
         world = World(seed)
         try:
             digest = world.run()
-        except Broken as error:
+        except BrokenPromise as error:
             broken += 1
             print(error, file=sys.stderr)
             continue
         tally.update(world.tally)
         if options.seed is not None:
-            print("\n".join(world.story))
+            print("\n".join(world.trace))
         print(f"seed {seed}: {world.steps} steps, {digest[:16]}")
     print(f"{len(seeds)} worlds, {broken} broken, faults: {dict(sorted(tally.items()))}")
     return 1 if broken else 0

@@ -1,4 +1,4 @@
-"""A poisonous command: an exception at a chosen line of the engine's rules, so that a command ends half-way."""
+"""Inject a defect: raise an exception at a chosen line of the engine's rules, so that a command ends half-way."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ T = TypeVar("T")
 _RULES = ("shoal.engine.", "shoal.sched.")
 
 
-class FailingCommands(Exception):
-    """The defect that no rule expects."""
+class InjectedDefect(Exception):
+    """The exception that no rule expects."""
 
 
-def poisoned(do: Callable[[], T], line: int) -> T:
-    """Call `do`, and raise Poison from inside it before this many lines of the rules have run; shorter calls end well."""
+def call_with_defect(do: Callable[[], T], line: int) -> T:
+    """Call `do`, and raise InjectedDefect inside it before the given line of the rules, counted as they run; a call that
+    runs fewer lines ends normally."""
     left = line
 
     def on_line(frame: FrameType, event: str, arg: Any) -> Any | None:
@@ -24,7 +25,7 @@ def poisoned(do: Callable[[], T], line: int) -> T:
         if event == "line":
             left -= 1
             if left == 0:
-                raise FailingCommands(f"{frame.f_code.co_name} line {frame.f_lineno}")
+                raise InjectedDefect(f"{frame.f_code.co_name} line {frame.f_lineno}")
         return on_line
 
     def on_call(frame: FrameType, event: str, arg: Any) -> Any | None:

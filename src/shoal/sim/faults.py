@@ -1,5 +1,5 @@
-"""What can go wrong in a false world, how often, and a count that it did: a run in which a fault never happened
-proves nothing about it."""
+"""The kinds of faults in a simulated world, how often each is injected, and a count of those that happened: a run in
+which a fault never happened proves nothing about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = (
     "delay",
     "reorder",
     "pilot_death",
-    "neighbour_tells",
+    "death_reported_by_successor",
     "pilot_and_guard_death",
     "pilot_freeze",
     "host_freeze",
@@ -28,17 +28,17 @@ KINDS = (
     "task_failure",
     "history_rolled_back",
     "history_emptied",
-    "foreign_refusal",
+    "proxy_refusal",
     "repeated_refusal",
-    "lie",
+    "false_report",
     "server_freeze",
-    "poisonous_command",
+    "failing_command",
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How bad a world is; drawn from its seed."""
+    """How many faults of each kind a world has; drawn from its seed."""
 
     loss: float
     duplicate: float
@@ -51,18 +51,18 @@ class Plan:
     cancels: int
     retries: int
     failing: float  # share of attempts that fail
-    rollbacks: int = 0  # the server starts again from an older copy of its database, or from none
-    foreign: float = 0.0  # share of exchanges that something between refuses
-    refusals: float = 0.0  # share of reports that the server itself refuses, once or often
-    liars: int = 0  # pilots that report what they never had
+    rollbacks: int = 0  # the server starts again from an older copy of its database, or from an empty one
+    proxy_refusals: float = 0.0  # share of exchanges that a proxy between pilot and server refuses
+    server_refusals: float = 0.0  # share of reports that the server itself refuses, once or often
+    liars: int = 0  # pilots that report what they never ran
     server_freezes: int = 0
-    both: int = 0  # deaths of pilot and guard together
-    certain: float = 0.5  # share of hosts that end everything when pilot and guard die together
-    poisons: int = 0  # commands that end half-way by an exception
+    guard_deaths: int = 0  # deaths of pilot and guard together
+    certain_end: float = 0.5  # share of hosts that end everything when pilot and guard die together
+    failing_commands: int = 0  # commands that end half-way by an exception
 
     @staticmethod
     def draw(rng: Random) -> Plan:
-        """Some worlds are calm in one way and bad in another: mixed badness finds more than even badness."""
+        """Draw each kind on its own: worlds that lack some kinds and have many of others find more than even ones."""
 
         def some(most: int) -> int:
             return rng.randint(0, most) if rng.random() < 0.7 else 0
@@ -80,13 +80,13 @@ class Plan:
             retries=some(4),
             failing=rng.choice([0.0, 0.1, 0.3]),
             rollbacks=rng.randint(1, 3) if rng.random() < 0.4 else 0,
-            foreign=rng.choice([0.0, 0.0, 0.05, 0.3]),
-            refusals=rng.choice([0.0, 0.0, 0.1, 0.4]),
+            proxy_refusals=rng.choice([0.0, 0.0, 0.05, 0.3]),
+            server_refusals=rng.choice([0.0, 0.0, 0.1, 0.4]),
             liars=rng.choice([0, 0, 2]),
             server_freezes=rng.randint(1, 2) if rng.random() < 0.5 else 0,
-            both=some(3),
-            certain=rng.choice([0.0, 0.5, 1.0]),
-            poisons=some(6),
+            guard_deaths=some(3),
+            certain_end=rng.choice([0.0, 0.5, 1.0]),
+            failing_commands=some(6),
         )
 
 
@@ -94,7 +94,7 @@ class Tally(Counter[str]):
     """How often each fault kind happened."""
 
     def note(self, kind: str) -> None:
-        """It happened."""
+        """Count a fault that happened."""
         assert kind in KINDS, kind
         self[kind] += 1
 

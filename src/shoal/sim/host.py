@@ -1,7 +1,7 @@
-"""A host of a false world: the real agent, with hands that pretend to run payloads.
+"""A host of a simulated world: the real agent, and payloads that only pretend to run.
 
-The pilot may die (its guard then kills the payloads), die together with its guard (payloads then run on for ever, unless
-the host ends them for certain, until the next pilot of that machine sweeps), freeze alone (payloads run on, the guard still ends
+The pilot may die (its guard then kills the payloads), die together with its guard (payloads then run on until the next
+pilot of that machine sweeps, unless the host ends them for certain), freeze alone (payloads run on, the guard still ends
 exclusive ones), or freeze with its whole host (nothing moves, and the guard acts at once on thawing).
 """
 
@@ -38,80 +38,80 @@ from shoal.pilot.agent.events import (
     Stop,
     Tick,
 )
+from shoal.sim.clock import Alarm
+from shoal.sim.guard_queue import GuardQueue
 from shoal.wire.chunk import part
 from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
 
-TIMEOUT = 30.0
+TIMEOUT = 30.0  # seconds after which a request without an answer is given up
 OWNER = "anna"
 
 
 @dataclass
 class Payload:
-    """A pretended process."""
+    """A simulated process."""
 
     lease: Lease
     started: float
-    dead: bool = False
-    piece: Lease | None = None  # it is a call: of this piece,
-    at: int = 0  # at this place
-    step: int = 0  # how far a task is that writes checkpoints
-    files: dict[str, str] = field(default_factory=dict)  # the last one that it wrote
+    calls: Lease | None = None  # of a function call: the lease that it belongs to,
+    at: int = 0  # and its index in it
+    step: int = 0  # of a task that writes checkpoints: the steps done
+    files: dict[str, str] = field(default_factory=dict)  # of its last checkpoint
 
 
-class Where(NamedTuple):
-    """Whose a pilot is and where it says that it is."""
+class Placement(NamedTuple):
+    """The owner of a pilot, and the host and site that it reports."""
 
-    claims: str  # the host's name
+    hostname: str
     site: str = "local"
     owner: str = OWNER
 
 
 class Host:
-    """One pilot process on its host."""
+    """One pilot process on its host; `previous` is the one before it on the same machine."""
 
     def __init__(
         self,
         world: World,
         number: int,
-        room: Capacity,
-        where: Where | None = None,
-        certain: bool = True,
-        before: Host | None = None,
-        knows_end: bool = False,
+        capacity: Capacity,
+        placement: Placement | None = None,
+        certain_end: bool = True,
+        previous: Host | None = None,
+        reports_death: bool = False,
     ) -> None:
-        self.world, self.number, self.room, self.certain = world, number, room, certain
-        self.orphans: dict[str, Payload] = {}  # payloads that nobody watches
-        if before is not None:
-            before.sweep()  # what a pilot does first of all on its machine
+        self.world, self.capacity, self.certain_end = world, capacity, certain_end
+        self.orphans: dict[str, Payload] = {}  # payloads that no guard watches
+        if previous is not None:
+            previous.sweep()  # what a pilot does first of all on its machine
         self.rng = Random(f"{world.seed}/host{number}")
-        self.agent = Agent(room, self.rng)
+        self.agent = Agent(capacity, self.rng)
         self.alive, self.died = True, False
         self.frozen = False  # the pilot process
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
-        self._lined: dict[str, Lease] = {}  # commands that the guard has
-        self._outputs: set[str] = set()  # attempts that ended well and wait for the server's word
-        self._followers: dict[str, Lease] = {}  # attempt -> the command behind it
+        self._queue = GuardQueue()
+        self._outputs: set[str] = set()  # attempts that succeeded and wait for the server's verdict
         self._checkpoints: dict[int, list[Checkpoint]] = {}  # by the exchange that carries them
-        self._inbox: list[Event] = []  # what a frozen pilot will see when it thaws
+        self._inbox: list[Event] = []  # what a frozen pilot will handle when it thaws
         self._later: list[Callable[[], None]] = []  # what a frozen host will do when it thaws
         self._contact = world.clock.now
         self._kill_after = world.timing.kill_after
-        self._tick_at: float | None = None
+        self._alarm = Alarm(world.clock, lambda: self.handle(Tick()))
         self.name = f"host{number}"
-        self.claims, self.site, self.owner = where or Where(self.name)
-        self.identity: str = before.identity if before is not None else f"id{number}"
-        # A pilot that was killed on the same host: its lock tells whoever comes next that it is dead.
-        registered = before.agent.registered if before is not None and knows_end else None
+        self.hostname, self.site, self.owner = placement or Placement(self.name)
+        self.identity: str = previous.identity if previous is not None else f"id{number}"
+        # The lock file of a pilot that was killed on the same host shows its successor that it is dead.
+        registered = previous.agent.registered if previous is not None and reports_death else None
         self.ended = [digest(registered.session)] if registered is not None else []
-        self.see(Tick())
+        self.handle(Tick())
 
-    # --- the agent and its hands
-    def see(self, event: Event) -> None:
-        """Something happened to the pilot."""
+    # --- the agent and its actions
+    def handle(self, event: Event) -> None:
+        """Pass an event to the agent and carry out what it decides; a frozen pilot does so when it thaws."""
         if not self.alive:
             return
         if self.frozen or self.host_frozen:
@@ -119,7 +119,8 @@ class Host:
             return
         for action in self.agent.handle(event, self.world.clock.now):
             self._do(action)
-        self._set_tick()
+        due = self.agent.deadline()
+        self._alarm.set(max(due, self.world.clock.now + 0.001) if due is not None else None)
 
     def _do(self, action: object) -> None:
         if isinstance(action, Join):
@@ -130,122 +131,91 @@ class Host:
             self.world.send(self, action.exchange)
         elif isinstance(action, Begin) and action.lease.function:
             self._call(action.lease, 0)
-        elif isinstance(action, Begin) and action.after in self._lined:
-            self._lined[action.lease.attempt] = action.lease
-            self._followers[action.after] = action.lease
+        elif isinstance(action, Begin) and (action.after in self.payloads or action.after in self._queue):
+            self._queue.add(action.lease, action.after)
         elif isinstance(action, Begin):
-            self._lined[action.lease.attempt] = action.lease
             self._begin(action.lease)
-        elif isinstance(action, (Stop, Recall)) and self._leave_line(action.attempt):
+        elif isinstance(action, (Stop, Recall)) and self._queue.remove(action.attempt):
             report = Report(action.attempt, "failed", "cancelled", "stopped")
-            self.world.clock.after(0.001, lambda: self.see(Ended(report)))
+            self.world.clock.after(0.001, lambda: self.handle(Ended(report)))
         elif isinstance(action, Stop):
             how = "kept" if action.keep else "stopped"
             self._finish(action.attempt, how, delay=self.rng.uniform(0.0, 2.0))
         elif isinstance(action, Settle):
             if action.attempt in self._outputs:  # what was thrown away cannot be published later
                 self._outputs.discard(action.attempt)
-                self.world.ledger.settled(action.attempt, action.accepted)
+                self.world.ledger.report_settled(action.attempt, action.accepted)
         elif isinstance(action, Contact):
             self._contact = max(self._contact, action.at)
         elif isinstance(action, Finish):
             self.alive = False
             self.world.note(f"{self.name} ends: {action.why}")
-            self.world.left(self)
-
-    def _set_tick(self) -> None:
-        due = self.agent.deadline()
-        if due is None or (self._tick_at is not None and self.world.clock.now < self._tick_at <= due):
-            return
-        due = max(due, self.world.clock.now + 0.001)
-        self._tick_at = due
-        self.world.clock.at(due, lambda: self._tick(due))
-
-    def _tick(self, due: float) -> None:
-        if self._tick_at == due:
-            self._tick_at = None
-            self.see(Tick())
-
-    # --- the line of commands in the guard
-    def _leave_line(self, attempt: str) -> bool:
-        """One that has not begun shall not begin; whoever stands behind it stands behind the one before it."""
-        before = next((name for name, lease in self._followers.items() if lease.attempt == attempt), None)
-        if before is None:
-            return False
-        del self._followers[before], self._lined[attempt]
-        if attempt in self._followers:
-            self._followers[before] = self._followers.pop(attempt)
-        return True
-
-    def _step_up(self, attempt: str) -> None:
-        self._lined.pop(attempt, None)
-        follower = self._followers.pop(attempt, None)
-        if follower is not None and self.alive:
-            self._begin(follower)
+            self.world.pilot_ended(self)
 
     # --- payloads
     def _begin(self, lease: Lease) -> None:
         self._run(Payload(lease, self.world.clock.now))
-        self.world.clock.after(0.002, lambda: self.see(Started(lease.attempt)))
+        self.world.clock.after(0.002, lambda: self.handle(Started(lease.attempt)))
         if lease.rerun == "exclusive":
             self._guard(lease.attempt)
 
-    def _call(self, piece: Lease, at: int) -> None:
-        """A runner makes the calls of a piece one after another."""
+    def _call(self, calls: Lease, at: int) -> None:
+        """A runner makes the calls of a lease one after another."""
         if self.host_frozen:
-            self._later.append(lambda: self._call(piece, at))
+            self._later.append(lambda: self._call(calls, at))
         elif self.alive:
-            self._run(Payload(part(piece, at, at + 1), self.world.clock.now, piece=piece, at=at))
+            self._run(Payload(part(calls, at, at + 1), self.world.clock.now, calls=calls, at=at))
 
     def _run(self, payload: Payload) -> None:
         attempt = payload.lease.attempt
         if payload.lease.checkpoint:
             payload.step = self.world.ledger.step_of(payload.lease)
             self.payloads[attempt] = payload
-            self.world.ledger.began(payload.lease, self.name)
-            self._go_on(attempt)
+            self.world.ledger.payload_started(payload.lease, self.name)
+            self._set_step(attempt)
             return
-        duration, fails = self.world.script_on(self, parse_attempt(attempt))
+        duration, fails = self.world.script(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
-        self.world.ledger.began(payload.lease, self.name)
+        self.world.ledger.payload_started(payload.lease, self.name)
         limit = payload.lease.time
         if limit is not None and duration > limit:
             self.world.clock.after(limit, lambda: self._finish(attempt, "over_time"))
             return
         self.world.clock.after(duration, lambda: self._finish(attempt, "failed" if fails else "succeeded"))
 
-    def _go_on(self, attempt: str) -> None:
-        """The next step of a task that writes down how far it is after each."""
+    def _running(self, attempt: str, retry: Callable[[], None]) -> Payload | None:
+        """The payload of an attempt; None if it ended, or if the host is frozen, which calls `retry` when it thaws."""
+        payload = self.payloads.get(attempt)
+        if payload is not None and self.host_frozen:
+            self._later.append(retry)
+            return None
+        return payload
+
+    def _set_step(self, attempt: str) -> None:
+        """Schedule the next step of a task that writes a checkpoint after each."""
         steps, seconds, _, _ = self.world.steps_of(parse_attempt(attempt))
         left = steps - self.payloads[attempt].step
         self.world.clock.after(seconds if left > 0 else 0.1, lambda: self._step(attempt))
 
     def _step(self, attempt: str) -> None:
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
-            return
-        if self.host_frozen:
-            self._later.append(lambda: self._step(attempt))
+        payload = self._running(attempt, lambda: self._step(attempt))
+        if payload is None:
             return
         steps, _, pauses, fails = self.world.steps_of(parse_attempt(attempt))
         if payload.step < steps:
             payload.step += 1
-            payload.files = self.world.ledger.wrote(payload.lease, payload.step)
-            self.see(Saved(attempt, payload.files))
+            payload.files = self.world.ledger.checkpoint_written(payload.lease, payload.step)
+            self.handle(Saved(attempt, payload.files))
         if payload.step >= steps:
             self._finish(attempt, "failed" if fails else "succeeded")
         elif pauses:
             self._finish(attempt, "kept")
         else:
-            self._go_on(attempt)
+            self._set_step(attempt)
 
     def _guard(self, attempt: str) -> None:
-        """The guard process: looks again whenever the contact may have run out."""
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
-            return
-        if self.host_frozen:
-            self._later.append(lambda: self._guard(attempt))
+        """The guard process checks again whenever the contact may have run out."""
+        if self._running(attempt, lambda: self._guard(attempt)) is None:
             return
         left = self._contact + self._kill_after - self.world.clock.now
         if left <= 0:
@@ -257,22 +227,20 @@ class Host:
         if delay:
             self.world.clock.after(delay, lambda: self._finish(attempt, how))
             return
-        payload = self.payloads.get(attempt)
-        if payload is None or payload.dead:
+        payload = self._running(attempt, lambda: self._finish(attempt, how))
+        if payload is None:
             return
-        if self.host_frozen:
-            self._later.append(lambda: self._finish(attempt, how))
-            return
-        payload.dead = True
         del self.payloads[attempt]
-        self._step_up(attempt)
-        self.world.ledger.stopped(payload.lease, self.name, how == "succeeded")
+        following = self._queue.pop(attempt)
+        if following is not None and self.alive:
+            self._begin(following)
+        self.world.ledger.payload_ended(payload.lease, self.name, how == "succeeded")
         started, length = payload.started, self.world.clock.now - payload.started
         if how == "kept" and payload.files:
-            files, words = payload.files, "wrote its checkpoint"
             report = Report(
-                attempt, "checkpointed", message=words, exit_code=85, started=started, duration=length, files=files
-            )
+                attempt, "checkpointed", message="wrote its checkpoint", exit_code=85, started=started, duration=length,
+                files=payload.files,
+            )  # fmt: skip
         elif how == "succeeded":
             report = Report(attempt, "succeeded", exit_code=0, started=started, duration=length, last_line="ok")
         elif how == "contact":
@@ -283,25 +251,25 @@ class Host:
             code = 1 if how == "failed" else None
             if how in ("failed", "over_time"):
                 self.world.tally.note("task_failure")
-                self.world.ledger.failed(attempt)
+                self.world.ledger.payload_failed(attempt)
             cause = how if how == "over_time" else "task_error"
             report = Report(attempt, "failed", cause, how, exit_code=code, started=started, duration=length)
-        if payload.piece is None:
+        if payload.calls is None:
             self._outputs.update([attempt] if how == "succeeded" else [])
-            self.see(Ended(report))
+            self.handle(Ended(report))
         else:
-            self._tell_call(payload, payload.piece, report)
+            self._report_call(payload, payload.calls, report)
 
-    def _tell_call(self, payload: Payload, piece: Lease, report: Report) -> None:
-        """What a runner tells of a call. One that was ended took its runner along: the rest of the piece never began."""
-        last = payload.at + 1 == piece.count
+    def _report_call(self, payload: Payload, calls: Lease, report: Report) -> None:
+        """The runner's report of a call. A call that was killed ended its runner too: the calls after it never began."""
+        last = payload.at + 1 == calls.count
         stopped = report.message in ("stopped", "killed")
         batch = None
         if report.outcome == "succeeded":
             batch = Batch(report.attempt, 1, [payload.started], [report.duration], result=["gAU="])
-        self.see(Called(piece.attempt, batch, () if batch is not None else (report,), last or stopped))
+        self.handle(Called(calls.attempt, batch, () if batch is not None else (report,), last or stopped))
         if not last and not stopped:
-            self._call(piece, payload.at + 1)
+            self._call(calls, payload.at + 1)
 
     # --- faults
     def die(self) -> None:
@@ -309,25 +277,24 @@ class Host:
         self.alive, self.died = False, True
         for attempt in list(self.payloads):
             self._finish(attempt, "killed", delay=0.05)
-        self.world.left(self)
+        self.world.pilot_ended(self)
 
     def die_with_guard(self) -> None:
-        """Pilot and guard are killed in the same moment; a host that is certain has its kernel end the payloads."""
+        """Pilot and guard are killed in the same moment; where the end is certain, the kernel ends the payloads."""
         self.alive = False
         for attempt, payload in list(self.payloads.items()):
-            if self.certain:
+            if self.certain_end:
                 self._finish(attempt, "killed")
             else:
                 del self.payloads[attempt]
                 self.orphans[attempt] = payload
-        self.world.left(self)
+        self.world.pilot_ended(self)
 
     def sweep(self) -> None:
-        """The next pilot of this machine ends what was left running."""
+        """The next pilot of this machine ends the payloads that were left running."""
         for attempt, payload in list(self.orphans.items()):
             del self.orphans[attempt]
-            payload.dead = True
-            self.world.ledger.stopped(payload.lease, self.name, False)
+            self.world.ledger.payload_ended(payload.lease, self.name, False)
 
     def freeze(self, whole_host: bool) -> None:
         """Stop the pilot process, or everything on the host."""
@@ -337,7 +304,7 @@ class Host:
             self.world.ledger.frozen.add(self.name)
 
     def thaw(self) -> None:
-        """Go on; the guard of a thawed host acts before the payload can."""
+        """Run again; the guard of a thawed host acts before the payload can."""
         self.frozen = self.host_frozen = False
         self.world.ledger.frozen.discard(self.name)
         later, self._later = self._later, []
@@ -348,36 +315,32 @@ class Host:
             do()
         inbox, self._inbox = self._inbox, []
         for event in inbox:
-            self.see(event)
-        self.see(Tick())
+            self.handle(event)
+        self.handle(Tick())
 
     def drain(self) -> None:
-        """A polite request to end, or the one signal of a batch system."""
-        self.see(Leave("told to drain", checkpoint=self.rng.random() < 0.5))
+        """The pilot is asked to end, or gets the one signal of a batch system."""
+        self.handle(Leave("told to drain", checkpoint=self.rng.random() < 0.5))
 
     # --- network outcomes
     def joined(self, registered: Registered) -> None:
-        """The server took us in."""
+        """The server registered this pilot."""
         self._kill_after = registered.kill_after
-        self.see(Joined(registered))
+        self.handle(Joined(registered))
 
     def answered(self, reply: Reply) -> None:
-        """A reply came."""
+        """The reply to an exchange arrived."""
         for one in self._checkpoints.pop(reply.seq, ()):
-            self.world.ledger.saved(one)
-        self.see(Answered(reply))
-
-    def unanswered(self, seq: int) -> None:
-        """None came."""
-        self.see(NoAnswer(seq))
+            self.world.ledger.checkpoint_acknowledged(one)
+        self.handle(Answered(reply))
 
     def refused(self, exchange: Exchange, error: ShoalError) -> None:
-        """The server said no."""
+        """The server refused an exchange."""
         if error.code == "re_enrol":
-            self.see(Disowned(exchange.seq))
+            self.handle(Disowned(exchange.seq))
         elif error.code == "replay":
-            self.see(Outdated(exchange.seq))
+            self.handle(Outdated(exchange.seq))
         elif error.code in ("internal_error", "rebuilding"):
-            self.see(NoAnswer(exchange.seq))
+            self.handle(NoAnswer(exchange.seq))
         else:
-            raise error  # the agent sent something the engine calls wrong: a defect
+            raise error  # the agent sent something that the engine rejects: a defect

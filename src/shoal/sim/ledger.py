@@ -1,7 +1,7 @@
-"""The oracle of a false world: a second, independent account of what was promised and what happened.
+"""The oracle of a simulated world: a second, independent account of what was promised and what happened.
 
-It is fed by committed events, by what clients were told and by what payloads did, never by the engine's own
-indexes, and complains at once: the message names the rule that was broken.
+Its input is what was committed, what clients were answered and what payloads did, never the engine's own indexes. It
+raises at once, with a message that names the broken rule.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from shoal.model.states import FINAL
 from shoal.model.timing import Timing
 from shoal.wire.messages import Checkpoint, Lease
 
-_SLACK = 1.0  # seconds between what the server sees and what is noted here
+_SLACK = 1.0  # seconds between the time on the server and the time that is noted here
 _FINAL = {state.value for state in FINAL}
 
 
-# What is as the database is, and goes back with it.
+# The fields that follow the database, and are rolled back with it.
 _RECORDED = (
     "accepted", "final", "nonces", "cancelled", "failures", "reruns", "parents", "last_seq", "expected", "leases",
     "kept", "saved_at",
 )  # fmt: skip
 
 
-class Broken(AssertionError):
-    """A promise was broken; the first words name it."""
+class BrokenPromise(AssertionError):
+    """A promise was broken; the first words of the message name it."""
 
 
 class Ledger:
-    """Promises and deeds."""
+    """What was promised, what was recorded, and what payloads did."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing()
-        self.heard: dict[str, list[float]] = {}  # pilot -> when the server took in its words
-        self.backs = [0.0]  # when the server came back: restarted, or thawed
-        self.accepted: dict[int, int] = {}  # run -> tasks, as clients were told
+        self.exchanges: dict[str, list[float]] = {}  # pilot -> when the server received its exchanges
+        self.resumptions = [0.0]  # when the server was restarted or thawed
+        self.accepted: dict[int, int] = {}  # run -> tasks, as clients were answered
         self.final: dict[TaskId, tuple[str, str]] = {}  # committed: state, winner
-        self.nonces: dict[int, str] = {}  # committed: run -> what names it in this history
+        self.nonces: dict[int, str] = {}  # committed, by run
         self.numbers: dict[tuple[int, str, int, int], str] = {}  # run, nonce, element, number -> attempt that began
         self.cancelled: set[TaskId] = set()
         self.started: Counter[TaskId] = Counter()
@@ -56,20 +56,24 @@ class Ledger:
         self.reruns: dict[int, dict[int, str]] = {}  # run -> element -> its re-run class
         self.parents: dict[int, dict[int, set[int]]] = {}  # run -> element -> parents' elements
         self.last_seq = 0
-        self.certain: dict[str, bool] = {}  # pilot -> does its host end everything when pilot and guard die together?
-        self.expected: set[TaskId] = set()  # a person said retry
+        self.certain_end: dict[
+            str, bool
+        ] = {}  # pilot -> True if its host ends everything when pilot and guard die together
+        self.expected: set[TaskId] = set()  # tasks that a user retried
         self.frozen: set[str] = set()  # hosts on which nothing moves
-        self.successes: set[str] = set()  # attempts whose payload ended well
+        self.successes: set[str] = set()  # attempts whose payload succeeded
         self.forgotten: set[int] = set()  # incarnations before the history was last rolled back
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
-        self.steps: dict[str, tuple[AttemptId, int]] = {}  # checkpoints by digest: who wrote it, and how far it was
-        self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task goes on from
-        self.saved_at: dict[TaskId, int] = {}  # the last step of which a pilot was told that it is kept
+        self.steps: dict[
+            str, tuple[AttemptId, int]
+        ] = {}  # checkpoints by digest: the attempt that wrote it, and its step
+        self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task resumes from
+        self.saved_at: dict[TaskId, int] = {}  # the last step that was acknowledged to a pilot
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
 
-    # --- what became durable
+    # --- what was committed
     def committed(self, changes: list[Change]) -> None:
-        """A transaction is safe."""
+        """A transaction was committed."""
         self._check_certain([change for change in changes if isinstance(change, Event)])
         for change in changes:
             if isinstance(change, RunRow):
@@ -95,15 +99,17 @@ class Ledger:
                 self._event(change)
 
     def _check_certain(self, events: list[Event]) -> None:
-        """What must not run twice starts where its end is certain, or it is said that it is not."""
-        told = {(event.run, event.task, event.attempt) for event in events if event.kind == "end_uncertain"}
+        """A task that must not run twice starts where its end is certain, or an event warns that it is not."""
+        warned = {(event.run, event.task, event.attempt) for event in events if event.kind == "end_uncertain"}
         for event in events:
-            if event.kind != "tasks_started" or self.certain.get(event.pilot or "", True):
+            if event.kind != "tasks_started" or self.certain_end.get(event.pilot or "", True):
                 continue
             for attempt in map(parse_attempt, event.data["attempts"]):
                 is_safe = self.reruns.get(attempt.run, {}).get(attempt.element, "safe") == "safe"
-                if not is_safe and (attempt.run, attempt.element, attempt.number) not in told:
-                    raise Broken(f"started without a word that its end is not certain: {attempt} on {event.pilot}")
+                if not is_safe and (attempt.run, attempt.element, attempt.number) not in warned:
+                    raise BrokenPromise(
+                        f"started without a warning that its end is not certain: {attempt} on {event.pilot}"
+                    )
 
     def _row(self, row: TaskRow) -> None:
         task = TaskId(row.run, row.element)
@@ -115,44 +121,42 @@ class Ledger:
         if row.state in _FINAL:
             self._finish(task, row.state, row.winner)
             attempt = f"{task}#{row.winner}~{self.nonces[task.run]}"
-            if (
-                row.state == "succeeded"
-                and row.last_line != "ok"
-                and not row.result
-                and self.refused.get(attempt, 0) < 2
-            ):
-                raise Broken(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
+            has_no_output = row.state == "succeeded" and row.last_line != "ok" and not row.result
+            if has_no_output and self.refused.get(attempt, 0) < 2:
+                raise BrokenPromise(f"a refusal cost the last line: {attempt} has {row.last_line!r}")
         elif task in self.final:
             self._reset(task)
         if row.special:
             for digest in json.loads(row.special)["files"].values():
                 self._keep(task, digest)
         if row.retries > self.failures[task]:
-            raise Broken(f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}")
+            raise BrokenPromise(
+                f"retry burnt without a failure: {task} has {row.retries}, failed {self.failures[task]}"
+            )
 
     def _keep(self, task: TaskId, digest: str) -> None:
-        """A task goes on from this checkpoint, which must be its own and of the newest attempt."""
+        """A task will resume from this checkpoint, which must be its own and of the newest attempt."""
         writer, _ = self.steps[digest]
         newest = max((live.number for live, _ in self.leases[task]), default=0)
         if writer.task != task:
-            raise Broken(f"checkpoint of another task: {task} would go on from one of {writer}")
+            raise BrokenPromise(f"checkpoint of another task: {task} would resume from one of {writer}")
         if self.kept.get(task) != digest and writer.number < newest:
-            raise Broken(f"checkpoint of an older copy: {writer} wrote it, attempt {newest} is under way")
+            raise BrokenPromise(f"checkpoint of an older copy: {writer} wrote it, attempt {newest} is under way")
         self.kept[task] = digest
 
     def _finish(self, task: TaskId, state: str, winner: str) -> None:
         before = self.final.get(task)
         self.leases.pop(task, None)
         if state == "succeeded" and f"{task}#{winner}~{self.nonces[task.run]}" not in self.successes:
-            raise Broken(f"success of nobody: {task} is recorded for {winner}, whose payload did not end well")
+            raise BrokenPromise(f"success of nobody: {task} is recorded for {winner}, whose payload did not succeed")
         if before is not None and before != (state, winner):
-            raise Broken(f"recorded twice: {task} was {before}, now {(state, winner)}")
+            raise BrokenPromise(f"recorded twice: {task} was {before}, now {(state, winner)}")
         self.final[task] = (state, winner)
 
     def _reset(self, task: TaskId) -> None:
         before = self.final.pop(task, ("", ""))[0]
         if before == "succeeded" or task not in self.expected:
-            raise Broken(f"terminal state overwritten: {task} was {before}")
+            raise BrokenPromise(f"terminal state overwritten: {task} was {before}")
         self.expected.discard(task)
         self.cancelled.discard(task)
         self.started.pop(task, None)
@@ -163,189 +167,192 @@ class Ledger:
 
     def _event(self, event: Event) -> None:
         if event.seq <= self.last_seq:
-            raise Broken(f"journal out of order: {event.seq} after {self.last_seq}")
+            raise BrokenPromise(f"journal out of order: {event.seq} after {self.last_seq}")
         if event.seq != self.last_seq + 1:
-            raise Broken(f"journal has a gap: {event.seq} after {self.last_seq}")
+            raise BrokenPromise(f"journal has a gap: {event.seq} after {self.last_seq}")
         self.last_seq = event.seq
-        self._own_time(event)
+        self._check_pauses(event)
 
-    def _own_time(self, event: Event) -> None:
-        """Time in which the server did not run counts against nobody [protocol 5.7]."""
-        back = _last(self.backs, event.time)  # an event may become durable long after it happened
+    def _check_pauses(self, event: Event) -> None:
+        """Time in which the server did not run counts against no pilot and no task [protocol 5.7]."""
+        resumed = _last(self.resumptions, event.time)  # an event may be committed long after it happened
         ended = event.data.get("reason") if event.kind == "pilot_gone" else None
         if ended is not None and str(ended).startswith("silent"):
-            silent = event.time - max(_last(self.heard.get(event.pilot or "", []), event.time), back)
+            silent = event.time - max(_last(self.exchanges.get(event.pilot or "", []), event.time), resumed)
             if silent < self.timing.lease - _SLACK:
-                raise Broken(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
-        is_given_back = str(event.data.get("message", "")).startswith("its pilot ended while it ran")  # by its own word
+                raise BrokenPromise(f"lost by the server's own time: {event.pilot} was silent for {silent:.1f} s of it")
+        is_given_back = str(event.data.get("message", "")).startswith(
+            "its pilot ended while it ran"
+        )  # as the pilot reported
         if event.kind == "task_finished" and event.data.get("state") == "lost" and not is_given_back:
-            after = event.time - back
+            after = event.time - resumed
             if after < self.timing.lease - _SLACK:
-                raise Broken(
+                raise BrokenPromise(
                     f"lost by the server's own time: r{event.run}.{event.task}, {after:.1f} s after its return"
                 )
 
-    def hear(self, pilot: str, at: float) -> None:
-        """The server took a word of a pilot in."""
-        self.heard.setdefault(pilot, []).append(at)
+    def exchange_received(self, pilot: str, at: float) -> None:
+        """The server received an exchange of a pilot."""
+        self.exchanges.setdefault(pilot, []).append(at)
 
-    def returned(self, at: float) -> None:
-        """The server runs again after it did not."""
-        self.backs.append(at)
+    def server_resumed(self, at: float) -> None:
+        """The server was restarted or thawed."""
+        self.resumptions.append(at)
 
-    # --- what clients were told
-    def told_accepted(self, run: int, tasks: int) -> None:
-        """A client got its 2xx."""
+    # --- what clients were answered
+    def run_acknowledged(self, run: int, tasks: int) -> None:
+        """A client was answered that its run is accepted."""
         self.accepted[run] = tasks
 
-    def told_cancelled(self, targets: list[TaskId]) -> None:
-        """A client was told that these are cancelled, or final already."""
+    def cancel_acknowledged(self, targets: list[TaskId]) -> None:
+        """A client was answered that these tasks are cancelled, or final already."""
         for task in targets:
             if task not in self.final:
-                raise Broken(f"cancel acknowledged but not durable: {task}")
+                raise BrokenPromise(f"cancel acknowledged but not durable: {task}")
             self.cancelled.add(task)
 
     # --- what payloads did
-    def began(self, lease: Lease, host: str) -> None:
+    def payload_started(self, lease: Lease, host: str) -> None:
         """A payload started."""
         attempt = parse_attempt(lease.attempt)
         task = attempt.task
         living = self.living.setdefault(task, set())
         if (host, lease.attempt) in living:
-            raise Broken(f"one attempt started twice: {attempt} on {host}")
+            raise BrokenPromise(f"one attempt started twice: {attempt} on {host}")
         living.add((host, lease.attempt))
         if attempt.incarnation in self.forgotten:
-            return  # the pilot has not yet heard that this history is over
+            return  # the pilot does not know yet that the database was rolled back
         self.started[task] += 1
         number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
         if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
-            raise Broken(f"one number started twice: {self.numbers[number]} and {attempt}")
+            raise BrokenPromise(f"one number started twice: {self.numbers[number]} and {attempt}")
         known = {host for host, name in living if parse_attempt(name).incarnation not in self.forgotten}
         if lease.rerun == "exclusive" and len(known - self.frozen) > 1:
-            raise Broken(f"exclusive overlap: {task} lives as {sorted(living)}")
+            raise BrokenPromise(f"exclusive overlap: {task} runs as {sorted(living)}")
         if lease.rerun == "never" and self.started[task] > 1:
-            raise Broken(f"never started twice: {task}")
+            raise BrokenPromise(f"never started twice: {task}")
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
             if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":
-                raise Broken(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
+                raise BrokenPromise(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
 
-    # --- how far tasks came that write checkpoints
+    # --- tasks that write checkpoints
     def step_of(self, lease: Lease) -> int:
-        """Where a payload begins: where its task's last acknowledged checkpoint was, or further on."""
+        """The step at which a payload begins: that of its task's last acknowledged checkpoint, or a later one."""
         attempt, step = parse_attempt(lease.attempt), 0
         for digest in lease.restored.values():
             writer, step = self.steps[digest]
             if writer.task != attempt.task:
-                raise Broken(f"checkpoint of another task: {attempt} goes on from one of {writer}")
+                raise BrokenPromise(f"checkpoint of another task: {attempt} resumes from one of {writer}")
         least = self.saved_at.get(attempt.task, 0)
         if step < least and attempt == self._newest(attempt.task):
-            raise Broken(f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged")
+            raise BrokenPromise(
+                f"acknowledged checkpoint not used: {attempt} begins at {step}, {least} was acknowledged"
+            )
         return step
 
     def _newest(self, task: TaskId) -> AttemptId | None:
-        """The newest of a task's attempts that are committed as live."""
+        """The newest of the attempts of a task that are committed as live."""
         return max((live for live, _ in self.leases.get(task, ())), key=lambda live: live.number, default=None)
 
-    def wrote(self, lease: Lease, step: int) -> dict[str, str]:
-        """A payload wrote how far it is; the files of its checkpoint."""
+    def checkpoint_written(self, lease: Lease, step: int) -> dict[str, str]:
+        """A payload wrote a checkpoint; its files."""
         digest = "sha256:" + hashlib.sha256(f"{lease.attempt}/{step}".encode()).hexdigest()
         self.steps[digest] = parse_attempt(lease.attempt), step
         return dict.fromkeys(lease.checkpoint, digest)
 
-    def saved(self, said: Checkpoint) -> None:
-        """A pilot was told that a checkpoint is safe. It counts for the newest live attempt only."""
-        attempt = parse_attempt(said.attempt)
+    def checkpoint_acknowledged(self, checkpoint: Checkpoint) -> None:
+        """A pilot was answered that a checkpoint is kept. It counts for the newest live attempt only."""
+        attempt = parse_attempt(checkpoint.attempt)
         if attempt != self._newest(attempt.task) or attempt.incarnation in self.forgotten:
             return
-        for digest in said.files.values():
+        for digest in checkpoint.files.values():
             _, step = self.steps[digest]
             kept = self.kept.get(attempt.task)
             if kept is None or self.steps[kept][1] < step:
-                raise Broken(f"checkpoint acknowledged before durable: {attempt} at {step}")
+                raise BrokenPromise(f"checkpoint acknowledged before durable: {attempt} at {step}")
             self.saved_at[attempt.task] = step
 
-    def stopped(self, lease: Lease, host: str, well: bool) -> None:
+    def payload_ended(self, lease: Lease, host: str, succeeded: bool) -> None:
         """A payload ended."""
-        if well:
+        if succeeded:
             self.successes.add(lease.attempt)
         self.living[parse_attempt(lease.attempt).task].discard((host, lease.attempt))
 
-    def failed(self, attempt: str) -> None:
-        """A payload ended badly by itself."""
+    def payload_failed(self, attempt: str) -> None:
+        """A payload failed by itself."""
         self.failures[parse_attempt(attempt).task] += 1
 
-    def settled(self, attempt: str, accepted: bool) -> None:
-        """A pilot was told what became of its report; an accepted success may be published [protocol 3]."""
+    def report_settled(self, attempt: str, accepted: bool) -> None:
+        """A pilot got the verdict on its report; an accepted success may be published [protocol 3]."""
         if not accepted or attempt not in self.successes:
             return  # only a success has something to publish
-        said: AttemptId = parse_attempt(attempt)
-        if said.incarnation in self.forgotten:
-            return  # the answer may be of a history that is no more
-        state, winner = self.final.get(said.task, ("", ""))
-        if state == "succeeded" and winner != said.winner:
-            raise Broken(f"two winners: {said} was accepted, the record says {winner}")
+        name: AttemptId = parse_attempt(attempt)
+        if name.incarnation in self.forgotten:
+            return  # the verdict may come from before the database was rolled back
+        state, winner = self.final.get(name.task, ("", ""))
+        if state == "succeeded" and winner != name.winner:
+            raise BrokenPromise(f"two winners: {name} was accepted, {winner} is recorded")
         if state == "succeeded":
-            self.published[said.task] += 1
-            if self.published[said.task] > 1:
-                raise Broken(f"published twice: {said.task}")
+            self.published[name.task] += 1
+            if self.published[name.task] > 1:
+                raise BrokenPromise(f"published twice: {name.task}")
         else:
-            raise Broken(f"acknowledged before durable: {said}")
+            raise BrokenPromise(f"acknowledged before durable: {name}")
 
-    # --- another history
-    def copy(self) -> dict[str, Any]:
+    # --- rollbacks of the database
+    def backup(self) -> dict[str, Any]:
         """What is promised and recorded now, as a copy of the database has it."""
         return {name: copy.deepcopy(getattr(self, name)) for name in _RECORDED}
 
-    def rewind(self, recorded: dict[str, Any], lives: list[int]) -> None:
-        """The database was rolled back: what was promised since then is lost with it, and nobody can know what the lives
-        of the server before handed out. What payloads did stays: nothing of it may be recorded for a run that it was
-        not done for."""
+    def roll_back(self, recorded: dict[str, Any], incarnations: list[int]) -> None:
+        """The database was rolled back: what was promised since then is lost with it, and so is the knowledge of what
+        earlier incarnations of the server leased. What payloads did stays: it may not be recorded for another run."""
         fresh = Ledger()
         for name in _RECORDED:
             setattr(self, name, copy.deepcopy(recorded[name]) if recorded else getattr(fresh, name))
         self.numbers.clear()
         self.started.clear()
         self.published.clear()
-        self.forgotten.update(lives)
+        self.forgotten.update(incarnations)
 
     # --- after a crash, and at the end
     def check_restart(self, database: Database) -> None:
-        """What was acknowledged is still there."""
+        """Every acknowledged run is in the database."""
         snapshot = database.snapshot()
         open_runs = {row.run: row.total for row in snapshot.runs}
         for run, total in self.accepted.items():
             if run in open_runs:
                 if open_runs[run] != total:
-                    raise Broken(f"accepted run changed: r{run} had {total}, has {open_runs[run]}")
+                    raise BrokenPromise(f"accepted run changed: r{run} had {total}, has {open_runs[run]}")
             elif database.load_run(run) is None:
-                raise Broken(f"accepted run lost: r{run}")
+                raise BrokenPromise(f"accepted run lost: r{run}")
 
     def check_leases(self, state: State) -> None:
-        """What was durably with a pilot that lives is with it after a restart [promise I7]."""
+        """A living pilot holds after a restart every lease that was committed [promise I7]."""
         for held in self.leases.values():
             for attempt, name in held:
                 pilot = state.pilots.get(name)
                 if pilot is not None and not pilot.holds(attempt):
-                    raise Broken(f"lease forgotten: {attempt} is with {name}, which lives")
+                    raise BrokenPromise(f"lease forgotten: {attempt} is with {name}, which is alive")
 
     def check_end(self, counts: dict[int, dict[str, int]]) -> None:
-        """Everything accepted is final, once, and adds up."""
+        """Every task of an acknowledged run is final, and the recorded counts are right."""
         for run, total in self.accepted.items():
             mine: Counter[str] = Counter(state for task, (state, _) in self.final.items() if task.run == run)
             if sum(mine.values()) != total:
-                raise Broken(f"not all final: r{run} has {sum(mine.values())} of {total}")
+                raise BrokenPromise(f"not all final: r{run} has {sum(mine.values())} of {total}")
             theirs = {state: n for state, n in counts[run].items() if n and state in _FINAL}
             if dict(mine) != theirs:
-                raise Broken(f"counts differ: r{run} is {dict(mine)}, recorded {theirs}")
+                raise BrokenPromise(f"counts differ: r{run} is {dict(mine)}, recorded {theirs}")
         for task, (state, _) in self.final.items():
             if state == "lost" and self.reruns[task.run][task.element] != "never":
-                raise Broken(f"lost without rerun=never: {task}")
+                raise BrokenPromise(f"lost without rerun=never: {task}")
         still = {str(task): sorted(names) for task, names in self.living.items() if names}
         if still:
-            raise Broken(f"payloads left behind: {still}")
+            raise BrokenPromise(f"payloads left behind: {still}")
 
 
 def _last(times: list[float], before: float) -> float:
-    """The last of some times that is not after another; 0 if there is none."""
+    """The last of these times that is not after `before`; 0 if there is none."""
     at = bisect_right(times, before)
     return times[at - 1] if at else 0.0

@@ -1,8 +1,8 @@
-"""A lying pilot of a false world: it has a valid session, knows the names of all attempts, and runs nothing.
+"""A lying pilot of a simulated world: it has a valid session, knows the names of all attempts, and runs nothing.
 
-It reports successes of attempts that it never had, holds what was never leased to it, of younger and older lives of the
-server, of its own owner's runs and of others', and shows proofs that it saw on the way to honest pilots. Nothing that it
-says may count, and nothing that it hears may tell it of another owner's runs.
+It reports successes of attempts that were never leased to it and lists them as held, of younger and older incarnations
+of the server, of its own owner's runs and of others', and presents proofs that were sent to honest pilots. None of its
+reports may count, and no reply may disclose anything about another owner's runs.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from shoal.engine.commands import Drain, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
-from shoal.sim.ledger import Broken
+from shoal.sim.ledger import BrokenPromise
 from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Held, Proof, Register, Registered, Reply, Report
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
 
-EVERY = 10.0  # seconds between lies
+INTERVAL = 10.0  # seconds between lies, at most
 
 
 class LyingPilot:
-    """One lying pilot."""
+    """One lying pilot; `is_stranger`: it may not run anything of the honest owner."""
 
     def __init__(self, world: World, number: int, owner: str, is_stranger: bool) -> None:
         self.world, self.owner, self.is_stranger = world, owner, is_stranger
@@ -31,34 +31,34 @@ class LyingPilot:
         self.name = f"liar{number}"
         self._registered: Registered | None = None
         self._seq = 0
-        self._go_on()
+        self._schedule()
 
-    def _go_on(self) -> None:
+    def _schedule(self) -> None:
         if not self.world.healed:
-            self.world.clock.after(self.rng.uniform(0.1, EVERY), self._act)
+            self.world.clock.after(self.rng.uniform(0.1, INTERVAL), self._act)
 
     def _act(self) -> None:
         server = self.world.server
         if server.engine is not None and not self.world.healed:
             if self._registered is None:
                 register = Register(PROTOCOL, "0", self.name, self.name, Capacity(1, 1 << 30, 1 << 30))
-                server.ask(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
-            elif self._is_set_aside(self._registered.pilot):
-                server.exchange(Talk(self._lie(self._registered)), self._heard, self._refused)
-        self._go_on()
+                server.request(Enrol(register, self.owner, "local"), self._joined, lambda error: None)
+            elif self._is_draining(self._registered.pilot):
+                server.exchange(Talk(self._lie(self._registered)), self._check_reply, self._refused)
+        self._schedule()
 
     def _joined(self, registered: Registered) -> None:
-        # It is sent no work: of what it really holds, any pilot can say what it likes.
+        # It drains, so that it gets no leases: a pilot can report anything about what it really holds.
         if self.world.server.engine is not None and registered.pilot in self.world.server.engine.state.pilots:
             self._registered = registered
-            self.world.server.tell(Drain((registered.pilot,), "it is not trusted"))
+            self.world.server.apply(Drain((registered.pilot,), "it is not trusted"))
 
-    def _is_set_aside(self, pilot: str) -> bool:
-        """Has the server been told to send it no work? A defect may have undone that."""
+    def _is_draining(self, pilot: str) -> bool:
+        """True if it gets no leases; an injected defect may have undone that, then it is drained once more."""
         assert self.world.server.engine is not None
         known = self.world.server.engine.state.pilots.get(pilot)
         if known is not None and not known.draining:
-            self.world.server.tell(Drain((pilot,), "it is not trusted"))
+            self.world.server.apply(Drain((pilot,), "it is not trusted"))
         return known is None or bool(known.draining)
 
     def _refused(self, error: ShoalError) -> None:
@@ -66,7 +66,7 @@ class LyingPilot:
 
     def _lie(self, registered: Registered) -> Exchange:
         self._seq += 1
-        self.world.tally.note("lie")
+        self.world.tally.note("false_report")
         attempts = [attempt for attempt in (self._pick() for _ in range(3)) if attempt is not None]
         reports, batches, held = [], [], []
         for attempt in attempts:
@@ -85,22 +85,22 @@ class LyingPilot:
         )  # fmt: skip
 
     def _pick(self) -> AttemptId | None:
-        """An attempt that is, was, will be or might have been handed out, to somebody else."""
+        """An attempt that is, was, will be or might have been leased to another pilot."""
         engine, rng = self.world.server.engine, self.rng
         if self.world.proofs and rng.random() < 0.3:
-            return rng.choice(self.world.seen_attempts[-8:])  # a server that crashed may have forgotten these
+            return rng.choice(self.world.seen_attempts[-8:])  # a server that crashed may have lost these
         if engine is None or not engine.state.runs:
             return None
         state = engine.state
         run = state.runs[rng.choice(sorted(state.runs))]
-        life = rng.choice([*self.world.server.lives[-3:], state.incarnation, state.incarnation + 1])
-        return AttemptId(run.number, rng.randint(1, run.total), run.base + rng.randint(1, 2), life, run.nonce)
+        incarnation = rng.choice([*self.world.server.incarnations[-3:], state.incarnation, state.incarnation + 1])
+        return AttemptId(run.number, rng.randint(1, run.total), run.base + rng.randint(1, 2), incarnation, run.nonce)
 
-    def _heard(self, reply: Reply) -> None:
+    def _check_reply(self, reply: Reply) -> None:
         for verdict in reply.verdicts:
             if verdict.verdict in ("recorded", "adopted"):
-                raise Broken(f"a lie was recorded: {verdict.attempt} of {self.name}, which ran nothing")
+                raise BrokenPromise(f"a lie was recorded: {verdict.attempt} of {self.name}, which ran nothing")
             if self.is_stranger and verdict.verdict != "unknown":
-                raise Broken(f"a stranger was told: {verdict.attempt} is {verdict.verdict}, of another owner's run")
+                raise BrokenPromise(f"disclosed to another owner: {verdict.attempt} is {verdict.verdict}")
         if reply.leases:
-            raise Broken(f"leased to a pilot that drains: {reply.leases[0].attempt} to {self.name}")
+            raise BrokenPromise(f"leased to a draining pilot: {reply.leases[0].attempt} to {self.name}")

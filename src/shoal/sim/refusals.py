@@ -1,6 +1,6 @@
-"""Refusals of a false world: by something between pilot and server, and by the server itself, once or again and again.
+"""Refusals in a simulated world: by a proxy between pilot and server, and by the server itself, once or repeatedly.
 
-What a refusal means to the pilot is read by the pilot's own code.
+The pilot's own code reads each refusal.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange
 
 _PAGE = b"<html><body><h1>Not here</h1></body></html>"
-_FOREIGN = (400, 401, 403, 404, 413, 415, 422, 500, 502, 503)
-_OURS = json.dumps({"error": {"code": "range", "message": "refused by the world", "field": "", "hint": ""}}).encode()
-MOST = 6  # times that one report is refused: more than it takes until a pilot has nothing left to say
+_PROXY_STATUS = (400, 401, 403, 404, 413, 415, 422, 500, 502, 503)
+_SERVER_ERROR = json.dumps(
+    {"error": {"code": "range", "message": "refused by the simulator", "field": "", "hint": ""}}
+).encode()
+MAX_REFUSALS = 6  # of one report: more than it takes until a pilot gives its report up
 
 
 class Refusals:
@@ -29,22 +31,22 @@ class Refusals:
         self._left: dict[str, int] = {}  # attempt -> how often its report will still be refused
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
 
-    def foreign(self, seq: int) -> Event | None:
-        """What a pilot hears from something between; None: this exchange goes through."""
-        if self._rng.random() >= self._plan.foreign:
+    def by_proxy(self, seq: int) -> Event | None:
+        """The refusal that a proxy sends for an exchange; None: it passes."""
+        if self._rng.random() >= self._plan.proxy_refusals:
             return None
-        self._tally.note("foreign_refusal")
-        return read_answer(Answer(self._rng.choice(_FOREIGN), _PAGE), seq)
+        self._tally.note("proxy_refusal")
+        return read_answer(Answer(self._rng.choice(_PROXY_STATUS), _PAGE), seq)
 
-    def own(self, exchange: Exchange) -> Event | None:
-        """What a pilot hears from a server that does not like one of the reports; None: it takes them."""
+    def by_server(self, exchange: Exchange) -> Event | None:
+        """The refusal that the server sends because of one of the reports; None: it accepts them."""
         attempts = [report.attempt for report in exchange.reports]
         for batch in exchange.batches:
             attempts += [str(shift(parse_attempt(batch.attempt), at)) for at in range(batch.count)]
         for attempt in attempts:
             if attempt not in self._left:
-                bad = self._rng.random() < self._plan.refusals
-                self._left[attempt] = self._rng.randint(1, MOST) if bad else 0
+                bad = self._rng.random() < self._plan.server_refusals
+                self._left[attempt] = self._rng.randint(1, MAX_REFUSALS) if bad else 0
         found = [attempt for attempt in attempts if self._left[attempt]]
         if not found:
             return None
@@ -54,4 +56,4 @@ class Refusals:
             self.refused[attempt] = self.refused.get(attempt, 0) + 1
             if self.refused[attempt] > 1:
                 self._tally.note("repeated_refusal")
-        return read_answer(Answer(400, _OURS), exchange.seq)
+        return read_answer(Answer(400, _SERVER_ERROR), exchange.seq)

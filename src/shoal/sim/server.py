@@ -1,11 +1,11 @@
-"""The server of a false world: the real engine and the real database, with a group commit that takes time.
+"""The server of a simulated world: the real engine and the real database, with a group commit that takes time.
 
-A frozen server does nothing; what comes meanwhile waits for it, as in the buffers of its sockets.
-A crash drops what is not committed. `crash` at a commit falls after the data is safe and before anybody hears of
-it; in the gap it falls while changes wait and answers that need not wait are already out [protocol 10].
+A frozen server does nothing; messages that arrive meanwhile wait for it, as in the buffers of its sockets.
+A crash drops what is not committed. A crash at a commit comes after the data is safe and before anybody is answered;
+a crash in the gap comes while changes wait for a commit and replies that need not wait are already sent [protocol 10].
 
-A poisonous command ends half-way by an exception: the server then refuses everything, commits what it has handed out,
-and goes on with a state that it reads back from the database [ADR 0016].
+A command that meets a defect ends half-way by an exception: the server then refuses everything, commits what it has
+sent out, and continues with a state that it reads back from the database [ADR 0016].
 """
 
 from __future__ import annotations
@@ -24,85 +24,84 @@ from shoal.engine.restore import restore
 from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
-from shoal.sim.clock import Clock
-from shoal.sim.failing_commands import FailingCommands, poisoned
+from shoal.sim.clock import Alarm, Clock
+from shoal.sim.failing_commands import InjectedDefect, call_with_defect
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
 
 
 class SimServer:
-    """One server process, alive or not."""
+    """One server process; it runs if it has an engine."""
 
     def __init__(self, clock: Clock, rng: Random, timing: Timing, on_commit: Callable[[list[Change]], None]) -> None:
         self.clock, self.rng, self.timing, self.on_commit = clock, rng, timing, on_commit
         self.database = Database.open(":memory:")
         self._reader = Reader.on(self.database)
         self.engine: Engine | None = None
-        self.life = 0
+        self.generation = 0  # rises with each start and crash
         self._pending: list[Change] = []
-        self._releases: list[Callable[[], None]] = []  # answers that wait for the next commit
+        self._after_commit: list[Callable[[], None]] = []  # answers that wait for the next commit
         self._waiting: dict[tuple[str, int], list[Deliver]] = {}
         self._committing = False
-        self._tick_at: float | None = None
-        self.frozen: float | None = None  # since when it does not run
+        self._alarm = Alarm(clock, lambda: self.apply(Tick()), self.when_running)
+        self.frozen: float | None = None  # since when it is frozen
         self._backlog: list[Callable[[], None]] = []  # what it will do when it runs again
         self.crash_at_commit = False
-        self.lives: list[int] = []  # incarnations so far, of all histories
-        self.poison_at = 0  # not 0: a command ends by an exception after so many lines of the engine's rules
-        self.poison_for: Callable[[Command], bool] = lambda command: True  # which commands it may be
-        self.rebuilding = False  # the engine's state is half changed: nothing may be asked of it
-        self.on_poison: Callable[[str], None] = lambda where: None
+        self.incarnations: list[int] = []  # so far, of all histories of the database
+        self.fail_at_line = 0  # not 0: the next command that runs so many lines of the engine's rules fails there
+        self.may_fail: Callable[[Command], bool] = lambda command: True
+        self.rebuilding = False  # the engine's state is half changed: every command is refused
+        self.on_failure: Callable[[str], None] = lambda where: None
         self.on_rebuilt: Callable[[], None] = lambda: None
-        self.touched = False  # has the engine done anything since someone last looked?
+        self.changed = False  # True if the engine handled a command since its last check
 
     def start(self) -> Engine:
-        """Come up: raise the incarnation durably, restore, go on."""
-        self.life += 1
-        self.lives.append(self.database.raise_incarnation(self.clock.now, self.rng.getrandbits(32)))
+        """Start: raise the incarnation durably and restore the engine."""
+        self.generation += 1
+        self.incarnations.append(self.database.raise_incarnation(self.clock.now, self.rng.getrandbits(32)))
         self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
         return self.engine
 
     def crash(self) -> None:
-        """Die at once."""
-        self.life += 1
+        """Lose what is not committed, and stop."""
+        self.generation += 1
         self.engine = None
-        self._pending, self._releases, self._waiting = [], [], {}
+        self._pending, self._after_commit, self._waiting = [], [], {}
         self._committing = self.rebuilding = False
-        self._tick_at = None
+        self._alarm.clear()
         self.frozen, self._backlog = None, []
 
     def freeze(self) -> None:
-        """Stop running: neither the clock nor a message moves it."""
+        """Stop running: neither timers nor messages are handled."""
         self.frozen = self.clock.now
 
-    def thaw(self) -> float:
-        """Run again, and do what piled up, in order; returns how long it had stood still."""
+    def thaw(self) -> None:
+        """Run again, and handle what piled up, in order."""
         assert self.frozen is not None
         gap, self.frozen = self.clock.now - self.frozen, None
         backlog, self._backlog = self._backlog, []
-        life = self.life
+        generation = self.generation
         if self.engine is not None:
-            self.tell(Resume(gap))
+            self.apply(Resume(gap))
         for do in backlog:
-            if self.life == life:
+            if self.generation == generation:
                 do()
-        return gap
 
-    def when_awake(self, do: Callable[[], None]) -> None:
-        """Do something on the server: now, or when it runs again."""
+    def when_running(self, do: Callable[[], None]) -> None:
+        """Do something on the server: now, or when it is thawed."""
         if self.frozen is None:
             do()
         else:
             self._backlog.append(do)
 
-    def copy(self) -> bytes:
-        """What is committed, as a backup takes it."""
+    def backup(self) -> bytes:
+        """A copy of the committed data."""
         return self.database.connection.serialize()
 
     def roll_back(self, image: bytes | None) -> None:
-        """Die, and find an older copy of the database in its place, or none."""
+        """Crash, and replace the database by an older copy, or by an empty one."""
         self.crash()
         self.database.close()
         self.database = Database.open(":memory:")
@@ -117,12 +116,12 @@ class SimServer:
 
     @property
     def uncommitted_leases(self) -> int:
-        """Leases among them that are already out."""
+        """Leases among them that pilots already have."""
         singles = sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
         return singles + sum(1 for change in self._pending if isinstance(change, ChunkRow))
 
-    def ask(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
-        """A client's or a registering pilot's request; answered after the commit."""
+    def request(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
+        """Handle a request of a client or of a pilot that registers; it is answered after the commit."""
         try:
             outcome = self._handle(command)
         except ShoalError as error:
@@ -131,20 +130,20 @@ class SimServer:
         self._perform(outcome)
         self._release(lambda: answer(outcome.result), durable=True)
 
-    def tell(self, command: Command) -> None:
-        """Something nobody waits for; while the engine is rebuilt it is not news, for the database has it."""
+    def apply(self, command: Command) -> None:
+        """Handle a command that nobody waits for; dropped while the engine is rebuilt, for the database has its cause."""
         if not self.rebuilding:
             with contextlib.suppress(InternalError):
                 self._perform(self._handle(command))
 
-    def known_key(self, owner: str, key: str) -> tuple[int, int] | None:
-        """The committed run of an idempotency key, and its size: what the server's edge looks up first."""
+    def find_key(self, owner: str, key: str) -> tuple[int, int] | None:
+        """The committed run of an idempotency key, and its size: the real server looks there first."""
         found = self._reader.find_key(owner, key)
         row = self._reader.run_row(found.run) if found is not None else None
         return (row.run, row.total) if row is not None else None
 
     def exchange(self, command: Talk, deliver: Deliver, refuse: Callable[[ShoalError], None]) -> None:
-        """A pilot's exchange; answered when the engine says so."""
+        """Handle an exchange of a pilot; the engine decides when it is answered."""
         key = (command.exchange.pilot, command.exchange.seq)
         self._waiting.setdefault(key, []).append(deliver)
         try:
@@ -159,31 +158,32 @@ class SimServer:
             refuse(outcome.result)
 
     def _perform(self, outcome: Outcome) -> None:
-        self.touched = True
+        self.changed = True
         self._pending += outcome.changes
         for answer in outcome.answers:
-            self._release(lambda a=answer: self._hand_out(a), durable=answer.durable)  # type: ignore[misc]  # bound now
+            self._release(lambda a=answer: self._deliver(a), durable=answer.durable)  # type: ignore[misc]  # bound now
         if self._pending and not self._committing:
             self._committing = True
-            life = self.life
-            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self.when_awake(lambda: self._commit(life)))
-        self._set_tick()
+            generation = self.generation
+            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self.when_running(lambda: self._commit(generation)))
+        assert self.engine is not None
+        self._alarm.set(self.engine.deadline())
 
     def _release(self, do: Callable[[], None], durable: bool) -> None:
         if durable and self._pending:
-            self._releases.append(do)
+            self._after_commit.append(do)
         else:
             do()
 
-    def _hand_out(self, answer: Answer) -> None:
+    def _deliver(self, answer: Answer) -> None:
         for deliver in self._waiting.pop((answer.pilot, answer.seq), []):
             deliver(answer.reply)
 
-    def _commit(self, life: int) -> None:
-        if life != self.life:
+    def _commit(self, generation: int) -> None:
+        if generation != self.generation:
             return
         changes, self._pending = self._pending, []
-        releases, self._releases = self._releases, []
+        answers, self._after_commit = self._after_commit, []
         self._committing = False
         self.database.apply(changes)
         self.on_commit(changes)
@@ -191,59 +191,44 @@ class SimServer:
             self.crash_at_commit = False
             self.crash()
             return
-        for do in releases:
+        for do in answers:
             do()
 
-    def _set_tick(self) -> None:
-        assert self.engine is not None
-        due = self.engine.deadline()
-        if due is None or (self._tick_at is not None and self.clock.now < self._tick_at <= due):
-            return
-        self._tick_at = due
-        life = self.life
-        self.clock.at(due, lambda: self.when_awake(lambda: self._tick(life, due)))
-
-    def _tick(self, life: int, due: float) -> None:
-        if life != self.life or self.engine is None or self._tick_at != due:
-            return
-        self._tick_at = None
-        self.tell(Tick())
-
-    # --- poisonous commands
+    # --- commands that meet a defect
     def _handle(self, command: Command) -> Outcome:
         assert self.engine is not None
         if self.rebuilding:
             raise TooBusy("the server rebuilds its memory", code="rebuilding")
-        engine, line = self.engine, self.poison_at
-        if not line or not self.poison_for(command):
+        engine, line = self.engine, self.fail_at_line
+        if not line or not self.may_fail(command):
             return engine.handle(command, self.clock.now)
         try:
-            return poisoned(lambda: engine.handle(command, self.clock.now), line)
-        except FailingCommands as error:
-            self.poison_at = 0
-            self.on_poison(f"{type(command).__name__} in {error}")
-            self.rebuilding, self.touched = True, False
-            life = self.life
-            self.clock.after(self.rng.choice([0.001, 0.01, 0.5]), lambda: self._rebuild(life))
+            return call_with_defect(lambda: engine.handle(command, self.clock.now), line)
+        except InjectedDefect as error:
+            self.fail_at_line = 0
+            self.on_failure(f"{type(command).__name__} in {error}")
+            self.rebuilding, self.changed = True, False
+            generation = self.generation
+            self.clock.after(self.rng.choice([0.001, 0.01, 0.5]), lambda: self._rebuild(generation))
             raise InternalError from error
 
-    def _read_back(self, life: int) -> Snapshot:
-        """Everything handed out is committed first, so what is read lacks nothing but the poisonous command."""
-        self._commit(life)
+    def _read_back(self, generation: int) -> Snapshot:
+        """Everything sent out is committed first, so that what is read lacks nothing but the failed command."""
+        self._commit(generation)
         return self.database.snapshot()
 
-    def _rebuild(self, life: int) -> None:
-        if life != self.life:
+    def _rebuild(self, generation: int) -> None:
+        if generation != self.generation:
             return
-        snapshot = self._read_back(life)
-        if life != self.life or self.engine is None:
+        snapshot = self._read_back(generation)
+        if generation != self.generation or self.engine is None:
             return  # it crashed at that commit
         now = self.clock.now
         state = restore(snapshot, self.timing, self.rng, now)
-        outcome = self.engine.rebuild(state, now, "poison")
+        outcome = self.engine.rebuild(state, now, "defect")
         self.rebuilding = False
         parked, self._waiting = self._waiting, {}
-        self._tick_at = None
+        self._alarm.clear()
         self.on_rebuilt()
         self._perform(outcome)
         for (_, seq), waiting in parked.items():

@@ -1,52 +1,42 @@
-"""Fair share on the engine itself [promise I13]: many owners, emulated pilots, a virtual clock; what was used against
-what was due.
+"""Fair share on the engine itself [promise I13]: many owners on a simulated pool; what they used against what was due.
 
-    story = play(setting)          every lease, report and submission is a command to the real engine
-    worst_difference(story)        over all windows and owners, as a part of all slots
+    result = simulate(setting)       every lease, report and submission is a command to the real engine
+    worst_difference(result)         over all windows and owners, as a fraction of all slots
 
-What is due is computed here once more, the slow way, from the rule in `sched.share` and from what the pilots really ran:
-nothing is asked of the tree that the engine uses.
+What is due is computed here a second time, the slow way, from the rule in `sched.share` and from what the pilots really
+ran: nothing comes from the tree that the engine uses.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from shoal.engine.changes import Outcome
-from shoal.engine.commands import Accept, Cancel, Command, Enrol, Regroup, SetPolicy, Submit, Talk, Tick
-from shoal.engine.engine import Engine
-from shoal.engine.snapshot import Snapshot
+from shoal.engine.commands import Cancel, Regroup, SetPolicy
 from shoal.model.ids import parse_attempt
 from shoal.model.policy import Policy
-from shoal.model.timing import Timing
-from shoal.sim.clock import Clock
-from shoal.wire.chunk import shift, single
-from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Held, Lease, Order, Register, Registered, Reply, Report
-from shoal.wire.submission import parse_submission
+from shoal.sim.pool import GROUP, SimPool
+from shoal.wire.messages import Lease
 
-STEP = 5.0  # seconds between two looks
-LATENCY = 0.005  # seconds from an event on a host to the exchange that tells it
-BACKLOG = 200_000  # tasks of each owner: more than a story can run
-POOL = "lab"  # the group whose pilots they are; everybody is in it, or in a group inside it
-LEAST_WINDOW = 600.0  # seconds, of the promise
+INTERVAL = 5.0  # seconds between two samples
+BACKLOG = 200_000  # tasks of each owner: more than a simulation can run
+MIN_WINDOW = 600.0  # seconds, of the promise
 WINDOW_TASKS = 20.0  # mean task times, likewise
 
 
 @dataclass(frozen=True)
-class Person:
-    """An owner: its part, when it has work, and what its tasks are like."""
+class Owner:
+    """The share of an owner, when it has work, and how long its tasks are."""
 
     share: float = 1.0
-    group: str = ""  # inside the pool's
+    group: str = ""  # inside the group that the pilots belong to
     mean: float = 30.0  # seconds
     spread: float = 0.8  # of the logarithm; 0: all of one length
     cores: int = 1
-    comes: float = 0.0
-    goes: float = math.inf  # from then on it has no more work waiting; what runs goes on
+    arrives: float = 0.0
+    leaves: float = math.inf  # from then on it has no more work waiting; what runs goes on
 
     def draw(self, rng: Random) -> float:
         """The length of a task: log-normal, ten times the mean at most."""
@@ -59,37 +49,39 @@ class Person:
 class Setting:
     """A pool and its owners."""
 
-    people: Mapping[str, Person]
+    owners: Mapping[str, Owner]
     seconds: float
     pilots: int = 5
     slots: int = 4  # of each pilot
-    shares: Mapping[str, float] = field(default_factory=dict)  # of groups inside the pool's, by name
+    shares: Mapping[str, float] = field(default_factory=dict)  # of groups inside the one that the pilots belong to
     seed: int = 1
 
     def policy(self) -> Policy:
         """The shares as an administrator would write them."""
-        groups = {f"@{POOL}.{name}": share for name, share in self.shares.items()}
-        return Policy({**groups, **{name: person.share for name, person in self.people.items()}})
+        groups = {f"@{GROUP}.{name}": share for name, share in self.shares.items()}
+        return Policy({**groups, **{name: owner.share for name, owner in self.owners.items()}})
 
 
 @dataclass(frozen=True)
-class Look:
+class Sample:
     """Sums at one moment, in core seconds."""
 
     time: float  # since the beginning
     used: dict[str, float]
     due: dict[str, float]
-    awake: frozenset[str]
+    waiting: frozenset[str]  # owners with waiting work
 
 
 @dataclass
-class Story:
-    """What happened."""
+class Result:
+    """What the owners used and what was due to them."""
 
     setting: Setting
-    looks: list[Look] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     lengths: dict[str, list[float]] = field(default_factory=dict)  # of tasks that started
-    first: dict[str, int] = field(default_factory=dict)  # slots that became free before an owner's first start
+    first: dict[str, int] = field(
+        default_factory=dict
+    )  # slots that became free from an owner's arrival to its first start
     returned: int = 0  # tasks that were fetched ahead and given back
 
     @property
@@ -105,25 +97,25 @@ class Story:
 
     @property
     def window(self) -> float:
-        """Seconds over which the promise is given."""
-        return max(LEAST_WINDOW, WINDOW_TASKS * self.mean)
+        """Seconds over which the promise holds."""
+        return max(MIN_WINDOW, WINDOW_TASKS * self.mean)
 
     @property
     def width(self) -> float:
-        """The longest task as a part of all slots in a window."""
+        """The longest task as a fraction of all slots in a window."""
         widest = max(
-            max(lengths) * self.setting.people[name].cores for name, lengths in self.lengths.items() if lengths
+            max(lengths) * self.setting.owners[name].cores for name, lengths in self.lengths.items() if lengths
         )
         return widest / (self.all_slots * self.window)
 
 
 # --- the rule, the slow way
-def due_parts(
-    awake: frozenset[str], shares: Mapping[str, float], groups: Mapping[str, str], used: Mapping[str, float]
+def due_fractions(
+    waiting: frozenset[str], shares: Mapping[str, float], groups: Mapping[str, str], used: Mapping[str, float]
 ) -> dict[str, float]:
-    """What part of the cores is due to each owner with waiting work: at each vertex by share / (1 + U / s)."""
+    """The fraction of the cores that is due to each owner with waiting work: at each node by share / (1 + U / s)."""
 
-    def divide(owners: list[str], above: str, part: float) -> dict[str, float]:
+    def divide(owners: list[str], above: str, fraction: float) -> dict[str, float]:
         children: dict[str, list[str]] = {}
         for owner in owners:
             group = groups.get(owner, "")
@@ -141,235 +133,134 @@ def due_parts(
             weight = dict.fromkeys(children, 1.0)
         found: dict[str, float] = {}
         for child, inside in children.items():
-            amount = part * weight[child] / sum(weight.values())
+            amount = fraction * weight[child] / sum(weight.values())
             found.update(divide(inside, child[1:], amount) if child.startswith("@") else {child: amount})
         return found
 
-    return divide(sorted(awake), "", 1.0) if awake else {}
+    return divide(sorted(waiting), "", 1.0) if waiting else {}
 
 
 def _inside(child: str, groups: Mapping[str, str], used: Mapping[str, float]) -> list[float]:
-    """What an owner used, or everybody inside a group."""
+    """What an owner used, or each owner inside a group."""
     if not child.startswith("@"):
         return [used.get(child, 0.0)]
     return [use for name, use in used.items() if f"{groups.get(name, '')}.".startswith(f"{child[1:]}.")]
 
 
 # --- the pool
-class _Pilot:
-    """Speaks the protocol and pretends to run: a slot is taken for as long as the task's owner says."""
-
-    def __init__(self, pool: _Pool, number: int) -> None:
-        self.pool, self.room = pool, Capacity(pool.setting.slots, 1 << 36, 1 << 40, 0)
-        register = Register(PROTOCOL, "0", f"host{number}", f"id{number}", self.room)
-        registered: Registered = pool.do(Enrol(register, "", "here", POOL)).result
-        self.name, self._session = registered.pilot, registered.session
-        self._seq = self._ack = 0
-        self._free = self.room.cores
-        self._queue: deque[Lease] = deque()  # fetched ahead
-        self._running: dict[str, Lease] = {}
-        self._reports: list[Report] = []
-        self._open: set[int] = set()  # exchanges that wait for their answer
-        self._wakes = False
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._wakes:
-            self._wakes = True
-            self.pool.clock.after(LATENCY, self._say)
-
-    def _say(self) -> None:
-        self._wakes = False
-        self._seq += 1
-        self._open.add(self._seq)
-        held = [Held(attempt, "running") for attempt in self._running]
-        held += [Held(lease.attempt, "leased") for lease in self._queue]
-        reports, self._reports = self._reports, []
-        free = Capacity(self._free, self.room.memory, self.room.disk)
-        said = Exchange(PROTOCOL, self.name, self._session, self._seq, self._ack, free, held, reports)
-        self.pool.do(Talk(said))
-
-    def hear(self, reply: Reply) -> None:
-        """An answer: begin what it brings; there is always an exchange that waits."""
-        self._open.discard(reply.seq)
-        self._ack = max(self._ack, reply.seq)
-        for lease in reply.leases:
-            self._queue += [single(lease, at) for at in range(lease.count)]
-        self._queue = deque(sorted(self._queue, key=lambda lease: -lease.precedence))
-        for order in reply.orders:
-            self._obey(order)
-        if self._begin() or not self._open:
-            self._wake()
-
-    def _obey(self, order: Order) -> None:
-        """Give back what was not begun."""
-        first = parse_attempt(order.attempt)
-        wanted = {str(shift(first, at)) for at in range(order.count)} if order.kind == "take_back" else set()
-        given = [lease.attempt for lease in self._queue if lease.attempt in wanted]
-        self._queue = deque(lease for lease in self._queue if lease.attempt not in wanted)
-        self._reports += [Report(attempt, "returned", message=order.why) for attempt in given]
-        self.pool.story.returned += len(given)
-        if given:
-            self._wake()
-
-    def _begin(self) -> bool:
-        began = False
-        while self._queue and self._queue[0].room.cores <= self._free:
-            lease, began = self._queue.popleft(), True
-            self._free -= lease.room.cores
-            self._running[lease.attempt] = lease
-            start, length = self.pool.clock.now, self.pool.started(lease)
-            self.pool.clock.after(length, lambda a=lease.attempt, s=start, n=length: self._end(a, s, n))  # type: ignore[misc]  # bound now
-        return began
-
-    def _end(self, attempt: str, started: float, length: float) -> None:
-        lease = self._running.pop(attempt)
-        self._free += lease.room.cores
-        self.pool.ended(lease)
-        self._reports.append(Report(attempt, "succeeded", exit_code=0, started=started, duration=length))
-        self._begin()
-        self._wake()
-
-
-class _Pool:
-    """The engine, its pilots and its people."""
-
+class _Pool(SimPool):
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.clock, self.story = setting, Clock(), Story(setting)
-        self._zero = self._now = self.clock.now
-        self._engine = Engine(Snapshot(), Timing(), Random(setting.seed), self.clock.now)
-        self._rngs = {name: Random(f"{setting.seed}/{name}") for name in setting.people}
-        self._groups = {
-            name: f"{POOL}.{person.group}" if person.group else POOL for name, person in setting.people.items()
-        }
+        super().__init__(setting.seed, setting.pilots, setting.slots)
+        self.setting, self.result = setting, Result(setting)
+        self._begin = self._now = self.clock.now
+        self._rngs = {name: Random(f"{setting.seed}/{name}") for name in setting.owners}
+        self._groups = {name: f"{GROUP}.{owner.group}".rstrip(".") for name, owner in setting.owners.items()}
         self._policy = setting.policy()
-        self._fade = math.log(2.0) / self._policy.usage.half_life
+        self._decay = math.log(2.0) / self._policy.usage.half_life
         self._owner_of: dict[int, str] = {}
-        self._awake: set[str] = set()
-        self._came: dict[str, int] = {}
-        self._turned = 0
-        self._cores = dict.fromkeys(setting.people, 0)
-        self._used, self._owed, self._usage = (dict.fromkeys(setting.people, 0.0) for _ in range(3))
+        self._waiting: set[str] = set()  # owners with waiting work
+        self._arrived_at: dict[str, int] = {}  # slots that had become free when an owner came
+        self._freed = 0
+        self._cores = dict.fromkeys(setting.owners, 0)
+        self._used, self._owed, self._usage = (dict.fromkeys(setting.owners, 0.0) for _ in range(3))
         self._due: dict[str, float] = {}
-        self._pilots: dict[str, _Pilot] = {}
-        self._tick_at: float | None = None
 
-    # --- commands
-    def do(self, command: Command) -> Outcome:
-        """Tell the engine, and hand its answers out."""
-        outcome = self._engine.handle(command, self.clock.now)
-        for answer in outcome.answers:
-            self._pilots[answer.pilot].hear(answer.reply)
-        due = self._engine.deadline()
-        if due is not None and (self._tick_at is None or due < self._tick_at or self._tick_at <= self.clock.now):
-            self._tick_at = due
-            self.clock.at(due, lambda: self._tick(due))
-        return outcome
-
-    def _tick(self, due: float) -> None:
-        if self._tick_at == due:
-            self._tick_at = None
-            self.do(Tick())
-
-    def _come(self, name: str, person: Person) -> None:
-        task = {"command": ["true"], "array": f"1-{BACKLOG}", "cores": person.cores}
-        run = int(self.do(Submit(parse_submission({"tasks": [task]}), name, name)).result["run"][1:])
-        self._owner_of[run] = name
+    # --- owners come and go
+    def _arrive(self, name: str, owner: Owner) -> None:
+        run = self.submit(name, {"command": ["true"], "array": f"1-{BACKLOG}", "cores": owner.cores})
+        self._owner_of[run] = name  # its first leases are still on their way
         self._advance()
-        self._awake.add(name)
-        self._came[name] = self._turned
-        self._reckon()
-        self.do(Accept(run))
-        if person.goes < math.inf:
-            self.clock.at(self._zero + person.goes, lambda: self._go(name, run))
+        self._waiting.add(name)
+        self._arrived_at[name] = self._freed
+        self._set_due()
+        if owner.leaves < math.inf:
+            self.clock.at(self._begin + owner.leaves, lambda: self._leave(name, run))
 
-    def _go(self, name: str, run: int) -> None:
+    def _leave(self, name: str, run: int) -> None:
         self._advance()
-        self._awake.discard(name)
-        self._reckon()
+        self._waiting.discard(name)
+        self._set_due()
         self.do(Cancel((run,), unless_running=True))
 
     # --- what really runs
     def started(self, lease: Lease) -> float:
-        """A task starts on a host: how long it will take."""
+        """Count its cores for its owner, who draws its length."""
         owner = self._owner_of[parse_attempt(lease.attempt).run]
         self._advance()
         self._cores[owner] += lease.room.cores
-        self.story.first.setdefault(owner, self._turned - self._came[owner])
-        length = self.setting.people[owner].draw(self._rngs[owner])
-        self.story.lengths.setdefault(owner, []).append(length)
+        self.result.first.setdefault(owner, self._freed - self._arrived_at[owner])
+        length = self.setting.owners[owner].draw(self._rngs[owner])
+        self.result.lengths.setdefault(owner, []).append(length)
         return length
 
     def ended(self, lease: Lease) -> None:
-        """It ended: a slot is free."""
+        """Its cores are free."""
         self._advance()
         self._cores[self._owner_of[parse_attempt(lease.attempt).run]] -= lease.room.cores
-        self._turned += 1
+        self._freed += 1
 
     def _advance(self) -> None:
         """Bring all sums up to now."""
         passed, self._now = self.clock.now - self._now, self.clock.now
         if passed <= 0:
             return
-        kept = math.exp(-self._fade * passed)
-        all_cores = sum(self._cores[owner] for owner in self._awake)
+        kept = math.exp(-self._decay * passed)
+        all_cores = sum(self._cores[owner] for owner in self._waiting)
         for owner, cores in self._cores.items():
             self._used[owner] += cores * passed
             self._owed[owner] += self._due.get(owner, 0.0) * all_cores * passed
-            self._usage[owner] = self._usage[owner] * kept + cores * (1.0 - kept) / self._fade
+            self._usage[owner] = self._usage[owner] * kept + cores * (1.0 - kept) / self._decay
 
-    def _reckon(self) -> None:
-        self._due = due_parts(frozenset(self._awake), self._policy.shares, self._groups, self._usage)
+    def _set_due(self) -> None:
+        self._due = due_fractions(frozenset(self._waiting), self._policy.shares, self._groups, self._usage)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         self._advance()
-        self._reckon()
-        at = self.clock.now - self._zero
-        self.story.looks.append(Look(at, dict(self._used), dict(self._owed), frozenset(self._awake)))
-        self.clock.after(STEP, self._look)
+        self._set_due()
+        at = self.clock.now - self._begin
+        self.result.samples.append(Sample(at, dict(self._used), dict(self._owed), frozenset(self._waiting)))
+        self.clock.after(INTERVAL, self._sample)
 
-    def play(self) -> Story:
+    def simulate(self) -> Result:
         """From the first pilot to the last second."""
         self.do(SetPolicy(self._policy, "{}", "admin"))
-        for name in self.setting.people:
-            self.do(Regroup(name, self._groups[name]))
-        for name, person in self.setting.people.items():
-            self.clock.at(self._zero + person.comes, lambda n=name, p=person: self._come(n, p))  # type: ignore[misc]  # bound now
-        for number in range(self.setting.pilots):
-            pilot = _Pilot(self, number)
-            self._pilots[pilot.name] = pilot
-        self._look()
-        while self.clock.now < self._zero + self.setting.seconds:
-            self.clock.step()
-        wrong = self._engine.check()
-        assert not wrong, wrong[0]
-        return self.story
+        for name, group in self._groups.items():
+            self.do(Regroup(name, group))
+        self.start_pilots()
+        self._begin = self._now = self.clock.now
+        for name, owner in self.setting.owners.items():
+            self.clock.after(owner.arrives, lambda n=name, o=owner: self._arrive(n, o))  # type: ignore[misc]  # bound now
+        self._sample()
+        self.run_for(self.setting.seconds)
+        self.check()
+        self.result.returned = self.returned
+        return self.result
 
 
-def play(setting: Setting) -> Story:
-    """Play a setting through the engine."""
-    return _Pool(setting).play()
+def simulate(setting: Setting) -> Result:
+    """Simulate a setting with the engine and agents."""
+    return _Pool(setting).simulate()
 
 
 # --- what is promised
-def differences(story: Story, stride: int = 4) -> dict[str, float]:
-    """The largest difference between used and due of each owner, as a part of all slots, over all windows in which it
-    had work waiting throughout."""
-    frames = math.ceil(story.window / STEP)
+def differences(result: Result, stride: int = 4) -> dict[str, float]:
+    """The largest difference between used and due of each owner, as a fraction of all slots, over all windows in which
+    it had work waiting throughout."""
+    frames = math.ceil(result.window / INTERVAL)
     worst: dict[str, float] = {}
-    for begin in range(0, len(story.looks) - frames, stride):
-        first, last = story.looks[begin], story.looks[begin + frames]
-        throughout = frozenset.intersection(*(look.awake for look in story.looks[begin : begin + frames + 1]))
+    for begin in range(0, len(result.samples) - frames, stride):
+        first, last = result.samples[begin], result.samples[begin + frames]
+        throughout = frozenset.intersection(*(sample.waiting for sample in result.samples[begin : begin + frames + 1]))
         for owner in throughout:
             got, due = last.used[owner] - first.used[owner], last.due[owner] - first.due[owner]
-            off = abs(got - due) / (story.all_slots * frames * STEP)
+            off = abs(got - due) / (result.all_slots * frames * INTERVAL)
             worst[owner] = max(worst.get(owner, 0.0), off)
     return worst
 
 
-def worst_difference(story: Story) -> float:
-    """The largest of them."""
-    return max(differences(story).values(), default=0.0)
+def worst_difference(result: Result) -> float:
+    """The largest difference of any owner."""
+    return max(differences(result).values(), default=0.0)
 
 
 def jain(amounts: list[float]) -> float:
@@ -389,16 +280,16 @@ KINDS: dict[str, tuple[bool, bool, float]] = {  # skewed shares, groups in group
 }
 
 
-def crowd(count: int, kind: str, seconds: float, seed: int = 1, pilots: int = 5) -> Setting:
+def mixed_owners(count: int, kind: str, seconds: float, seed: int = 1, pilots: int = 5) -> Setting:
     """So many owners of one kind, with tasks of 10 s to 2 min in the mean and of very different spread."""
     skewed, grouped, late = KINDS[kind]
-    rng, people = Random(f"{seed}/{count}/{kind}"), {}
+    rng, owners = Random(f"{seed}/{count}/{kind}"), {}
     for at in range(count):
-        people[f"o{at:02}"] = Person(
+        owners[f"o{at:02}"] = Owner(
             share=rng.choice([0.5, 1.0, 2.0, 5.0, 20.0]) if skewed else 1.0,
             group=rng.choice(["", "g", "g.h", "k"]) if grouped else "",
             mean=[10.0, 20.0, 40.0, 120.0][at % 4],
             spread=[0.5, 0.8, 1.2][at % 3],
-            comes=rng.uniform(0.0, late) if late and at % 2 else 0.0,
+            arrives=rng.uniform(0.0, late) if late and at % 2 else 0.0,
         )
-    return Setting(people, seconds, pilots, shares=GROUP_SHARES, seed=seed)
+    return Setting(owners, seconds, pilots, shares=GROUP_SHARES, seed=seed)

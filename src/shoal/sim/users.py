@@ -1,4 +1,4 @@
-"""The people of a false world: they submit until they are answered, cancel, retry, and remember what they were told."""
+"""The users of a simulated world: they submit until they are answered, cancel, retry, and remember the answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from shoal.engine.commands import Accept, Cancel, Retry, Submit
 from shoal.model.errors import ShoalError
 from shoal.model.ids import TaskId, parse_run
 from shoal.sim.host import OWNER, TIMEOUT
-from shoal.sim.ledger import Broken
+from shoal.sim.ledger import BrokenPromise
 from shoal.sim.workload import draw_submissions
 from shoal.wire.submission import parse_submission
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
 
-_NOT_DONE = ("internal_error", "rebuilding")  # a person would say it again
+_NOT_DONE = ("internal_error", "rebuilding")  # a user would repeat the request
 
 
 class SimUsers:
@@ -23,74 +23,74 @@ class SimUsers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.told: dict[str, str] = {}  # key -> run
-        self.unsent = 0  # submissions no client was told about yet
-        self.dropped: set[str] = set()  # keys that were answered, and whose runs a rolled-back database lost
+        self.answered: dict[str, str] = {}  # key -> run
+        self.unanswered = 0  # submissions that were not answered yet
+        self.lost_keys: set[str] = set()  # that were answered, and whose runs a rolled-back database lost
 
     def submit(self, tables: list[dict[str, Any]], key: str, tries: int = 0) -> None:
-        """A client submits with an idempotency key and asks again until it is answered [promise I4]."""
+        """A client submits with an idempotency key, and repeats that until it is answered [promise I4]."""
         submission = parse_submission({"tasks": tables, "key": key, "cwd": "/"})
         if tries:
             self.world.tally.note("client_retry")
 
-        asked = [True]
+        may_repeat = [True]
         history = self.world.history
 
         def again() -> None:
-            if asked and key not in self.told and key not in self.dropped:
-                asked.clear()  # whatever else goes wrong with this try, it is repeated once
+            if may_repeat and key not in self.answered and key not in self.lost_keys:
+                may_repeat.clear()  # whatever else goes wrong with this try, it is repeated once
                 self.submit(tables, key, tries + 1)
 
-        def told(result: dict[str, Any]) -> None:
-            self.world.server.tell(Accept(parse_run(result["run"])))
+        def accepted(result: dict[str, Any]) -> None:
+            self.world.server.apply(Accept(parse_run(result["run"])))
 
             def arrive() -> None:
                 if self.world.history != history:
-                    again()  # a promise of a history that is no more
+                    again()  # the answer was about a database that was rolled back
                     return
-                if key in self.told:
-                    if self.told[key] != result["run"]:
-                        raise Broken(f"one key, two runs: {self.told[key]} and {result['run']}")
+                if key in self.answered:
+                    if self.answered[key] != result["run"]:
+                        raise BrokenPromise(f"one key, two runs: {self.answered[key]} and {result['run']}")
                     return
-                self.told[key] = result["run"]
-                self.unsent -= 1
+                self.answered[key] = result["run"]
+                self.unanswered -= 1
                 run = parse_run(result["run"])
-                self.world.ledger.told_accepted(run, result["tasks"])
+                self.world.ledger.run_acknowledged(run, result["tasks"])
                 self.world.note(f"accepted {result['run']}")
 
-            self.world.carry("reply", key, arrive, again)
+            self.world.transmit("reply", key, arrive, again)
 
-        def ask() -> None:
+        def request() -> None:
             if self.world.server.engine is None:
                 self.world.clock.after(1.0, again)
                 return
-            # The server looks a key up in the database before it asks the engine, which knows open runs only.
-            found = self.world.server.known_key(OWNER, key)
+            # The server looks a key up in the database first: the engine knows open runs only.
+            found = self.world.server.find_key(OWNER, key)
             if found is not None:
-                told(self._enter({"run": f"r{found[0]}", "tasks": found[1]}, submission))
+                accepted(self._note_tasks({"run": f"r{found[0]}", "tasks": found[1]}, submission))
                 return
-            life = self.world.server.life
-            self.world.clock.after(TIMEOUT, lambda: again() if self.world.server.life != life else None)
-            self.world.server.ask(
-                Submit(submission, OWNER, key), lambda r: told(self._enter(r, submission)), lambda e: again()
+            generation = self.world.server.generation
+            self.world.clock.after(TIMEOUT, lambda: again() if self.world.server.generation != generation else None)
+            self.world.server.request(
+                Submit(submission, OWNER, key), lambda r: accepted(self._note_tasks(r, submission)), lambda e: again()
             )
 
-        self.world.carry("request", key, lambda: self.world.reach(ask, again), again)
+        self.world.transmit("request", key, lambda: self.world.receive(request, again), again)
 
-    def rewind(self, told: dict[str, str]) -> None:
-        """The database was rolled back: instead of what it lost, something else is submitted."""
-        lost = [key for key in self.told if key not in told]
-        self.told = dict(told)
-        self.dropped.update(lost)
+    def roll_back(self, answered: dict[str, str]) -> None:
+        """The database was rolled back: other runs are submitted instead of those that it lost."""
+        lost = [key for key in self.answered if key not in answered]
+        self.answered = dict(answered)
+        self.lost_keys.update(lost)
         for key in lost:
-            self.unsent += 1
+            self.unanswered += 1
             (_, tables), *_ = draw_submissions(self.world.rng)
             delay = self.world.rng.uniform(1.0, 60.0)
             new = f"{key}/{self.world.history}"
             self.world.clock.after(delay, lambda k=new, t=tables: self.submit(t, k))  # type: ignore[misc]  # bound now
 
-    def _enter(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
-        """Note which elements wait for which, for the ledger."""
+    def _note_tasks(self, result: dict[str, Any], submission: Any) -> dict[str, Any]:
+        """Note in the ledger the re-run class and the parents of each element."""
         first, spans = 1, {}
         run = parse_run(result["run"])
         for spec in submission.specs:
@@ -106,7 +106,7 @@ class SimUsers:
         return result
 
     def cancel(self) -> None:
-        """Somebody cancels a task or a run, and sometimes changes their mind."""
+        """A user cancels a task or a run, and sometimes retries it soon after."""
         runs = list(self.world.ledger.accepted)
         if not runs or self.world.server.engine is None or self.world.server.frozen is not None:
             return
@@ -119,20 +119,20 @@ class SimUsers:
         targets = [TaskId(run, e) for e in range(1, total + 1)] if whole else [one]
         known = run in self.world.server.engine.state.runs
 
-        def told(result: Any) -> None:
+        def answer(result: Any) -> None:
             if known:
-                self.world.ledger.told_cancelled(targets)
-            if self.world.rng.random() < 0.5:  # people change their minds while the copies are still dying
+                self.world.ledger.cancel_acknowledged(targets)
+            if self.world.rng.random() < 0.5:  # a retry while the cancelled copies are still being killed
                 self.world.clock.after(self.world.rng.uniform(0.05, 3.0), lambda: self.retry(run))
 
-        self.world.server.ask(Cancel((run if whole else one,)), told, _must_not)
+        self.world.server.request(Cancel((run if whole else one,)), answer, _must_not)
 
     def retry(self, only: int | None = None) -> None:
-        """Somebody says retry."""
+        """A user retries the first run that has failed tasks, or the given one."""
         if self.world.server.engine is None or self.world.server.frozen is not None or self.world.healed:
             return
         if self.world.server.uncommitted:
-            self.world.clock.after(0.02, lambda: self.retry(only))  # the server reads after a flush, too
+            self.world.clock.after(0.02, lambda: self.retry(only))  # the real server commits before it reads the rows
             return
         for run in [only] if only is not None else list(self.world.ledger.accepted):
             rows, spans = self.world.server.database.failed_rows(run)
@@ -143,7 +143,7 @@ class SimUsers:
                 self.world.server.engine.load(loaded)
                 self.world.ledger.expected |= {TaskId(run, row.element) for row in rows}
                 self.world.ledger.expected |= {TaskId(run, e) for low, high, _ in spans for e in range(low, high)}
-                self.world.server.ask(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
+                self.world.server.request(Retry(run, tuple(rows), tuple(spans)), lambda result: None, _may_conflict)
                 return
 
 

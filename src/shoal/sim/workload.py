@@ -1,5 +1,5 @@
-"""Work for false worlds: singles, arrays, calls of functions, chains, fans, every re-run class, retries, limits; and tasks
-that write checkpoints while they run."""
+"""Submissions of a simulated world: single tasks, arrays, function calls, chains, fans, every re-run class, retries,
+limits; and tasks that write checkpoints while they run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def draw_submissions(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
-    """Some submissions and when they come."""
+    """Some submissions, each with the time at which it comes."""
     return [(rng.uniform(0.0, 300.0), _draw(rng)) for _ in range(rng.randint(2, 5))]
 
 
 def draw_checkpointed(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
-    """Tasks that come further step by step and write down how far they are; drawn apart from the others."""
+    """Tasks of several steps that write a checkpoint after each; drawn apart from the others."""
     task = {"command": ["payload"], "checkpoint": ["state"], "rerun": rng.choice(["safe", "safe", "exclusive"])}
     return [(rng.uniform(0.0, 600.0), [{**task, "array": f"1-{rng.randint(1, 4)}", "retries": rng.choice([0, 2])}])]
 

@@ -1,6 +1,6 @@
-"""A whole false world from one seed: a server, hosts, a network, clients and faults, checked after every step.
+"""A whole simulated world from one seed: a server, hosts, a network, clients and faults, checked after every step.
 
-World(seed).run()      raises Broken with the seed in its words, or returns the trace's hash
+World(seed).run()      raises BrokenPromise with the seed in its message, or returns the trace's hash
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from shoal.engine.commands import Command, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
-from shoal.pilot.agent.events import Join
+from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
 from shoal.sim.faults import Plan, Tally
-from shoal.sim.host import OWNER, TIMEOUT, Host, Where
-from shoal.sim.ledger import Broken, Ledger
+from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
+from shoal.sim.ledger import BrokenPromise, Ledger
 from shoal.sim.lying_pilot import LyingPilot
 from shoal.sim.refusals import Refusals
 from shoal.sim.server import SimServer
@@ -30,22 +30,22 @@ from shoal.sim.workload import draw_checkpointed, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
 
-STEPS = 200_000  # a world that needs more does not end
-CALM = 3_000.0  # seconds of faults before everything heals
+MAX_STEPS = 200_000  # a world that needs more does not end
+FAULTS_END = 3_000.0  # seconds of faults; then everything is healed
 
 
-class Image(NamedTuple):
+class Backup(NamedTuple):
     """A copy of the database, and what had been promised when it was made."""
 
     database: bytes
     ledger: dict[str, Any]
-    told: dict[str, str]
+    answered: dict[str, str]
 
 
 class World:
-    """Everything there is."""
+    """A server, its hosts and users, and the network between them."""
 
-    def __init__(self, seed: int, plan: Plan | None = None, steps: int = STEPS) -> None:
+    def __init__(self, seed: int, plan: Plan | None = None, steps: int = MAX_STEPS) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
         self.plan = plan if plan is not None else Plan.draw(self.rng)
@@ -54,80 +54,74 @@ class World:
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
         self.server = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
-        self.server.on_poison, self.server.on_rebuilt = self._poisoned, self._rebuilt
+        self.server.on_failure, self.server.on_rebuilt = self._command_failed, self._rebuilt
         self.hosts: list[Host] = []
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
         self.ledger.refused = self.refusals.refused
-        self.liars: list[LyingPilot] = []
-        self.proofs: list[Proof] = []  # all that went to pilots
-        self.seen_attempts: list[AttemptId] = []  # all that went to pilots
+        self.proofs: list[Proof] = []  # all that were sent to pilots
+        self.seen_attempts: list[AttemptId] = []  # all that were leased
         self.history = 0  # how often the database was rolled back
-        self._images: list[Image] = []
+        self._backups: list[Backup] = []
         self.healed = False
-        self._empty = 0  # machines whose next pilot is on its way
-        self.steps, self._most = 0, steps
-        self.people = SimUsers(self)
-        self._arrivals: dict[tuple[str, str], float] = {}  # when the last of what was sent so far arrives
-        self._trace = hashlib.sha256()
-        self.story: list[str] = []
+        self._vacant = 0  # machines whose next pilot has not started yet
+        self.steps, self._max_steps = 0, steps
+        self.users = SimUsers(self)
+        self._arrivals: dict[tuple[str, str], float] = {}  # when the last message sent so far arrives
+        self.trace: list[str] = []
 
-    # --- the story
     def note(self, text: str) -> None:
-        """A line of the trace."""
-        line = f"{self.clock.now:.3f} {text}"
-        self._trace.update(line.encode() + b"\n")
-        self.story.append(line)
+        """Append a line to the trace."""
+        self.trace.append(f"{self.clock.now:.3f} {text}")
 
     def run(self) -> str:
-        """Play the world to its end; its trace's hash."""
+        """Simulate the world to its end; the hash of its trace."""
         try:
-            self._play()
-        except (Broken, ShoalError, AssertionError, KeyError, IntegrityError) as error:
-            tail = "\n".join(self.story[-30:])
+            self._run()
+        except (BrokenPromise, ShoalError, AssertionError, KeyError, IntegrityError) as error:
+            tail = "\n".join(self.trace[-30:])
             again = f"replay: python -m shoal.sim --seed {self.seed}"
-            raise Broken(f"{error!r} in seed {self.seed} at {self.clock.now:.3f}\n{tail}\n{again}") from error
+            raise BrokenPromise(f"{error!r} in seed {self.seed} at {self.clock.now:.3f}\n{tail}\n{again}") from error
         finally:
             self.server.database.close()
-        return self._trace.hexdigest()
+        return hashlib.sha256("".join(f"{line}\n" for line in self.trace).encode()).hexdigest()
 
-    def _play(self) -> None:
+    def _run(self) -> None:
         self.server.start()
         self.make_hosts()
         for at, tables in self.draw_work():
-            self.people.unsent += 1
-            self.clock.after(at, lambda t=tables, a=at: self.people.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
+            self.users.unanswered += 1
+            self.clock.after(at, lambda t=tables, a=at: self.users.submit(t, f"key{a}"))  # type: ignore[misc]  # bound now
         self._set_faults()
         for number in range(self.plan.liars):
-            self.liars.append(
-                LyingPilot(self, number, OWNER if number % 2 == 0 else "bert", is_stranger=number % 2 == 1)
-            )
-        self.clock.after(CALM, self._heal)
+            is_stranger = number % 2 == 1
+            LyingPilot(self, number, "bert" if is_stranger else OWNER, is_stranger)
+        self.clock.after(FAULTS_END, self._heal)
         while self.clock.step():
             self.steps += 1
             self.check()
-            if self.steps > self._most:
-                raise Broken(f"stuck: {self.steps} steps and no end")
+            if self.steps > self._max_steps:
+                raise BrokenPromise(f"stuck: {self.steps} steps and no end")
             if self.healed and self._over():
                 break
         else:
-            raise Broken("stuck: nothing more will happen, but not everything is final")
+            raise BrokenPromise("stuck: nothing more will happen, but not everything is final")
         self._check_end()
 
     def check(self) -> None:
-        """`check_world`: every index re-derivable, every waiting thing has a reason; the ledger checks the rest."""
-        if self.server.engine is not None and self.server.touched:
-            self.server.touched = False
+        """Check the engine: its indexes agree with what they index, and whatever waits has a reason."""
+        if self.server.engine is not None and self.server.changed:
+            self.server.changed = False
             wrong = self.server.engine.check()
             if wrong:
-                raise Broken(f"index: {wrong[0]}")
+                raise BrokenPromise(f"index: {wrong[0]}")
 
     def _over(self) -> bool:
-        if self.people.unsent or self.server.engine is None or self.server.uncommitted:
+        if self.users.unanswered or self.server.engine is None or self.server.uncommitted:
             return False
         total = sum(self.ledger.accepted.values())
         done = sum(1 for task in self.ledger.final if task.run in self.ledger.accepted)
-        if any(h.orphans for h in self.hosts) and self._empty:
-            return False  # who comes next on that machine will end them
+        if any(h.orphans for h in self.hosts) and self._vacant:
+            return False  # the next pilot on that machine will end them
         return done >= total and not any(h.payloads for h in self.hosts)
 
     def _check_end(self) -> None:
@@ -135,7 +129,7 @@ class World:
         for run in self.ledger.accepted:
             loaded = self.server.database.load_run(run)
             if loaded is None:
-                raise Broken(f"accepted run lost: r{run}")
+                raise BrokenPromise(f"accepted run lost: r{run}")
             counts[run] = json.loads(loaded.run.counts)
         self.ledger.check_end(counts)
 
@@ -143,40 +137,36 @@ class World:
         self.note(f"commit {len(changes)}")
         self.ledger.committed(changes)
 
-    # --- what there is at first
+    # --- the initial pilots and the work
     def make_hosts(self) -> None:
-        """The first pilots."""
+        """Start the first pilots."""
         for _ in range(self.rng.randint(2, 4)):
             self._new_host()
 
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
-        """What is submitted, and when."""
+        """The submissions, each with its time."""
         return [*draw_submissions(self.rng), *draw_checkpointed(Random(f"{self.seed}/checkpoints"))]
 
     # --- payloads
-    def script_on(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
-        """The same on a host, which may have to do with it."""
-        return self.script(attempt)
-
-    def script(self, attempt: AttemptId) -> tuple[float, bool]:
-        """How long an attempt takes and whether it fails: the same in every replay."""
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """How long an attempt takes on a host and whether it fails there: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
-        """Of a task that writes checkpoints: how many steps it has, how long one takes, and whether this attempt ends
-        after one step to go on later, or fails."""
+        """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step
+        to continue later, or fails."""
         rng = Random(f"{self.seed}/{attempt.task}/steps")
         steps, seconds = rng.randint(3, 20), rng.uniform(5.0, 30.0)
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}/steps")
         return steps, seconds, rng.random() < 0.1, rng.random() < self.plan.failing
 
     # --- the network
-    def carry(self, kind: str, who: str, go: Callable[[], None], lost: Callable[[], None]) -> None:
-        """Carry a message to or from somebody: it may be lost, doubled, slow, or overtake one sent before it."""
+    def transmit(self, kind: str, who: str, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Transmit a message: it may be lost, duplicated, delayed, or overtake one sent before it."""
         if self.healed:
-            self.clock.after(0.001, go)
+            self.clock.after(0.001, arrive)
             return
         if self.rng.random() < self.plan.loss:
             self.tally.note(f"lose_{kind}")
@@ -194,51 +184,49 @@ class World:
             if arrival < before:
                 self.tally.note("reorder")
             latest = max(latest, arrival)
-            self.clock.at(arrival, go)
+            self.clock.at(arrival, arrive)
         self._arrivals[kind, who] = latest
 
     def join(self, host: Host, action: Join) -> None:
-        """A pilot registers."""
+        """Transmit the registration of a pilot, and the answer."""
         ended = [] if action.former is not None else host.ended
         if ended:
-            self.tally.note("neighbour_tells")
+            self.tally.note("death_reported_by_successor")
         register = Register(
             PROTOCOL,
             "0",
-            host.claims,
+            host.hostname,
             host.identity,
-            host.room,
-            tags={"certain_end": host.certain},
+            host.capacity,
+            tags={"certain_end": host.certain_end},
             former=action.former,
             nonce=action.nonce,
             ended=ended,
         )
-        life = host.agent
 
         def lost() -> None:
-            if host.agent is life:
-                host.unanswered(0)
+            host.handle(NoAnswer(0))
 
         def arrive() -> None:
             if self.server.engine is None:
                 self.clock.after(0.01, lost)
                 return
-            self.server.ask(Enrol(register, host.owner, host.site), told, lambda error: lost())
+            self.server.request(Enrol(register, host.owner, host.site), answer, lambda error: lost())
 
-        def told(registered: Registered) -> None:
+        def answer(registered: Registered) -> None:
             self.note(f"{host.name} joined as {registered.pilot}")
-            self.ledger.certain[registered.pilot] = host.certain
-            self.carry("reply", host.name, lambda: host.joined(registered), lost)
+            self.ledger.certain_end[registered.pilot] = host.certain_end
+            self.transmit("reply", host.name, lambda: host.joined(registered), lost)
 
-        self.carry("request", host.name, lambda: self.reach(arrive, lost), lost)
+        self.transmit("request", host.name, lambda: self.receive(arrive, lost), lost)
 
     def send(self, host: Host, exchange: Exchange) -> None:
-        """A pilot's exchange goes to the server and its answer comes back, as bytes, or not."""
+        """Transmit an exchange of a pilot as bytes, and the reply."""
         body = codec_fast.encode(exchange)
-        gave_up: list[bool] = []  # the connection is closed: what the server says to it reaches nobody
+        gave_up: list[bool] = []  # the connection is closed: the reply cannot be delivered
 
         def lost() -> None:
-            host.unanswered(exchange.seq)
+            host.handle(NoAnswer(exchange.seq))
 
         def hang_up() -> None:
             gave_up.append(True)
@@ -248,17 +236,17 @@ class World:
             if self.server.engine is None:
                 self.clock.after(0.01, lost)
                 return
-            refusal = None if self.healed else self.refusals.foreign(exchange.seq) or self.refusals.own(exchange)
+            refusal = None if self.healed else self.refusals.by_proxy(exchange.seq) or self.refusals.by_server(exchange)
             if refusal is not None:
-                self.note(f"{host.name} #{exchange.seq} hears {type(refusal).__name__}")
-                self.carry("reply", host.name, lambda: host.see(refusal), lost)
+                self.note(f"{host.name} #{exchange.seq} gets {type(refusal).__name__}")
+                self.transmit("reply", host.name, lambda: host.handle(refusal), lost)
                 return
-            life = self.server.life
-            self.clock.after(TIMEOUT, lambda: lost() if self.server.life != life else None)
-            self.ledger.hear(exchange.pilot, self.clock.now)
-            self.server.exchange(Talk(codec_fast.decode(Exchange, body)), back, refuse)
+            generation = self.server.generation
+            self.clock.after(TIMEOUT, lambda: lost() if self.server.generation != generation else None)
+            self.ledger.exchange_received(exchange.pilot, self.clock.now)
+            self.server.exchange(Talk(codec_fast.decode(Exchange, body)), answer, refuse)
 
-        def back(reply: Reply) -> None:
+        def answer(reply: Reply) -> None:
             if gave_up:
                 return
             text = codec_fast.encode(reply)
@@ -267,98 +255,98 @@ class World:
                 if lease.proof:
                     self.proofs.append(Proof(lease.attempt, lease.count, lease.proof))
             self.note(f"{host.name} #{reply.seq} {len(reply.leases)} leases {len(reply.orders)} orders")
-            self.carry("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
+            self.transmit("reply", host.name, lambda: host.answered(codec_fast.decode(Reply, text)), lost)
 
         def refuse(error: ShoalError) -> None:
             if gave_up:
                 return
             self.note(f"{host.name} #{exchange.seq} refused {error.code}")
-            self.carry("reply", host.name, lambda: host.refused(exchange, error), lost)
+            self.transmit("reply", host.name, lambda: host.refused(exchange, error), lost)
 
-        self.carry("request", host.name, lambda: self.reach(arrive, hang_up), lost)
+        self.transmit("request", host.name, lambda: self.receive(arrive, hang_up), lost)
 
-    def reach(self, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
-        """Have the server take a message in. While it is frozen most of them pile up and are handled later, though
-        whoever sent one has long given up; the others find no place."""
+    def receive(self, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Have the server receive a message. While it is frozen most messages pile up in its buffers and are handled
+        later, when their senders have long given up; the others are lost."""
         if self.server.frozen is None:
             arrive()
             return
         if self.rng.random() < 0.3:
             self.clock.after(TIMEOUT, lost)
             return
-        waits = [True]
+        is_waiting = [True]
 
-        def take_in() -> None:
-            waits.clear()
+        def take() -> None:
+            is_waiting.clear()
             arrive()
 
         def give_up() -> None:
-            if waits:
+            if is_waiting:
                 lost()
 
-        self.server.when_awake(take_in)
+        self.server.when_running(take)
         self.clock.after(TIMEOUT, give_up)
 
     # --- faults and healing
     def _set_faults(self) -> None:
         plan, rng = self.plan, self.rng
-        deeds: list[tuple[int, Callable[[], None]]] = [
-            (plan.deaths, self._kill),
+        faults: list[tuple[int, Callable[[], None]]] = [
+            (plan.deaths, lambda: self._hit("pilot_death", "kill {host.name}", Host.die)),
             (plan.freezes, lambda: self._freeze(False)),
             (plan.host_freezes, lambda: self._freeze(True)),
-            (plan.drains, self._drain),
+            (plan.drains, lambda: self._hit("pilot_drain", "drain {host.name}", Host.drain)),
             (plan.crashes, self._crash),
             (2 * plan.rollbacks, self._back_up),
             (plan.rollbacks, self._roll_back),
-            (plan.cancels, self.people.cancel),
-            (plan.retries, self.people.retry),
+            (plan.cancels, self.users.cancel),
+            (plan.retries, self.users.retry),
             (plan.server_freezes, self._freeze_server),
-            (plan.both, self._kill_both),
-            (plan.poisons, self._poison),
+            (
+                plan.guard_deaths,
+                lambda: self._hit(
+                    "pilot_and_guard_death",
+                    "kill {host.name} and its guard, certain end: {host.certain_end}",
+                    Host.die_with_guard,
+                ),
+            ),
+            (plan.failing_commands, self._fail_command),
         ]
-        for count, deed in deeds:
+        for count, fault in faults:
             for _ in range(count):
-                self.clock.after(rng.uniform(0.5, CALM * rng.choice([0.02, 0.1, 0.9])), deed)
+                self.clock.after(rng.uniform(0.5, FAULTS_END * rng.choice([0.02, 0.1, 0.9])), fault)
 
-    def _pick(self) -> Host | None:
-        able = [h for h in self.hosts if h.alive and not h.frozen and not h.host_frozen]
-        return self.rng.choice(able) if able else None
+    def _new_host(
+        self, placement: Placement | None = None, previous: Host | None = None, reports_death: bool = False
+    ) -> None:
+        capacity = Capacity(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
+        drawn = Random(f"{self.seed}/certain{len(self.hosts)}").random() < self.plan.certain_end
+        certain_end = previous.certain_end if previous is not None else drawn
+        if previous is not None:
+            self._vacant -= 1
+        self.hosts.append(Host(self, len(self.hosts), capacity, placement, certain_end, previous, reports_death))
 
-    def _new_host(self, where: Where | None = None, before: Host | None = None, knows_end: bool = False) -> None:
-        room = Capacity(self.rng.randint(2, 3), 8 << 30, 8 << 30, 0)  # every task of the workload fits every host
-        drawn = Random(f"{self.seed}/certain{len(self.hosts)}").random() < self.plan.certain
-        certain = before.certain if before is not None else drawn
-        if before is not None:
-            self._empty -= 1
-        self.hosts.append(Host(self, len(self.hosts), room, where, certain, before, knows_end))
+    def pilot_ended(self, host: Host) -> None:
+        """Start another pilot on the same machine after a while; it may report the death of this one."""
+        self._vacant += 1
+        reports_death = host.died and Random(f"{self.seed}/{host.name}/again").random() < 0.7
+        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(None, host, reports_death))
 
-    def left(self, host: Host) -> None:
-        """A pilot is no more; a new one comes after a while on the same machine, and may know how the last one ended."""
-        self._empty += 1
-        knows_end = host.died and Random(f"{self.seed}/{host.name}/again").random() < 0.7
-        self.clock.after(self.rng.uniform(1.0, 60.0), lambda: self._new_host(before=host, knows_end=knows_end))
-
-    def _kill(self) -> None:
-        host = self._pick()
-        if host is not None:
-            self.tally.note("pilot_death")
-            self.note(f"kill {host.name}")
-            host.die()
-
-    def _kill_both(self) -> None:
-        host = self._pick()
-        if host is not None:
-            self.tally.note("pilot_and_guard_death")
-            self.note(f"kill {host.name} and its guard, {'certain' if host.certain else 'uncertain'}")
-            host.die_with_guard()
+    def _hit(self, kind: str, text: str, act: Callable[[Host], None]) -> None:
+        """Inject a fault on one of the hosts that run."""
+        able = [host for host in self.hosts if host.alive and not host.frozen and not host.host_frozen]
+        if able:
+            host = self.rng.choice(able)
+            self.tally.note(kind)
+            self.note(text.format(host=host))
+            act(host)
 
     def _freeze(self, whole_host: bool) -> None:
-        host = self._pick()
-        if host is not None:
-            self.tally.note("host_freeze" if whole_host else "pilot_freeze")
-            self.note(f"freeze {host.name} {'host' if whole_host else 'pilot'}")
+        def freeze(host: Host) -> None:
             host.freeze(whole_host)
             self.clock.after(self.rng.choice([5.0, 60.0, 300.0, 1500.0]), lambda: self._thaw(host))
+
+        what = "host" if whole_host else "pilot"
+        self._hit(f"{what}_freeze", f"freeze {{host.name}} {what}", freeze)
 
     def _thaw(self, host: Host) -> None:
         if host.frozen or host.host_frozen:
@@ -371,22 +359,15 @@ class World:
             self.tally.note("server_freeze")
             self.note("freeze the server")
             self.server.freeze()
-            life = self.server.life
+            generation = self.server.generation
             length = self.rng.choice([20.0, 60.0, 90.0, 300.0, 1800.0])
-            self.clock.after(length, lambda: self._thaw_server(life))
+            self.clock.after(length, lambda: self._thaw_server(generation))
 
-    def _thaw_server(self, life: int) -> None:
-        if self.server.frozen is not None and self.server.life == life:
+    def _thaw_server(self, generation: int) -> None:
+        if self.server.frozen is not None and self.server.generation == generation:
             self.note("the server runs again")
-            self.ledger.returned(self.clock.now)
+            self.ledger.server_resumed(self.clock.now)
             self.server.thaw()
-
-    def _drain(self) -> None:
-        host = self._pick()
-        if host is not None:
-            self.tally.note("pilot_drain")
-            self.note(f"drain {host.name}")
-            host.drain()
 
     def _crash(self) -> None:
         """Crash at the next commit, or while changes wait for one."""
@@ -397,7 +378,7 @@ class World:
             self._crash_in_gap(5_000)
 
     def _crash_in_gap(self, tries: int) -> None:
-        # The worst gap has leases in it that pilots already hold: wait a while for one before taking any.
+        # The worst gap has leases in it that pilots already hold: wait a while for one before any gap will do.
         waits = self.server.uncommitted_leases or (tries < 2_500 and self.server.uncommitted)
         if self.server.engine is not None and waits:
             self._crash_now("server_crash_in_gap")
@@ -405,19 +386,19 @@ class World:
             self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))
 
     def _back_up(self) -> None:
-        """Somebody copies the database: what is committed now is in the copy."""
-        self._images.append(Image(self.server.copy(), self.ledger.copy(), dict(self.people.told)))
+        """Copy the database as it is committed now."""
+        self._backups.append(Backup(self.server.backup(), self.ledger.backup(), dict(self.users.answered)))
 
     def _roll_back(self) -> None:
-        """The server dies, and comes back with an older copy of its database, or with none: another history begins."""
-        image = self.rng.choice(self._images) if self._images and self.rng.random() < 0.7 else None
-        self.tally.note("history_rolled_back" if image is not None else "history_emptied")
-        self.note(f"roll back {'to a copy' if image is not None else 'to nothing'}")
+        """The server crashes, and restarts with an older copy of its database, or an empty one: another history begins."""
+        backup = self.rng.choice(self._backups) if self._backups and self.rng.random() < 0.7 else None
+        self.tally.note("history_rolled_back" if backup is not None else "history_emptied")
+        self.note(f"roll back {'to a copy' if backup is not None else 'to nothing'}")
         self.history += 1
-        self._images = [image] if image is not None else []
-        self.server.roll_back(image.database if image is not None else None)
-        self.ledger.rewind(image.ledger if image is not None else {}, self.server.lives)
-        self.people.rewind(image.told if image is not None else {})
+        self._backups = [backup] if backup is not None else []
+        self.server.roll_back(backup.database if backup is not None else None)
+        self.ledger.roll_back(backup.ledger if backup is not None else {}, self.server.incarnations)
+        self.users.roll_back(backup.answered if backup is not None else {})
         self._restart_later()
 
     def _see_crash(self) -> None:
@@ -439,18 +420,18 @@ class World:
         if self.server.engine is None:
             self.ledger.check_restart(self.server.database)
             self.ledger.check_leases(self.server.start().state)
-            self.ledger.returned(self.clock.now)
+            self.ledger.server_resumed(self.clock.now)
             self.note("server up")
 
-    def _poison(self) -> None:
-        """The next command that is long enough ends half-way, at any line of the engine's rules: mostly one that brings
+    def _fail_command(self) -> None:
+        """Have the next command that is long enough end half-way, at any line of the engine's rules: mostly one with
         reports, for those change most."""
-        self.server.poison_at = int(2 ** self.rng.uniform(1.0, 10.5))
-        self.server.poison_for = _brings_reports if self.rng.random() < 0.7 else lambda command: True
+        self.server.fail_at_line = int(2 ** self.rng.uniform(1.0, 10.5))
+        self.server.may_fail = _has_reports if self.rng.random() < 0.7 else lambda command: True
 
-    def _poisoned(self, where: str) -> None:
-        self.tally.note("poisonous_command")
-        self.note(f"poison: {where}, {self.server.uncommitted} wait")
+    def _command_failed(self, where: str) -> None:
+        self.tally.note("failing_command")
+        self.note(f"defect: {where}, {self.server.uncommitted} uncommitted")
 
     def _rebuilt(self) -> None:
         assert self.server.engine is not None
@@ -459,15 +440,15 @@ class World:
         self.note("engine rebuilt")
 
     def _heal(self) -> None:
-        """No more faults: from here everything must come to its end."""
+        """End all faults: from here on every task must become final."""
         self.note("heal")
         self.healed = True
-        self.server.crash_at_commit, self.server.poison_at = False, 0
+        self.server.crash_at_commit, self.server.fail_at_line = False, 0
         self._restart()
-        self._thaw_server(self.server.life)
+        self._thaw_server(self.server.generation)
         for host in list(self.hosts):
             self._thaw(host)
 
 
-def _brings_reports(command: Command) -> bool:
+def _has_reports(command: Command) -> bool:
     return isinstance(command, Talk) and bool(command.exchange.reports or command.exchange.batches)

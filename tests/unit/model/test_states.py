@@ -123,7 +123,7 @@ def test_an_illegal_move_tells_the_story() -> None:
         advance(Thing(TaskState.SUCCEEDED), TaskState.FAILED)
     error = caught.value
     assert (error.what, error.before, error.after) == ("task", "succeeded", "failed")
-    assert error.story == ["r1.1", "attempts 2"]
+    assert error.history == ["r1.1", "attempts 2"]
     assert "succeeded -> failed" in str(error)
     assert "r1.1; attempts 2" in str(error)
     assert error.code == "illegal_transition"
