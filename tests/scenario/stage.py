@@ -83,7 +83,7 @@ class Stage(World):
         options = dict(word.split("=", 1) for word in words[:at])
         table: dict[str, Any] = {key: int(value) if key in NUMBERS else value for key, value in options.items()}
         self._runs += 1
-        self.users.unsent += 1
+        self.users.unanswered += 1
         self.users.submit([{"command": words[at + 1 :], **table}], f"run{self._runs}")
 
     def _cancel(self, words: list[str]) -> None:
@@ -126,7 +126,7 @@ class Stage(World):
         what, seconds = array.spec.command
         return float(seconds), what == "fail" or (what == "fail-once" and attempt.number == 1)
 
-    def left(self, host: Host) -> None:
+    def pilot_ended(self, host: Host) -> None:
         """A pilot is no more, and nobody comes in its place."""
 
     # --- the transcript
