@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shoal.client.connection.transport import TOO_MUCH, Answer, Transport
-from shoal.client.policy_calls import PolicyCalls
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, Unreachable, echo
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
@@ -38,7 +37,7 @@ class LogPart:
     more: bool
 
 
-class Client(PolicyCalls):
+class Client:
     """A server as seen from here.
 
     `ca` says how an https server is known: the PEM text or the SHA-256 of its own CA certificate; empty: the
@@ -234,6 +233,24 @@ class Client(PolicyCalls):
     def audit(self, limit: int = MAX_PAGE, before: int | None = None, token: str = "", owner: str = "") -> Json:
         """Who did what, newest first: `audit`, `next`."""
         return self._json("GET", "/v1/audit", {"limit": limit, "before": before, "token": token, "owner": owner})
+
+    # --- policy and shares
+    def policy(self) -> Json:
+        """The policy as far as it concerns the caller: `version`, `author`, `changed`, `policy`, `hidden`, `quotas`."""
+        return self._json("GET", "/v1/policy")
+
+    def set_policy(self, policy: Mapping[str, Any], version: int, dry_run: bool = False) -> Json:
+        """Replace the policy of this version, or say what would change: `version`, `changes`, `notes`, `dry_run`."""
+        body = {"version": version, "policy": dict(policy), **({"dry_run": True} if dry_run else {})}
+        return self._json("POST", "/v1/policy", body=body)
+
+    def shares(self) -> Json:
+        """Shares of people and groups and their usage: `shares`, `groups`."""
+        return self._json("GET", "/v1/shares")
+
+    def set_shares(self, shares: Mapping[str, float]) -> Json:
+        """Change these shares: `version`, `changes`, `notes`, `dry_run`."""
+        return self._json("POST", "/v1/policy/shares", body={"shares": dict(shares)})
 
     # --- blobs
     def put_blob(self, parts: Sequence[Bytes]) -> str:
