@@ -6,8 +6,6 @@ Synchronous and of the standard library only, so that a command starts fast; one
 from __future__ import annotations
 
 import json
-import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,17 @@ from urllib.parse import quote, urlencode
 
 from shoal.client.connection.transport import TOO_MUCH, Answer, Transport
 from shoal.model.blobs import Bytes
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, Unreachable, echo
+from shoal.model.errors import (
+    BadInput,
+    Conflict,
+    EventsGone,
+    NotFound,
+    Refused,
+    ShoalError,
+    TooLarge,
+    Unreachable,
+    echo,
+)
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
@@ -171,22 +179,12 @@ class Client:
                 sleep(pause)
                 pause = min(2 * pause, 5.0)
                 continue
-            except Conflict as error:
-                after = oldest_of(error) - 1  # retention was faster than we
+            except EventsGone as error:
+                after = error.oldest - 1  # retention was faster than this reader
                 continue
             pause, lost = 0.1, 0.0
             after = max(after, page["last"])  # also behind what is not ours to see
             yield page["events"]
-
-    def follow(
-        self, run: str = "", after: int = 0, on_lost: Callable[[Unreachable], Client | None] | None = None
-    ) -> Iterator[Json]:
-        """Events one by one as they happen; of a run: until it is finished. Survives a lost server."""
-        for events in self.pages(run, after, wait=10.0, on_lost=on_lost):
-            for event in events:
-                yield event
-                if run and event["kind"] == "run_finished":
-                    return
 
     # --- people and tokens
     def whoami(self) -> Json:
@@ -264,12 +262,6 @@ class Client:
         from shoal.client import blobs
 
         return blobs.get_blob(self._transport, digest)
-
-    def get_blob_to(self, digest: str, path: str | os.PathLike[str]) -> None:
-        """The bytes of a blob as a file, which is there when it is whole and checked."""
-        from shoal.client import blobs
-
-        blobs.get_blob_to(self._transport, digest, path)
 
     # --- pilots and the server itself
     def hosts(self, limit: int = MAX_PAGE) -> Json:
@@ -353,14 +345,6 @@ def _given(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value not in ("", None, (), [], {})}
 
 
-def oldest_of(error: Conflict) -> int:
-    """The oldest event that is kept, from the refusal of an older one; other refusals are raised again."""
-    found = re.search(r"([0-9]+)\D*$", error.hint)
-    if error.code != "gone" or found is None:
-        raise error
-    return int(found[1])
-
-
 def encode(body: Mapping[str, Any]) -> bytes:
     """A request's body, if it can be one."""
     try:
@@ -384,6 +368,8 @@ def error_of(status: int, answer: bytes, url: str) -> ShoalError:
     """The exception that the server meant."""
     try:
         found = json.loads(answer)["error"]
+        if isinstance(found.get("oldest"), int):
+            return EventsGone(str(found["message"]), oldest=found["oldest"])
         told = {name: str(found.get(name) or "") for name in ("message", "code", "field", "hint")}
     except (ValueError, TypeError, KeyError, AttributeError):
         told = {"message": f"{url} answered {status}", "code": f"http_{status}", "field": "", "hint": ""}

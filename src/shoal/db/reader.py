@@ -22,7 +22,7 @@ from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.db.sqlite import MEMORY, Database
 from shoal.engine.changes import TaskRow
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.errors import BadInput, EventsGone, NotFound, Refused, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt, start_count
 from shoal.model.limits import MAX_NAME, MAX_PAGE
@@ -34,14 +34,8 @@ _GLOB = frozenset("*?[")
 _EARLIER = 100  # runs of one signature that --resume looks at
 
 
-class EventsGone(Conflict):
-    """The events asked for are no longer kept."""
-
-    code = "gone"
-
-    def __init__(self, after: int, oldest: int) -> None:
-        self.oldest = oldest
-        super().__init__(f"events after {after} are no longer kept", hint=f"the oldest kept is {oldest}")
+def _gone(after: int, oldest: int) -> EventsGone:
+    return EventsGone(f"events after {after} are no longer kept", oldest=oldest)
 
 
 class Reader:
@@ -180,7 +174,7 @@ class Reader:
         # Asked last: if retention struck while we read, it shows.
         oldest = self.oldest_seq()
         if after < oldest - 1:
-            raise EventsGone(after, oldest)
+            raise _gone(after, oldest)
         if raw:
             return [{**row, "data": msgspec.Raw((row["data"] or "{}").encode())} for row in found]
         return [_decoded(row, data={}) for row in found]
@@ -226,7 +220,7 @@ class Reader:
         last = self.last_seq()  # first, so that nothing committed meanwhile is stepped over
         found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
         if after < self.oldest_seq() - 1:
-            raise EventsGone(after, self.oldest_seq())
+            raise _gone(after, self.oldest_seq())
         rows = [[*row[1:-1], 0, 0] for row in found]
         holders = [row[-1] for row in found]
         closed = [[s["low"], s["high"], s["state"], s["cause"], s["message"]] for s in self.spans(run)]

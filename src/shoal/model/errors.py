@@ -4,6 +4,7 @@ ShoalError
 ├── BadInput            what was given is wrong; names the field and the fix
 ├── NotFound            no such run, task or pilot (also: not yours)
 ├── Conflict            true in itself, but not now (already final, replayed, key used)
+│   └── EventsGone      the events asked for were deleted; names the oldest that is kept
 ├── TooLarge            over a bound; says how to split
 ├── Refused             the server or this machine will not do it; says why
 ├── TooBusy             not now, there is too much of it; says when to come back
@@ -64,6 +65,16 @@ class Conflict(ShoalError):
     """The request does not fit the present state."""
 
     code = "conflict"
+
+
+class EventsGone(Conflict):
+    """The events asked for are no longer kept."""
+
+    code = "gone"
+
+    def __init__(self, message: str = "", *, oldest: int) -> None:
+        self.oldest = oldest
+        super().__init__(message, hint=f"the oldest kept is {oldest}")
 
 
 class TooLarge(ShoalError):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.db.accounts import AccountQuery
 from shoal.db.end_reasons import ending_of
 from shoal.db.location import explained
-from shoal.db.reader import EventsGone, Reader
-from shoal.model.errors import NotFound, Refused, echo
+from shoal.db.reader import Reader
+from shoal.model.errors import EventsGone, NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
 from shoal.model.limits import MAX_PAGE

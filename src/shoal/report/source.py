@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from shoal.client.client import Client, oldest_of
+from shoal.client.client import Client
 from shoal.client.config import Target, find_target
 from shoal.client.connection.embedded_server import Say, running, state_dir
-from shoal.model.errors import Conflict, NotFound, echo
+from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.ids import run_text
 from shoal.model.layout import DATABASE
 from shoal.model.limits import MAX_LOOK, MAX_PAGE
@@ -92,8 +92,8 @@ class HttpSource:
         while True:
             try:
                 page = self.client.events(after, run, kinds=kinds)
-            except Conflict as error:
-                after = oldest_of(error) - 1  # the beginning is pruned: from what is kept
+            except EventsGone as error:
+                after = error.oldest - 1  # the beginning is pruned: from what is kept
                 continue
             yield from page["events"]
             # A page is full, or the server looked through MAX_LOOK events for it, or the journal ends there. On a busy
