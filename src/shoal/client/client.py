@@ -89,6 +89,11 @@ class Client:
         """One run with its arrays, spans and counts."""
         return self._json("GET", f"/v1/runs/{quote(run, safe='')}")
 
+    def run_row(self, run: str) -> Json:
+        """One run without its arrays, which may be large: the newest run before the next one."""
+        page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
+        return page[0] if page and page[0]["run"] in (run, int(run[1:])) else self.run(run)
+
     def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = ()) -> Json:
         """A page of rows of tasks that were leased or differ: `tasks`, `next`."""
         query = {"after": after, "limit": limit, "state": ",".join(states)}

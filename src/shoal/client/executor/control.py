@@ -1,4 +1,4 @@
-"""Questions beside the stream, on a connection of their own: blobs, what runs, taking calls back."""
+"""Requests beside the stream, on a connection of their own: upload blobs, ask what runs, cancel calls."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
     from shoal.client.client import Client
 
 MAX_TARGETS = 10_000  # of one cancellation
-HASTY = 2.0  # seconds that a small question waits for a lost server
+HASTY = 2.0  # seconds that a small request waits for a lost server
 
 
 class Control:
-    """One connection for all threads, one question at a time."""
+    """One connection for all threads, one request at a time."""
 
     def __init__(self, link: Reconnecting) -> None:
-        self._line = ServerConnection(link)
+        self._connection = ServerConnection(link)
         self._lock = threading.RLock()
 
     def ask(self, do: Callable[[Client], T], patience: float | None = None) -> T:
-        """What `do` gets from the server."""
+        """Send one request."""
         with self._lock:
-            return self._line.ask(do, patience)
+            return self._connection.ask(do, patience)
 
     def use(self, do: Callable[[ServerConnection], T]) -> T:
-        """Several questions without another between them."""
+        """Send several requests with none of another thread between them."""
         with self._lock:
-            return do(self._line)
+            return do(self._connection)
 
     def close(self) -> None:
-        """Let the connection go."""
-        self._line.drop()
+        """Close the connection."""
+        self._connection.drop()
 
     def put(self, parts: Sequence[Any]) -> str:
-        """Upload a blob; its name."""
+        """Upload a blob; returns its digest."""
         return str(self.ask(lambda client: client.put_blob(parts)))
 
     def is_running(self, run: str, element: int) -> bool:
-        """Is this call executed now?"""
+        """True if this call is executed now."""
         try:
             return bool(self.ask(lambda client: client.task(f"{run}.{element}"), HASTY).get("state") == "running")
         except (ShoalError, Stopped):

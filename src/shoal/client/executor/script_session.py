@@ -1,4 +1,4 @@
-"""Which run belongs to which script: so that the same script, started again after a crash, finds its calls."""
+"""Sessions of scripts: the same script, started again after a crash, finds the run with its calls."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Session:
     labels: Mapping[str, str] = field(default_factory=dict)
     attach: bool = True  # go on with the run of an earlier start
 
-    def open(self, line: ServerConnection, probe: tuple[str, str]) -> OpenRun:
+    def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
         """The run of an earlier start that was cut short, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed)
-        found = find_earlier(line, self.name, key, probe) if self.attach else None
+        found = find_earlier(connection, self.name, key, probe) if self.attach else None
         if found is not None:
             return found
         document = {
@@ -45,7 +45,7 @@ class Session:
             "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
             **({"seed": self.seed} if self.seed is not None else {}),
         }  # fmt: skip
-        answer = line.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
+        answer = connection.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
         return OpenRun(str(answer["run"]))
 
 
@@ -98,14 +98,14 @@ def _start_of(pid: int) -> str:
     return ""
 
 
-def find_earlier(line: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
+def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
     """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
-    page = line.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
+    page = connection.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
     row = next((row for row in page["runs"] if labels_of(row).get(SESSION) == key), None)
     if row is None or not row.get("open") or not is_abandoned(labels_of(row).get(CLIENT, "")):
         return None
     run = id_of(row)
-    opened = read_run(line, run)
+    opened = read_run(connection, run)
     total = sum(map(len, opened.calls.values()))
     if not opened.knows(*probe):
         if len(opened.rows) < total:
