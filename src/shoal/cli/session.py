@@ -102,3 +102,6 @@ def server_option(command: F) -> F:
 def json_option(command: F) -> F:
     """`--json`, the same on every listing."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+
+
+LIMIT_OPTION = click.option("--limit", type=click.IntRange(0), metavar="N", help="Rows to show; 0: all.")

@@ -6,8 +6,7 @@ import time
 
 import click
 
-from shoal.cli.admin.people import holder
-from shoal.cli.output.describe import until
+from shoal.cli.output.describe import holder, until
 from shoal.cli.output.tables import clean, print_json, print_lines, table
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.client.client import Client

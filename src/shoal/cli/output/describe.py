@@ -44,6 +44,16 @@ def until(seconds: float | None) -> str:
     return f"{shown} (in {show_duration(left)})" if left > 0 else f"{shown} (over)"
 
 
+def since(row: Json) -> str:
+    """When something was made, if the row tells."""
+    return moment(row["created"]) if row.get("created") else "-"
+
+
+def holder(row: Json) -> str:
+    """Whose something is: a person's, or a group's with an @ before it."""
+    return f"@{row['group']}" if row.get("group") else row.get("owner") or "-"
+
+
 def describe_run(run: Json) -> Pairs:
     """A run."""
     yield "run", run["run"]

@@ -1,4 +1,4 @@
-"""`shoal pilots`, `shoal hosts`, `shoal pilot start|build`."""
+"""`shoal pilot start|build`: a pilot on this machine, or the one file that a pilot is."""
 
 from __future__ import annotations
 
@@ -8,150 +8,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from shoal.cli.admin.people import holder
 from shoal.cli.admin.token import join_of
-from shoal.cli.output.tables import clean, print_json, print_lines, table
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.output.tables import clean, print_json
+from shoal.cli.session import Session, json_option, server_option
 from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused, ShoalError, Unreachable, echo
 from shoal.model.layout import SERVER_FILE
-from shoal.model.quantities import show_duration, show_size
-from shoal.model.states import PilotState
-from shoal.report.pilots import choose, parse_columns, parse_where, unknown_notes, value_of
-from shoal.report.source import Json
-from shoal.wire.checks import did_you_mean
+from shoal.model.quantities import show_size
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES, Join
 
 NO_SERVER = 4  # the pilot's exit code for it
 ENROL_FOR = "7d"  # as long as there may be; it is revoked when the pilot ends
 AT_ONCE = 2  # the pilot, and itself come back before the server has given up the first
-
-
-@click.command()
-@click.option("--state", help="Only pilots in this state: idle, busy, draining, gone [default: all but gone].")
-@click.option("--all", "show_all", is_flag=True, help="Also those that are gone.")
-@click.option("--where", metavar="EXPR", help="Only pilots for which this expression over their tags holds.")
-@click.option("--columns", metavar="TAG,TAG", help="Show these tags of each pilot instead of the usual columns.")
-@json_option
-@server_option
-def pilots(
-    state: str | None, show_all: bool, where: str | None, columns: str | None, as_json: bool, server: str | None
-) -> None:
-    """List the pilots: where they are, what they offer, what they do.
-
-    \b
-    Examples:
-      shoal pilots
-      shoal pilots --state idle --json
-      shoal pilots --where 'cores >= 8 and site in ["a", "b"]'
-      shoal pilots --columns site,cpu,load
-    """
-    known = [word.value for word in PilotState]
-    if state is not None and state not in known:
-        raise click.UsageError(f"{clean(echo(state))!r} is not a state of a pilot ({did_you_mean(state, known)})")
-    expr = parse_where(where) if where is not None else None
-    names = parse_columns(columns) if columns is not None else []
-    session = Session(server)
-    with session.source() as source:
-        rows = source.pilots(state or "")["pilots"]
-    if state is None and not show_all:
-        rows = [row for row in rows if row["state"] != "gone"]
-    there, now = bool(rows), time.time()
-    if expr is not None or names:
-        for note in unknown_notes(rows, expr, names, now):
-            say(note)
-        chosen = choose(rows, expr, now)
-        rows = [row for row, _ in chosen]
-        if names:
-            _print_tags(names, [facts for _, facts in chosen], as_json)
-            return
-    if as_json:
-        print_json({"pilots": rows})
-        return
-    if not rows:
-        if there:
-            click.echo(f"of the pilots there are, none fits {clean(echo(where))}")
-        elif session.is_embedded:
-            click.echo("no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one")
-        else:
-            click.echo("no pilots, so nothing runs: start one with `shoal pilot start`")
-        return
-    print_lines(table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [
-        (
-            row["pilot"], _marked(row), row["host"], row["site"], row["cores"],
-            show_size(row["memory"]) if row["memory"] else "-", show_duration(max(0.0, now - row["joined"])),
-            _note(row, now),
-        ) for row in rows
-    ]))  # fmt: skip
-
-
-def _marked(row: Json) -> str:
-    """The state of a pilot, with what keeps work from it."""
-    marks = [mark for mark, is_so in (("banned", row.get("banned")), ("silent", row.get("suspect"))) if is_so]
-    return " ".join([str(row["state"]), *marks])
-
-
-def _note(row: Json, now: float) -> str:
-    """Why a pilot ends, gets nothing, or is not heard."""
-    notes = [row["reason"]] if row.get("reason") else []
-    if row.get("banned"):
-        until = row.get("banned_until")
-        left = f"for {show_duration(max(0.0, until - now))}" if until is not None else "until its trial is over"
-        notes.append(f"banned {left} ({row['banned']})")
-    if row.get("suspect"):
-        notes.append(f"silent for {show_duration(max(0.0, now - row['seen']))}")
-    return "; ".join(notes) or "-"
-
-
-def _print_tags(names: list[str], facts: list[Json], as_json: bool) -> None:
-    """Pilots by the tags that were asked for; one that a pilot has not is null."""
-    rows = [[value_of(found, name) for name in names] for found in facts]
-    if as_json:
-        print_json({"pilots": [dict(zip(names, row, strict=True)) for row in rows]})
-    else:
-        print_lines(table(names, rows))
-
-
-@click.command()
-@json_option
-@server_option
-def hosts(as_json: bool, server: str | None) -> None:
-    """List the hosts: what each of them did, over all the pilots it ever had.
-
-    \b
-    Examples:
-      shoal hosts
-      shoal hosts --json
-    """
-    with Session(server).any_client("the list of hosts") as client:
-        answer = client.hosts()
-    if as_json:
-        print_json(answer)
-        return
-    if not answer["hosts"]:
-        click.echo("no hosts yet: `shoal pilot start` or `shoal join` brings one in")
-        return
-    now = time.time()
-    head = ("host", "site", "for", "pilots now", "ever", "succeeded", "failed", "lost", "core time", "known", "seen")
-    print_lines(table(head, [
-        (
-            row["host"], row["site"], holder(row), row["living"], row["pilots"], row["succeeded"], row["failed"],
-            row["lost"], show_duration(row["busy"]), _ago(now, row["first"]), _ago(now, row["seen"]),
-        ) for row in answer["hosts"]
-    ]))  # fmt: skip
-
-
-def _ago(now: float, then: float) -> str:
-    return f"{show_duration(max(0.0, now - then))} ago"
 
 
 @click.group()

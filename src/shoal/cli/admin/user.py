@@ -1,0 +1,73 @@
+"""`shoal user add|list`: people who may use the server."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.output.describe import since
+from shoal.cli.output.tables import print_json, print_lines, table
+from shoal.cli.session import Session, json_option, server_option
+from shoal.model.people import ROLES, check_name
+
+
+@click.group()
+def user() -> None:
+    """Add people to the server, or list them.
+
+    \b
+    Examples:
+      shoal user add anna --group phys
+      shoal user list
+    """
+
+
+@user.command("add")
+@click.argument("name", metavar="NAME")
+@click.option("--group", metavar="G", help="The group they share pilots with; it must exist.")
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    default=ROLES[0],
+    show_default=True,
+    help="user: own things; manager: also the group's; admin: everything.",
+)
+@json_option
+@server_option
+def add_user(name: str, group: str | None, role: str, as_json: bool, server: str | None) -> None:
+    """Add a person, or change the group and role of one (administrators).
+
+    \b
+    Examples:
+      shoal user add anna
+      shoal user add ben --group phys --role manager
+    """
+    check_name(name, "NAME")
+    if group is not None:
+        check_name(group, "--group")
+    with Session(server).shared_client() as client:
+        answer = client.add_user(name, group or "", role)
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"{name} is in: {role}" + (f", group {group}" if group else ""))
+    click.echo(f"let them log in: shoal token new --user {name}")
+
+
+@user.command("list")
+@json_option
+@server_option
+def list_users(as_json: bool, server: str | None) -> None:
+    """List the people you may see.
+
+    \b
+    Examples:
+      shoal user list
+    """
+    with Session(server).shared_client() as client:
+        answer = client.users()
+    if as_json:
+        print_json(answer)
+        return
+    print_lines(table(("user", "group", "role", "share", "since"), [
+        (row["name"], row["group"] or "-", row["role"], row.get("share"), since(row)) for row in answer["users"]
+    ]))  # fmt: skip
