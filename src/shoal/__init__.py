@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -52,7 +51,7 @@ def current_task() -> CurrentTask | None:
     )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """`shoal.Executor`, `shoal.results(run)` and the others."""
     if name in _PUBLIC:
         import importlib

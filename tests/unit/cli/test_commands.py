@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.main import COMMANDS, cli, invoke
+from shoal.cli.commands import COMMANDS, cli
+from shoal.cli.main import invoke
 from shoal.cli.session import Session
 from shoal.cli.tasks.run import NEVER_RUN
 from shoal.model.errors import Unreachable
