@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from bench.serving import line
+from bench.serving import events_of, line
 from shoal.client.client import Client
 from shoal.client.environment import environment_field
 
@@ -66,7 +66,7 @@ def main() -> None:
             table = {"command": ["sleep", "{x}"], "params": {"x": [f"{task:.4f}" for task in tasks]}}
             began = time.monotonic()
             run = client.submit({"tasks": [table], "cwd": str(place), **environment_field(told["url"])})["run"]
-            ends = [event for event in client.follow(run) if event["kind"] == "run_finished"]
+            ends = [event for event in events_of(client, run) if event["kind"] == "run_finished"]
             took = time.monotonic() - began
         if ends[0]["data"]["counts"] != {"succeeded": TASKS}:
             raise RuntimeError(ends[0])

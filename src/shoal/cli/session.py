@@ -7,20 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.output.tables import clean
 from shoal.client.client import Client
 from shoal.client.config import find_target, own_state
 from shoal.client.connection import embedded_server
+from shoal.client.console import say as say
 from shoal.model.errors import NotFound, Unreachable, echo
 from shoal.model.layout import DATABASE
 from shoal.report.source import Source, open_file, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def say(text: str) -> None:
-    """A note to the person, on standard error so that output can be piped."""
-    click.echo(f"shoal: {clean(text)}", err=True)
 
 
 class Session:
@@ -36,20 +31,16 @@ class Session:
 
     @property
     def is_far(self) -> bool:
-        """Is it reached over the network, so that tasks run on hosts unlike this one?"""
-        return self.target.url is not None and self.target.url.startswith("https:")
+        """True if tasks run on hosts unlike this one."""
+        return self.target.is_remote
 
     def client(self) -> Client:
         """A client; the embedded server is started if it does not run."""
-        if self.target.url is not None:
-            return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded_server.connect(say)
+        return embedded_server.connect(self.target, say)
 
     def running(self) -> Client | None:
-        """A client of a server that runs; nothing is started."""
-        if self.target.url is not None:
-            return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded_server.running(embedded_server.state_dir())
+        """A client of the configured server, or of the embedded one if it runs; nothing is started."""
+        return embedded_server.running_client(self.target)
 
     def shared_client(self) -> Client:
         """A client of a server for several people: the configured one, else one of our own on this machine."""

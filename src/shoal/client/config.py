@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shoal.client.connection.transport import check_url
-from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.errors import BadInput, Refused, echo, printable
 from shoal.model.layout import SERVER_FILE
 from shoal.model.limits import MAX_ECHO
 from shoal.wire.checks import did_you_mean
@@ -52,6 +52,20 @@ class Target:
     token: str = ""
     origin: str = "default"
     ca: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """True if it is reached over the network, so that tasks run on hosts unlike this one."""
+        return self.url is not None and self.url.startswith("https:")
+
+
+@dataclass(frozen=True)
+class ServerFile:
+    """What a running server writes of itself into its state directory."""
+
+    url: str
+    token: str
+    pid: int
 
 
 def state_home(env: Mapping[str, str] | None = None) -> Path:
@@ -113,11 +127,11 @@ def _find_token(url: str, settings: Settings, env: Mapping[str, str]) -> str:
     found = _beside(url, "token_file", settings)
     if found is not None:
         return read_token(_named(found[1], found[0]))
-    for place in (own_state(env), state_home(env)):
-        # A server of ours on this machine: its token lies beside its address.
-        told = read_server_file(place)
-        if told is not None and told["url"] == url:
-            return str(told.get("token", ""))
+    for state in (own_state(env), state_home(env)):
+        # A server of our own on this machine: its token is in the same file as its address.
+        server = read_server_file(state)
+        if server is not None and server.url == url:
+            return server.token
     return ""
 
 
@@ -165,14 +179,27 @@ def read_ca(value: str, base: Path) -> str:
     return text
 
 
-def read_server_file(state: Path) -> dict[str, Any] | None:
-    """What a running server says of itself in its state directory: `url`, `token`, `pid`; None if it does not."""
+def read_server_file(state: Path) -> ServerFile | None:
+    """The server file of a state directory; None if there is none that can be read."""
     try:
-        told = json.loads((state / SERVER_FILE).read_bytes())
+        found = json.loads((state / SERVER_FILE).read_bytes())
     except (OSError, ValueError):
         return None
-    fits = isinstance(told, dict) and isinstance(told.get("url"), str) and isinstance(told.get("pid"), int)
-    return told if fits else None
+    if not (isinstance(found, dict) and isinstance(found.get("url"), str) and isinstance(found.get("pid"), int)):
+        return None
+    return ServerFile(found["url"], str(found.get("token", "")), found["pid"])
+
+
+def write_private(file: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all: another process may read it at any moment."""
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
+            opened.write(data)
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_token(file: Path) -> str:
@@ -266,7 +293,7 @@ def line_of(text: str, key: str) -> int:
 
 def echo_path(path: str | Path) -> str:
     """A path in an error: short, control characters escaped, and cut at its beginning, for its end is what it names."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(path))
+    text = printable(str(path))
     return text if len(text) <= MAX_ECHO else "…" + text[1 - MAX_ECHO :]
 
 

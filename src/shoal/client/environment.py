@@ -7,12 +7,11 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.client.config import echo_path, state_home
+from shoal.client.config import echo_path, state_home, write_private
 from shoal.model.errors import Refused
 from shoal.model.layout import ENVIRONMENTS
 from shoal.model.limits import MAX_ENV_BYTES
@@ -59,7 +58,7 @@ def keep(variables: Mapping[str, str], now: float | None = None) -> Path:
         folder.chmod(0o700)
         _drop_old(folder, now - KEPT)
         if not _holds(file, data):
-            _write(file, data)
+            write_private(file, data)
         os.utime(file, (now, now))  # in use again: it stays another month
     except OSError as error:
         raise Refused(
@@ -74,18 +73,6 @@ def _holds(file: Path, data: bytes) -> bool:
         return file.read_bytes() == data and file.lstat().st_mode & 0o777 == 0o600
     except FileNotFoundError:
         return False
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Whole or not at all: a task may read it the moment it is there."""
-    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
-            opened.write(data)
-        part.replace(file)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _drop_old(folder: Path, before: float) -> None:

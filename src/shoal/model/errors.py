@@ -19,13 +19,20 @@ from __future__ import annotations
 from shoal.model.limits import MAX_ECHO
 
 
+def printable(text: str) -> str:
+    """Text with its control, format and direction characters shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def echo(value: object) -> str:
     """Show a caller's value in an error: short, and with control characters escaped."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except ValueError:  # Python does not print whole numbers of thousands of digits
         text = "an endless number"
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: MAX_ECHO + 1])
+    text = printable(text[: MAX_ECHO + 1])
     return text if len(text) <= MAX_ECHO else text[: MAX_ECHO - 1] + "…"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from shoal.client.client import Client
 from shoal.client.config import Target, find_target
-from shoal.client.connection.embedded_server import Say, running, state_dir
+from shoal.client.connection.embedded_server import Say, running_client, state_dir
 from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.ids import run_text
 from shoal.model.layout import DATABASE
@@ -174,11 +174,8 @@ def open_source(server: str | None = None, say: Say | None = None) -> Source:
 
 def source_of(target: Target, say: Say | None = None) -> Source:
     """The source that a target stands for; starts nothing."""
-    if target.url is not None:
-        return HttpSource(Client(target.url, target.token, target.ca))
-    state = state_dir(say)
-    client = running(state)
-    return HttpSource(client) if client is not None else open_file(state)
+    client = running_client(target, say)
+    return HttpSource(client) if client is not None else open_file(state_dir())
 
 
 def open_file(state: Path) -> Source:

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from shoal.model.errors import printable
+
 PEEK = 100  # rows that decide the widths of a table that streams
 MAX_CELL = 60
 STATE_COLOURS = {
@@ -25,15 +27,11 @@ STATE_COLOURS = {
 
 def clean(text: object) -> str:
     """User text for one cell: control, format and direction characters shown as escapes [input E20-E22]."""
-    shown = text if isinstance(text, str) else str(text)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shown)
+    return printable(text if isinstance(text, str) else str(text))
 
 
-def clean_block(data: bytes) -> str:
-    """A log for a terminal: lines and tabs stay, every other control character goes [input E22]."""
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+def clean_block(text: str) -> str:
+    """A log for a terminal: newlines and tabs stay, every other control character is removed [input E22]."""
     return "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
@@ -128,7 +126,9 @@ def write_raw(data: bytes, to_stderr: bool = False) -> None:
     """A log as it is into a pipe or file; made harmless on a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream.isatty():
-        click.echo(clean_block(data), nl=bool(data) and not data.endswith(b"\n"), err=to_stderr)
+        click.echo(
+            clean_block(data.decode("utf-8", "replace")), nl=bool(data) and not data.endswith(b"\n"), err=to_stderr
+        )
         return
     stream.flush()
     binary = getattr(stream, "buffer", None)

@@ -38,8 +38,8 @@ def find_database(state: str | None) -> Path:
         return place / DATABASE
     session = Session()
     if not session.is_embedded:
-        told = read_server_file(own_state())
-        if told is None or told["url"] != session.target.url:
+        server = read_server_file(own_state())
+        if server is None or server.url != session.target.url:
             raise Refused(
                 f"the database of {session.target.url} is not of this machine's state directories", code="elsewhere",
                 hint="run it on the server's machine, with --state DIR",

@@ -248,12 +248,12 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     if client is None:
         click.echo(f"no server is running on {clean(str(place))}")
         return
-    told: dict[str, Any] = (read_server_file(place) or {}) if place is not None else {}
+    server_file = read_server_file(place) if place is not None else None
     _tell_open_work(client.server(), with_pilots)
     if with_pilots:
         drain(client)
     client.stop()
-    wait_until_gone(client, int(told.get("pid", 0)))
+    wait_until_gone(client, server_file.pid if server_file is not None else 0)
     client.close()
     click.echo("stopped")
 

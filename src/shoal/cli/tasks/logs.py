@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from shoal.cli.output.tables import clean, write_raw
+from shoal.cli.output.tables import clean, clean_block, write_raw
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, NotFound, Unreachable
@@ -127,8 +127,7 @@ class Terminal:
         if not sys.stdout.isatty():
             write_raw(data)
             return
-        text = self._decoder.decode(data)
-        click.echo("".join(c for c in text if c.isprintable() or c in "\n\t"), nl=False)
+        click.echo(clean_block(self._decoder.decode(data)), nl=False)
 
 
 def _check_ran(task: str, found: Json, attempt: int | None) -> None:

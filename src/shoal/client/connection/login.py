@@ -5,15 +5,12 @@ Each file is written whole or not at all, config.toml last: what it names is alw
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 from shoal.client.client import Client
-from shoal.client.config import config_home, echo_path, read_config
+from shoal.client.config import config_home, echo_path, read_config, write_private
 from shoal.model.credentials import SUBMIT, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
 from shoal.wire.join import Join, parse_join
@@ -93,12 +90,12 @@ def write_login(url: str, token: str, ca: str) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         config.unlink(missing_ok=True)  # from here to the end nobody is logged in: no token meets another server
-        _write(folder / TOKEN, token + "\n")
+        write_private(folder / TOKEN, f"{token}\n".encode())
         if ca:
-            _write(folder / CA, ca)
+            write_private(folder / CA, ca.encode())
         else:
             (folder / CA).unlink(missing_ok=True)
-        _write(config, "\n".join([*lines, ""]))
+        write_private(config, "\n".join([*lines, ""]).encode())
     except OSError as error:
         raise Refused(
             f"cannot write to {echo_path(folder)}: {error.strerror}", code="unwritable",
@@ -119,17 +116,3 @@ def remove_login() -> str:
             f"cannot remove {echo_path(folder / CONFIG)}: {error.strerror}", code="unwritable", hint="remove it by hand"
         ) from None
     return there
-
-
-def _write(file: Path, text: str) -> None:
-    """A file only its owner reads, whole or not at all."""
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        part.replace(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise

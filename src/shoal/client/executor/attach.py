@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shoal.client.connection.reconnect import Reconnecting, ServerConnection, say
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection
+from shoal.client.console import say
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.open_run import read_run
 from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of

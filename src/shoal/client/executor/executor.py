@@ -14,7 +14,8 @@ from concurrent.futures import Executor as StandardExecutor
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from shoal.client.connection.reconnect import Reconnecting, say
+from shoal.client.connection.reconnect import Reconnecting
+from shoal.client.console import say
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import check_python, default_name, fields_of, place_of, script_folder
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
@@ -87,7 +88,7 @@ class Executor(StandardExecutor):
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the server's words, but now
-        self._python = check_python(python, self._link.is_far) if python is not None else sys.executable
+        self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = (initializer, initargs) if initializer is not None else None
         named = {str(key): str(value) for key, value in (labels or {}).items()}
         self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)

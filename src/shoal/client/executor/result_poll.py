@@ -7,7 +7,8 @@ import time
 from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING
 
-from shoal.client.connection.reconnect import ServerConnection, Stopped, say
+from shoal.client.connection.reconnect import ServerConnection, Stopped
+from shoal.client.console import say
 from shoal.client.executor.outcome import INITIALIZER, SUCCEEDED, ResultRow, closed_ranges, rows_of_page
 from shoal.model.errors import ShoalError, Unreachable
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.connection.embedded_server import is_alive
-from shoal.client.connection.reconnect import ServerConnection, say
+from shoal.client.connection.reconnect import ServerConnection
+from shoal.client.console import say
 from shoal.client.environment import environment_field
 from shoal.client.executor.open_run import OpenRun, read_run
 from shoal.model.quantities import many
