@@ -25,6 +25,7 @@ from shoal.model.errors import (
     Unreachable,
     echo,
 )
+from shoal.model.ids import run_text
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
@@ -83,16 +84,17 @@ class Client:
 
     def runs(self, state: str = "", name: str = "", limit: int = 50, before: str = "") -> Json:
         """Runs, newest first: `runs`, `next`."""
-        return self._json("GET", "/v1/runs", {"state": state, "name": name, "limit": limit, "before": before})
+        page = self._json("GET", "/v1/runs", {"state": state, "name": name, "limit": limit, "before": before})
+        return {**page, "runs": [_with_id(row) for row in page["runs"]]}
 
     def run(self, run: str) -> Json:
         """One run with its arrays, spans and counts."""
-        return self._json("GET", f"/v1/runs/{quote(run, safe='')}")
+        return _with_id(self._json("GET", f"/v1/runs/{quote(run, safe='')}"))
 
     def run_row(self, run: str) -> Json:
         """One run without its arrays, which may be large: the newest run before the next one."""
         page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
-        return page[0] if page and page[0]["run"] in (run, int(run[1:])) else self.run(run)
+        return page[0] if page and page[0]["run"] == run else self.run(run)
 
     def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = ()) -> Json:
         """A page of rows of tasks that were leased or differ: `tasks`, `next`."""
@@ -343,6 +345,11 @@ class Client:
 def _target(path: str, query: Mapping[str, object] | None) -> str:
     asked = {name: value for name, value in (query or {}).items() if value not in ("", None)}
     return f"{path}?{urlencode(asked)}" if asked else path
+
+
+def _with_id(row: Json) -> Json:
+    """A run's row with its id, r12, instead of its number."""
+    return row if isinstance(row["run"], str) else {**row, "run": run_text(row["run"])}
 
 
 def _given(**fields: Any) -> Json:

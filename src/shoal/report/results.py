@@ -17,7 +17,7 @@ from typing import Any
 from shoal.model.ids import parse_run, run_text
 from shoal.model.spec import Spec
 from shoal.model.sweep import Axis, Steps
-from shoal.report.source import Json, Source, open_source, waits_for
+from shoal.report.source import Json, Source, all_rows, open_source, waits_for
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)
@@ -38,7 +38,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
     spans = iter(sorted(info["spans"], key=lambda span: int(span["low"])))
-    rows = source.rows(run)
+    rows = all_rows(source, run)
     row, span = next(rows, None), next(spans, None)
     waits = waits_for(source, info)
     make = flat_row if flat else nested_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import since
-from shoal.cli.output.tables import print_json, print_lines, table
+from shoal.cli.output.tables import print_answer, print_json, print_table
 from shoal.cli.session import Session, json_option, server_option
 from shoal.model.people import check_name
 
@@ -35,11 +35,8 @@ def add_group(name: str, as_json: bool, server: str | None) -> None:
     check_name(name, "NAME")
     with Session(server).shared_client() as client:
         answer = client.add_group(name)
-    if as_json:
-        print_json(answer)
-        return
-    click.echo(f"group {name} is there; put people in: shoal user add anna --group {name}")
-    click.echo(f"let a host run its tasks: shoal join --group {name}")
+    added = f"group {name} is there; put people in: shoal user add anna --group {name}"
+    print_answer(answer, as_json, added, f"let a host run its tasks: shoal join --group {name}")
 
 
 @group.command("list")
@@ -56,8 +53,6 @@ def list_groups(as_json: bool, server: str | None) -> None:
         answer = client.groups()
     if as_json:
         print_json(answer)
-    elif answer["groups"]:
-        rows = [(row["name"], row.get("users"), row.get("share"), since(row)) for row in answer["groups"]]
-        print_lines(table(("group", "people", "share", "since"), rows))
-    else:
-        click.echo("no groups: add one with `shoal group add NAME`")
+        return
+    rows = [(row["name"], row.get("users"), row.get("share"), since(row)) for row in answer["groups"]]
+    print_table(("group", "people", "share", "since"), rows, "no groups: add one with `shoal group add NAME`")

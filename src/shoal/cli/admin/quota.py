@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.admin.policy import Json, change_policy, client_of, tell_changes
 from shoal.cli.output.describe import until
-from shoal.cli.output.tables import print_json, print_lines, table
+from shoal.cli.output.tables import print_json, print_table
 from shoal.cli.session import json_option, server_option
 from shoal.cli.tasks.options import options
 from shoal.model.errors import BadInput, NotFound, echo
@@ -60,14 +60,12 @@ def list_quotas(who: str | None, as_json: bool, server: str | None) -> None:
         rows = [row for row in client.policy()["quotas"] if who in (None, row["who"])]
     if as_json:
         print_json({"quotas": rows})
-    elif rows:
-        head = ("who", "site", "when", "limit", "used", "of", "lifted")
-        print_lines(table(head, [_line(row) for row in rows]))
-    else:
-        click.echo("no limits" + (f" for {who}" if who else "") + ": set one with `shoal quota set --who W --cores N`")
+        return
+    none = "no limits" + (f" for {who}" if who else "") + ": set one with `shoal quota set --who W --cores N`"
+    print_table(("who", "site", "when", "limit", "used", "of", "lifted"), [_row(row) for row in rows], none)
 
 
-def _line(row: Json) -> tuple[object, ...]:
+def _row(row: Json) -> tuple[object, ...]:
     lifted = until(row["lifted"]) if row["lifted"] is not None else "-" if row["open"] else "not now"
     used, limit = (_amount(row["kind"], row[name]) for name in ("used", "limit"))
     return row["who"], row["site"], row["when"], row["kind"].replace("_", "-"), used, limit, lifted

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
-from shoal.cli.output.describe import holder, until
-from shoal.cli.output.tables import clean, print_json, print_lines, table
+from shoal.cli.output.describe import ago, holder, until
+from shoal.cli.output.tables import clean, print_answer, print_json, print_table
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.client.client import Client
 from shoal.model.credentials import LONGEST, SCOPES, SUBMIT
 from shoal.model.errors import BadInput
 from shoal.model.people import check_name
-from shoal.model.quantities import many, parse_duration, show_duration
+from shoal.model.quantities import many, parse_duration
 from shoal.report.source import Json
 from shoal.wire.http import unix_socket
 from shoal.wire.join import Join
@@ -82,11 +80,8 @@ def check_expires(text: str, kind: str) -> None:
 def join_of(client: Client, answer: Json) -> Join:
     """The string that carries a new token; a server that names no address is reached as we reach it."""
     addresses = tuple(answer.get("addresses") or (client.url.removeprefix("https://"),))
-    return Join(
-        addresses,
-        "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or ""),
-        str(answer["token"]),
-    )
+    fingerprint = "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or "")
+    return Join(addresses, fingerprint, str(answer["token"]))
 
 
 def tell_if_local(join: Join) -> None:
@@ -114,11 +109,9 @@ def list_(show_all: bool, as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(answer)
         return
-    if not answer["tokens"]:
-        click.echo("no tokens: make one with `shoal token new`, or `shoal join` for a pilot")
-        return
     head = ("token", "kind", "for", "site", "scopes", "ends", "uses left", "pilots", "last used", "from", "note")
-    print_lines(table(head, [_row(row) for row in answer["tokens"]]))
+    none = "no tokens: make one with `shoal token new`, or `shoal join` for a pilot"
+    print_table(head, [_row(row) for row in answer["tokens"]], none)
 
 
 def _row(row: Json) -> tuple[object, ...]:
@@ -127,7 +120,7 @@ def _row(row: Json) -> tuple[object, ...]:
         row["token"], row["kind"], holder(row), row["site"] or "-", row["scopes"] or "-",
         "revoked" if row["revoked"] else until(row["expires"]), "-" if row["uses"] is None else row["uses"],
         f"{row['pilots']}/{most}" if most is not None else row["pilots"] or "-",
-        f"{show_duration(max(0.0, time.time() - used))} ago" if used else "never", row["address"] or "-", row["note"] or "-",
+        ago(used) if used else "never", row["address"] or "-", row["note"] or "-",
     )  # fmt: skip
 
 
@@ -154,9 +147,6 @@ def revoke(
         raise click.UsageError("say which tokens, in one way (ID..., --user NAME, --site NAME or --all)")
     with Session(server).shared_client() as client:
         answer = client.revoke(tokens, user or "", site or "", revoke_all)
-    if as_json:
-        print_json(answer)
-    elif answer["revoked"]:
-        click.echo(f"{many(answer['revoked'], 'token')} revoked, {many(answer['pilots'], 'pilot')} ended")
-    else:
-        click.echo("nothing to revoke: no such token is valid (see `shoal token list --all`)")
+    revoked = f"{many(answer['revoked'], 'token')} revoked, {many(answer['pilots'], 'pilot')} ended"
+    none = "nothing to revoke: no such token is valid (see `shoal token list --all`)"
+    print_answer(answer, as_json, revoked if answer["revoked"] else none)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import since
-from shoal.cli.output.tables import print_json, print_lines, table
+from shoal.cli.output.tables import print_answer, table
 from shoal.cli.session import Session, json_option, server_option
 from shoal.model.people import ROLES, check_name
 
@@ -46,11 +46,8 @@ def add_user(name: str, group: str | None, role: str, as_json: bool, server: str
         check_name(group, "--group")
     with Session(server).shared_client() as client:
         answer = client.add_user(name, group or "", role)
-    if as_json:
-        print_json(answer)
-        return
-    click.echo(f"{name} is in: {role}" + (f", group {group}" if group else ""))
-    click.echo(f"let them log in: shoal token new --user {name}")
+    added = f"{name} is in: {role}" + (f", group {group}" if group else "")
+    print_answer(answer, as_json, added, f"let them log in: shoal token new --user {name}")
 
 
 @user.command("list")
@@ -65,9 +62,5 @@ def list_users(as_json: bool, server: str | None) -> None:
     """
     with Session(server).shared_client() as client:
         answer = client.users()
-    if as_json:
-        print_json(answer)
-        return
-    print_lines(table(("user", "group", "role", "share", "since"), [
-        (row["name"], row["group"] or "-", row["role"], row.get("share"), since(row)) for row in answer["users"]
-    ]))  # fmt: skip
+    rows = [(row["name"], row["group"] or "-", row["role"], row.get("share"), since(row)) for row in answer["users"]]
+    print_answer(answer, as_json, *table(("user", "group", "role", "share", "since"), rows))

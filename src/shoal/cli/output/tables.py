@@ -1,7 +1,8 @@
-"""Text for terminals: user text made harmless, aligned columns, colours. No markup language, so nothing to escape."""
+"""Text for terminals: control characters removed, aligned columns, colours. No markup, so nothing to escape."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import unicodedata
@@ -15,14 +16,9 @@ from shoal.model.errors import printable
 PEEK = 100  # rows that decide the widths of a table that streams
 MAX_CELL = 60
 STATE_COLOURS = {
-    "succeeded": "green",
-    "failed": "red",
-    "lost": "red",
-    "cancelled": "yellow",
-    "running": "cyan",
-    "leased": "cyan",
-    "busy": "cyan",
-}
+    "succeeded": "green", "failed": "red", "lost": "red", "cancelled": "yellow",
+    "running": "cyan", "leased": "cyan", "busy": "cyan",
+}  # fmt: skip
 
 
 def clean(text: object) -> str:
@@ -71,11 +67,7 @@ def cell(value: object) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cut: int | None = MAX_CELL) -> Iterator[str]:
     """Lines of aligned columns, streamed: the first rows decide the widths, numbers stand right."""
     stream = iter(rows)
-    peeked: list[Sequence[object]] = []
-    for row in stream:
-        peeked.append(row)
-        if len(peeked) == PEEK:
-            break
+    peeked = list(itertools.islice(stream, PEEK))
     right = [
         bool(peeked) and all(isinstance(row[at], (int, float)) or row[at] is None for row in peeked)
         for at in range(len(head))
@@ -115,6 +107,19 @@ def print_lines(lines: Iterable[str]) -> None:
     """To standard output; colours only if it is a terminal."""
     for line in lines:
         click.echo(line)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """A table, or without rows a sentence that says so."""
+    print_lines(table(head, rows) if rows else [empty])
+
+
+def print_answer(answer: Any, as_json: bool, *lines: str) -> None:
+    """The answer of the server as JSON, or the lines that say it to a person."""
+    if as_json:
+        print_json(answer)
+    else:
+        print_lines(lines)
 
 
 def print_json(document: Any) -> None:

@@ -88,7 +88,7 @@ class Watch:
         """Ask how far it is, and show it; did the server answer?"""
         now = self.clock()
         try:
-            row = one_row(self.client, self.run)
+            row = self.client.run_row(self.run)
             if self._row and row.get("nonce") != self._row.get("nonce"):
                 raise NotFound(
                     f"{self.run} is another run now: the server's database was rolled back, and yours is gone",
@@ -152,15 +152,6 @@ class Watch:
         return None
 
 
-def one_row(client: Client, run: str) -> Json:
-    """A run's row without its arrays: the newest run before the next one."""
-    page = client.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
-    if page and page[0]["run"] in (run, int(run[1:])):
-        row: Json = page[0]
-        return row
-    return client.run(run)
-
-
 def reason_of(why: Json, wanted: str = "") -> str:
     """The first reason (with the wanted words), with its fix."""
     reasons = [reason for reason in why.get("reasons") or () if wanted in reason["text"]]
@@ -190,7 +181,7 @@ def wait_for(
     """Wait for a run, show its end, return the exit status."""
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     try:
-        row = one_row(client, run)
+        row = client.run_row(run)
         already = done_of(row)
         if row["finished"] is None:
             watch.follow(0 if already <= FOLLOW_MOST else newest_event(client))

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option
+from shoal.cli.session import Session, json_option, state_directory
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
 from shoal.db import copies
 from shoal.db.location import way_out
 from shoal.db.migrate import newest, version_of
-from shoal.model.errors import BadInput, NotFound, Refused, echo
+from shoal.model.errors import NotFound, Refused
 from shoal.model.layout import DATABASE
 from shoal.model.quantities import many, show_size
 
@@ -29,13 +29,7 @@ STATE = click.option(
 def find_database(state: str | None) -> Path:
     """The database that is meant: of a state directory, else of whichever server of this machine has one."""
     if state is not None:
-        place = Path(state).absolute()
-        if not place.is_dir():
-            raise BadInput(
-                f"there is no directory {echo(state)!r}", code="no_such_directory", field="--state",
-                hint="name a server's state directory",
-            )  # fmt: skip
-        return place / DATABASE
+        return state_directory(state) / DATABASE
     session = Session()
     if not session.is_embedded:
         server = read_server_file(own_state())

@@ -17,7 +17,7 @@ import click
 from shoal.cli.output.describe import moment, until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.pool.backup import backup, check, restore
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, json_option, say, server_option, state_directory
 from shoal.client.client import Client
 from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
@@ -163,14 +163,7 @@ def _find(state: str | None, address: str | None) -> tuple[Client | None, Path |
     if state is not None and address is not None:
         raise BadInput("--state and --server together", code="usage", hint="give one of them")
     if state is not None:
-        place = Path(state).absolute()
-        if not place.is_dir():
-            raise BadInput(
-                f"there is no directory {echo(state)!r}",
-                code="no_such_directory",
-                field="--state",
-                hint="name a server's state directory",
-            )
+        place = state_directory(state)
         return embedded_server.running(place), place
     session = Session(address)
     if session.is_embedded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.output.tables import print_json
+from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, json_option, server_option
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many
@@ -26,9 +26,6 @@ def cancel(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
         parse_target(target)
     with Session(server).client_for(targets[0]) as client:
         answer = client.cancel(targets)
-    if as_json:
-        print_json(answer)
-        return
     final = answer.get("already_final") or 0
     already = f", {final:,} {'was' if final == 1 else 'were'} finished already" if final else ""
-    click.echo(f"{many(answer['cancelled'], 'task')} cancelled{already}")
+    print_answer(answer, as_json, f"{many(answer['cancelled'], 'task')} cancelled{already}")

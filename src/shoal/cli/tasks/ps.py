@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.tables import clean, print_json, print_lines, table
-from shoal.cli.session import LIMIT_OPTION, Session, json_option, say, server_option
+from shoal.cli.session import LIMIT_OPTION, Session, json_option, read_pages, say, server_option
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.phrases import counts_text, done_of, live_of
-from shoal.report.source import HttpSource, Json, Source
+from shoal.report.source import HttpSource, Source
 from shoal.wire.checks import did_you_mean
 
-ATTENTION = ("running", "leased", "failed", "lost")  # what `ps RUN` shows unless told otherwise
+ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` shows by default
 
 
 @click.command()
@@ -55,9 +54,8 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         raise BadInput(
             f"{echo(state)!r} is not a state of a run", code="unknown_state", field="--state", hint="open or finished"
         )
-    rows, more = _pages(
-        lambda size, before: source.runs(state, name, size, before), "runs", 20 if limit is None else limit
-    )
+    most = 20 if limit is None else limit
+    rows, more = read_pages(lambda size, before: source.runs(state, name, size, before or ""), "runs", most)
     if as_json:
         print_json({"runs": rows, "next": more})
         return
@@ -65,7 +63,7 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         click.echo("no such runs" if state or name else "no runs yet: try `shoal run -- echo hello`")
         return
     now = time.time()
-    print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took"), [
+    print_lines(table(("run", "name", "state", "done", "tasks", "with pilots", "failed", "age", "took"), [
         (
             row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], live_of(row),
             row["counts"].get("failed", 0) + row["counts"].get("lost", 0), show_duration(max(0.0, now - row["created"])),
@@ -74,33 +72,18 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
     ]))  # fmt: skip
     if more is not None:
         click.echo(f"older runs are left out: shoal ps --limit {len(rows) * 5}")
-    asleep = next((row["run"] for row in rows if row["finished"] is None), None)
-    if asleep is not None and not isinstance(source, HttpSource):
-        say(f"no server is running, so nothing new is started; `shoal wait {asleep}` starts one and the work goes on")
-
-
-def _pages(ask: Any, key: str, limit: int) -> tuple[list[Json], str | None]:
-    """Rows of several pages, up to a limit (0: all), and where to go on."""
-    rows: list[Json] = []
-    before: str | None = ""
-    while before is not None and (not limit or len(rows) < limit):
-        page = ask(min(1_000, limit - len(rows)) if limit else 1_000, before)
-        rows += page[key]
-        before = page["next"]
-    return rows, before
+    unfinished = next((row["run"] for row in rows if row["finished"] is None), None)
+    if unfinished is not None and not isinstance(source, HttpSource):
+        say(
+            f"no server is running, so nothing new is started; `shoal wait {unfinished}` starts one and the work goes on"
+        )
 
 
 def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, as_json: bool) -> None:
     states = _states(state) if state is not None else ATTENTION
     info = source.run(run)
-    rows: list[Json] = []
-    more = None
     most = 50 if limit is None else limit
-    after: int | None = 0
-    while after is not None and (not most or len(rows) < most):
-        page = source.tasks(run, after, min(1_000, most - len(rows)) if most else 1_000, states)
-        rows += page["tasks"]
-        after = more = page["next"]
+    rows, more = read_pages(lambda size, after: source.tasks(run, after or 0, size, states), "tasks", most)
     if as_json:
         print_json({"run": run, "counts": info["counts"], "tasks": rows, "next": more})
         return
@@ -121,12 +104,12 @@ def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, 
 
 
 def _states(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    states = [state.strip() for state in text.split(",") if state.strip()]
     known = [state.value for state in TaskState]
-    for word in words:
-        if word not in known:
+    for state in states:
+        if state not in known:
             raise BadInput(
-                f"{echo(word)!r} is not a state of a task", code="unknown_state", field="--state",
-                hint=did_you_mean(word, known),
+                f"{echo(state)!r} is not a state of a task", code="unknown_state", field="--state",
+                hint=did_you_mean(state, known),
             )  # fmt: skip
-    return words
+    return states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.output.tables import print_json
+from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, json_option, server_option
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many
@@ -29,9 +29,6 @@ def signal(name: str, targets: tuple[str, ...], as_json: bool, server: str | Non
         parse_target(target)
     with Session(server).client_for(targets[0]) as client:
         answer = client.signal(targets, wanted)
-    if as_json:
-        print_json(answer)
-        return
     idle = answer.get("not_running") or 0
     rest = f", {idle:,} {'does' if idle == 1 else 'do'} not run" if idle else ""
-    click.echo(f"{wanted} sent to {many(answer['signalled'], 'task')}{rest}")
+    print_answer(answer, as_json, f"{wanted} sent to {many(answer['signalled'], 'task')}{rest}")

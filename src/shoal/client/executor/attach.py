@@ -10,7 +10,7 @@ from shoal.client.connection.reconnect import Reconnecting, ServerConnection
 from shoal.client.console import say
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.open_run import read_run
-from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
+from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of
 from shoal.client.executor.stream import Stream
 from shoal.model.errors import NotFound, echo
 from shoal.model.quantities import many
@@ -59,7 +59,7 @@ def attach(
     connection = ServerConnection(link)
     try:
         row = _find(connection, name)
-        run = id_of(row)
+        run = str(row["run"])
         opened = read_run(connection, run)
     finally:
         connection.drop()
@@ -80,7 +80,7 @@ def _find(connection: ServerConnection, name: str | None) -> dict[str, Any]:
     me = connection.ask(lambda client: client.whoami()).get("owner")
     page = connection.ask(lambda client: client.runs(name=glob_of(name or ""), limit=MAX_LOOKED))
     for row in page["runs"]:
-        if CLIENT in labels_of(row) and row.get("owner", me) == me:
+        if CLIENT in row["labels"] and row.get("owner", me) == me:
             return row  # type: ignore[no-any-return]  # rows are plain JSON
     what = f"run of an executor named {echo(name)!r}" if name else "run of an executor"
     raise NotFound(f"there is no {what}", code="unknown_run", hint="see `shoal ps`")

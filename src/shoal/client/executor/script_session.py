@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shoal.client.connection.embedded_server import is_alive
 from shoal.client.connection.reconnect import ServerConnection
@@ -102,10 +101,10 @@ def _start_of(pid: int) -> str:
 def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
     """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
     page = connection.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
-    row = next((row for row in page["runs"] if labels_of(row).get(SESSION) == key), None)
-    if row is None or not row.get("open") or not is_abandoned(labels_of(row).get(CLIENT, "")):
+    row = next((row for row in page["runs"] if row["labels"].get(SESSION) == key), None)
+    if row is None or not row.get("open") or not is_abandoned(row["labels"].get(CLIENT, "")):
         return None
-    run = id_of(row)
+    run = str(row["run"])
     opened = read_run(connection, run)
     total = sum(map(len, opened.calls.values()))
     if not opened.knows(*probe):
@@ -114,17 +113,6 @@ def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple
         return None
     say(f"re-attached to {run}: {many(total, 'call')} known, {len(opened.rows):,} of them finished")
     return opened
-
-
-def labels_of(row: dict[str, Any]) -> dict[str, str]:
-    """The labels of a run's row."""
-    labels = row.get("labels") or {}
-    return json.loads(labels) if isinstance(labels, str) else labels
-
-
-def id_of(row: dict[str, Any]) -> str:
-    """The id of a run's row."""
-    return str(row["run"]) if str(row["run"]).startswith("r") else f"r{row['run']}"
 
 
 def glob_of(name: str) -> str:
