@@ -120,4 +120,9 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
 
 
+def common_options(command: F) -> F:
+    """`--json` and `--server URL`."""
+    return json_option(server_option(command))
+
+
 LIMIT_OPTION = click.option("--limit", type=click.IntRange(0), metavar="N", help="Rows to show; 0: all.")

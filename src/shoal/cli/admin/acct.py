@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 
 from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import parse_duration, show_duration
 from shoal.report.acct import COLUMNS, SPENT, account
@@ -28,8 +28,7 @@ _UNITS = {**dict.fromkeys(_HOURS, "core_hours"), "queue": "mean_s", "transfer": 
 @click.option("--since", metavar="TIME", help="From so long ago (7d, 12h) or from a date (UTC) on [default: all kept].")
 @click.option("--until", metavar="TIME", help="To so long ago or to a date (UTC) [default: now].")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
-@json_option
-@server_option
+@common_options
 def acct(by: str, since: str | None, until: str | None, as_csv: bool, as_json: bool, server: str | None) -> None:
     """Where the core hours went: useful, failed, lost with a pilot, duplicated, idle.
 

@@ -6,15 +6,14 @@ import click
 
 from shoal.cli.output.describe import timestamp
 from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import Session, json_option, read_pages, server_option
+from shoal.cli.session import Session, common_options, read_pages
 
 
 @click.command()
 @click.option("--token", metavar="ID", help="Only uses of this token.")
 @click.option("--user", metavar="NAME", help="Only what this person did.")
 @click.option("--limit", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="Rows; 0: all.")
-@json_option
-@server_option
+@common_options
 def audit(token: str | None, user: str | None, limit: int, as_json: bool, server: str | None) -> None:
     """Who did what, newest first (administrators). Reads and beats of a minute are counted in one row.
 

@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.output.describe import since
 from shoal.cli.output.tables import print_answer, print_json, print_table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.people import check_name
 
 
@@ -23,8 +23,7 @@ def group() -> None:
 
 @group.command("add")
 @click.argument("name", metavar="NAME")
-@json_option
-@server_option
+@common_options
 def add_group(name: str, as_json: bool, server: str | None) -> None:
     """Add a group (administrators).
 
@@ -40,8 +39,7 @@ def add_group(name: str, as_json: bool, server: str | None) -> None:
 
 
 @group.command("list")
-@json_option
-@server_option
+@common_options
 def list_groups(as_json: bool, server: str | None) -> None:
     """List the groups you may see.
 

@@ -12,7 +12,7 @@ import click
 
 from shoal.cli.output.describe import moment
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.draft import parse_toml
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state
@@ -43,8 +43,7 @@ def policy() -> None:
 
 @policy.command("show")
 @click.option("--toml", "as_toml", is_flag=True, help="The document as TOML, to be changed and applied (the default).")
-@json_option
-@server_option
+@common_options
 def show(as_toml: bool, as_json: bool, server: str | None) -> None:
     """Show the policy: all of it to administrators, what concerns them to others.
 
@@ -76,8 +75,7 @@ def _concern(count: int) -> str:
 @click.argument("file", metavar="FILE.toml")
 @click.option("--dry-run", is_flag=True, help="Check it and say what would change; change nothing.")
 @click.option("--based-on", type=int, metavar="N", help="Refuse if the policy is no longer at version N.")
-@json_option
-@server_option
+@common_options
 def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server: str | None) -> None:
     """Put the policy of a file (- for standard input) in place of the one that counts (administrators).
 

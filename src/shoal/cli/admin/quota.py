@@ -12,7 +12,7 @@ import click
 from shoal.cli.admin.policy import Json, change_policy, client_of, tell_changes
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import print_json, print_table
-from shoal.cli.session import json_option, server_option
+from shoal.cli.session import common_options
 from shoal.cli.tasks.options import options
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.policy import ALWAYS, Rule
@@ -44,8 +44,7 @@ def quota() -> None:
 
 @quota.command("list")
 @click.option("--who", metavar="W", help='Only rules for this user, "@group" or "*".')
-@json_option
-@server_option
+@common_options
 def list_quotas(who: str | None, as_json: bool, server: str | None) -> None:
     """List the limits that concern you, each with what is used now and when it ends or begins anew.
 
@@ -82,8 +81,7 @@ def _amount(kind: str, value: float) -> str:
 @click.option("--queued", metavar="N", help="Tasks that may wait or run.")
 @click.option("--stored", metavar="SIZE", help="Bytes of blobs that may be kept, e.g. 100G.")
 @click.option("--share", metavar="F", help="Part of the cores there that may run, 0 to 1.")
-@json_option
-@server_option
+@common_options
 def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None, **given: str | None) -> None:
     """Set limits for somebody somewhere (administrators); `none` takes one away, the others stay as they are.
 
@@ -120,8 +118,7 @@ def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None,
 
 @quota.command("drop")
 @_PLACE
-@json_option
-@server_option
+@common_options
 def drop_quota(who: str, site: str, when: str, as_json: bool, server: str | None) -> None:
     """Take away all limits for somebody somewhere (administrators).
 

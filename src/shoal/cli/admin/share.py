@@ -9,7 +9,7 @@ import click
 
 from shoal.cli.admin.policy import client_of, tell_changes
 from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import json_option, server_option
+from shoal.cli.session import common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_SHARE
 from shoal.wire.policy import parse_policy
@@ -32,8 +32,7 @@ def share() -> None:
 
 
 @share.command("list")
-@json_option
-@server_option
+@common_options
 def list_shares(as_json: bool, server: str | None) -> None:
     """List the shares you may see: what part of the cores is due now, what is used, and use as it weighs.
 
@@ -61,8 +60,7 @@ def _numbers(row: dict[str, Any]) -> tuple[object, ...]:
 @share.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("who", metavar="NAME|@GROUP")
 @click.argument("number", metavar="NUMBER")
-@json_option
-@server_option
+@common_options
 def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
     """Change a share: managers for the members of their group and the groups below it, administrators for everybody.
 

@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.output.describe import ago, holder, until
 from shoal.cli.output.tables import clean, print_answer, print_json, print_table
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.client.client import Client
 from shoal.model.credentials import LONGEST, SCOPES, SUBMIT
 from shoal.model.errors import BadInput
@@ -40,8 +40,7 @@ def token() -> None:
 )
 @click.option("--expires", default="30d", show_default=True, metavar="TIME", help="How long it is valid; at most 90d.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
-@json_option
-@server_option
+@common_options
 def new(
     user: str | None, scopes: tuple[str, ...], expires: str, note: str | None, as_json: bool, server: str | None
 ) -> None:
@@ -94,8 +93,7 @@ def tell_if_local(join: Join) -> None:
 
 @token.command("list")
 @click.option("--all", "show_all", is_flag=True, help="Also those that ended or were revoked.")
-@json_option
-@server_option
+@common_options
 def list_(show_all: bool, as_json: bool, server: str | None) -> None:
     """List tokens without their secrets: yours, or everyone's if you are an administrator.
 
@@ -129,8 +127,7 @@ def _row(row: Json) -> tuple[object, ...]:
 @click.option("--user", metavar="NAME", help="All tokens of a person.")
 @click.option("--site", metavar="NAME", help="All tokens that let pilots of a site in.")
 @click.option("--all", "revoke_all", is_flag=True, help="All tokens but the one this command uses.")
-@json_option
-@server_option
+@common_options
 def revoke(
     tokens: tuple[str, ...], user: str | None, site: str | None, revoke_all: bool, as_json: bool, server: str | None
 ) -> None:

@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.output.describe import since
 from shoal.cli.output.tables import print_answer, table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.people import ROLES, check_name
 
 
@@ -31,8 +31,7 @@ def user() -> None:
     show_default=True,
     help="user: own things; manager: also the group's; admin: everything.",
 )
-@json_option
-@server_option
+@common_options
 def add_user(name: str, group: str | None, role: str, as_json: bool, server: str | None) -> None:
     """Add a person, or change the group and role of one (administrators).
 
@@ -51,8 +50,7 @@ def add_user(name: str, group: str | None, role: str, as_json: bool, server: str
 
 
 @user.command("list")
-@json_option
-@server_option
+@common_options
 def list_users(as_json: bool, server: str | None) -> None:
     """List the people you may see.
 

@@ -6,13 +6,12 @@ import click
 
 from shoal.cli.output.describe import ago, holder
 from shoal.cli.output.tables import print_json, print_table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.quantities import show_duration
 
 
 @click.command()
-@json_option
-@server_option
+@common_options
 def hosts(as_json: bool, server: str | None) -> None:
     """List the hosts: what each of them did, over all the pilots it ever had.
 

@@ -7,7 +7,7 @@ import click
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
 from shoal.model.people import check_name
@@ -29,8 +29,7 @@ from shoal.wire.join import bootstrap_line
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
-@json_option
-@server_option
+@common_options
 def join(
     site: str | None,
     owner: str | None,

@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, json_option, say
 from shoal.client.config import config_home, find_target
 from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
 from shoal.model.errors import BadInput, echo
@@ -80,8 +80,7 @@ def logout() -> None:
 
 
 @click.command()
-@json_option
-@server_option
+@common_options
 def whoami(as_json: bool, server: str | None) -> None:
     """Who you are to the server, what your token may do, and when it ends.
 

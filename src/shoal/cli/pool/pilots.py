@@ -7,7 +7,7 @@ import time
 import click
 
 from shoal.cli.output.tables import clean, print_json, print_lines, table
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import echo
 from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
@@ -21,8 +21,7 @@ from shoal.wire.checks import did_you_mean
 @click.option("--all", "show_all", is_flag=True, help="Also those that are gone.")
 @click.option("--where", metavar="EXPR", help="Only pilots for which this expression over their tags holds.")
 @click.option("--columns", metavar="TAG,TAG", help="Show these tags of each pilot instead of the usual columns.")
-@json_option
-@server_option
+@common_options
 def pilots(
     state: str | None, show_all: bool, where: str | None, columns: str | None, as_json: bool, server: str | None
 ) -> None:

@@ -17,7 +17,7 @@ import click
 from shoal.cli.output.describe import moment, until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.pool.backup import backup, check, restore
-from shoal.cli.session import Session, json_option, say, server_option, state_directory
+from shoal.cli.session import Session, common_options, json_option, say, server_option, state_directory
 from shoal.client.client import Client
 from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
@@ -181,8 +181,7 @@ def _find(state: str | None, address: str | None) -> tuple[Client | None, Path |
 
 @server.command()
 @_STATE
-@json_option
-@server_option
+@common_options
 def status(state: str | None, as_json: bool, server: str | None) -> None:
     """How the server is. Exit status 4 if none runs.
 

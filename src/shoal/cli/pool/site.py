@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.output.describe import moment
 from shoal.cli.output.tables import print_answer, print_json, print_table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 
 
 @click.group()
@@ -24,8 +24,7 @@ def site() -> None:
 
 
 @site.command("list")
-@json_option
-@server_option
+@common_options
 def list_sites(as_json: bool, server: str | None) -> None:
     """List the sites whose names you may use; administrators see all.
 
@@ -46,8 +45,7 @@ def list_sites(as_json: bool, server: str | None) -> None:
 @click.argument("name", metavar="NAME")
 @click.argument("holders", metavar="HOLDER...", nargs=-1)
 @click.option("--only", is_flag=True, help="Of these only; without any, whoever comes next gets the name.")
-@json_option
-@server_option
+@common_options
 def share_site(name: str, holders: tuple[str, ...], only: bool, as_json: bool, server: str | None) -> None:
     """Let others have pilots under a site's name (administrators): users, @GROUP, or * for everybody.
 

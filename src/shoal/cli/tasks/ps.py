@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.tables import clean, print_json, print_lines, table
-from shoal.cli.session import LIMIT_OPTION, Session, json_option, read_pages, say, server_option
+from shoal.cli.session import LIMIT_OPTION, Session, common_options, read_pages, say
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
@@ -25,8 +25,7 @@ ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` show
 @click.option("--state", help="Runs: open or finished. Tasks: failed,lost, ... [default: running and failed].")
 @click.option("--name", metavar="GLOB", help="Only runs with such a name, e.g. 'scan*'.")
 @LIMIT_OPTION
-@json_option
-@server_option
+@common_options
 def ps(
     run: str | None, state: str | None, name: str | None, limit: int | None, as_json: bool, server: str | None
 ) -> None:

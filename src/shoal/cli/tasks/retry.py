@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.tables import print_json
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many
@@ -23,8 +23,7 @@ AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 @click.option("--host", metavar="GLOB", help="Only tasks that last ran on such a host, e.g. 'n0*'.")
 @click.option("--site", metavar="NAME", help="Only tasks that last ran at this site.")
 @click.option("--message", metavar="GLOB", help="Only tasks with such a message, e.g. '*license*'.")
-@json_option
-@server_option
+@common_options
 def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: str | int | None) -> None:
     """Make failed, cancelled and lost tasks ready again; results that succeeded stay.
 

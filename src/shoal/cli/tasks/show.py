@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
 from shoal.cli.output.tables import pairs, print_json, print_lines
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_target
 from shoal.report.source import latest_run
@@ -27,8 +27,7 @@ def parse_any(text: str) -> int | TaskId | str:
 
 @click.command()
 @click.argument("target", required=False, metavar="[RUN|TASK|PILOT]")
-@json_option
-@server_option
+@common_options
 def show(target: str | None, as_json: bool, server: str | None) -> None:
     """Everything about a run, a task or a pilot; without a name, about the latest run.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import QUIET_OPTION
 from shoal.model.ids import parse_run
 from shoal.report.source import latest_run
@@ -13,8 +13,7 @@ from shoal.report.source import latest_run
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @QUIET_OPTION
-@json_option
-@server_option
+@common_options
 def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) -> int:
     """Wait for runs with progress; exit status 0 only if all their tasks succeeded. Without a run: the latest one.
 

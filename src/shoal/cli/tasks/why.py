@@ -5,15 +5,14 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.cli.tasks.show import parse_any
 from shoal.model.ids import parse_place
 
 
 @click.command()
 @click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O")
-@json_option
-@server_option
+@common_options
 def why(target: str, as_json: bool, server: str | None) -> None:
     """Why a run, task, pilot, site or owner is where it is, and what would help.
 
