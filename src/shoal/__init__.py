@@ -6,7 +6,7 @@ import os
 
 __version__ = "0.1.0"
 
-# Name -> where it lives. Loaded when first asked for: pilots, runners and servers import this file too.
+# Public name -> its module, imported when first used: pilots, runners and servers import this file, too.
 _PUBLIC = {
     "results": "report.results",
     "Executor": "client.executor.executor",

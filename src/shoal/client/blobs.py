@@ -1,4 +1,4 @@
-"""Blobs to and from a server: large buffers are sent as they lie in memory, and a lost connection costs what was in flight."""
+"""Upload and download of blobs: buffers are sent without a copy; a lost connection costs what was in flight."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shoal.model.errors import Refused, Unreachable
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 TIMEOUT = 60.0  # seconds without a byte moving
-MAX_REFUSAL = 1 << 20  # bytes of an answer that is no blob
+MAX_REFUSAL = 1 << 20  # bytes of a response that is no blob
 Sleep = Callable[[float], None]
 
 
 def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.sleep) -> str:
-    """Put bytes, given in parts that are not joined; returns their digest. Safe to repeat."""
+    """Upload bytes, given in parts that are not joined; returns their digest. Idempotent."""
     total = sum(memoryview(part).nbytes for part in parts)
     put = Put(digest_of(parts), total)
     while True:
@@ -40,7 +40,7 @@ def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.s
 
 
 def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> bytearray:
-    """The bytes of a blob, checked."""
+    """Download a blob, and check its digest."""
     get, data = Get(digest), bytearray()
     while True:
         try:
@@ -97,5 +97,5 @@ def _read_all(transport: Transport, response: http.client.HTTPResponse) -> bytes
 
 
 def _after(response: http.client.HTTPResponse) -> float | None:
-    told = response.getheader("Retry-After")
-    return wait_of(told) if told is not None else None
+    retry_after = response.getheader("Retry-After")
+    return wait_of(retry_after) if retry_after is not None else None

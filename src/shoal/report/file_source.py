@@ -20,7 +20,7 @@ from shoal.model.limits import MAX_PAGE
 from shoal.report.source import Json, waits_for
 from shoal.wire.task import parse_spec
 
-if TYPE_CHECKING:  # the engine is loaded only where it is asked
+if TYPE_CHECKING:  # the engine is imported only where it is used
     from shoal.engine.engine import Engine
     from shoal.engine.why.ready_task import Reason
 
@@ -47,12 +47,13 @@ def engine_why(state: Path, target: str) -> Json:
 
 
 def _ask(engine: Engine, target: str) -> tuple[str, list[Reason]]:
-    place, now = parse_place(target), time.time()
-    if place is None:
+    named, now = parse_place(target), time.time()
+    if named is None:
         return engine.why(target if is_pilot(target) else parse_target(target), now)
-    if place[0] == "owner":
-        return "", engine.why_owner(place[1], now)
-    return "", engine.why_site(place[1], [p.name for p in engine.state.pilots.values() if p.site == place[1]], now)
+    kind, name = named
+    if kind == "owner":
+        return "", engine.why_owner(name, now)
+    return "", engine.why_site(name, [p.name for p in engine.state.pilots.values() if p.site == name], now)
 
 
 class FileSource:
@@ -73,7 +74,7 @@ class FileSource:
         with self._explained():
             found = self._reader.runs(
                 limit=limit, before=parse_run(before) if before else None,
-                state=state or None, name=name or None,  # type: ignore[arg-type]  # the reader refuses other words
+                state=state or None, name=name or None,  # type: ignore[arg-type]  # the reader refuses other states
             )  # fmt: skip
         rows = [{**row, "run": run_text(row["run"])} for row in found]
         return {"runs": rows, "next": rows[-1]["run"] if len(rows) == min(limit, MAX_PAGE) else None}
@@ -153,9 +154,9 @@ class FileSource:
 
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
         """Sums of the accounts up to the last event: what pilots did after it is unknown."""
-        asked = AccountQuery(by or "owner", since, math.inf if until is None else until)
+        query = AccountQuery(by or "owner", since, math.inf if until is None else until)
         with self._explained():
-            return self._reader.acct(asked, self._reader.last_time() or time.time())
+            return self._reader.acct(query, self._reader.last_time() or time.time())
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is in its state; for final ones the rows say it, and no engine is needed."""

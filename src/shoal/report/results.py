@@ -1,7 +1,7 @@
 """The results of a run: one row per element, in order, with its parameters and the last line it printed.
 
-A run keeps rows only for elements that were leased or differ, and spans for those that became final together; what
-has neither is `ready` or `waiting`. Merged here as a stream, so a million elements are never held at once.
+A run has rows only for elements that were leased or differ, and spans for those that became final together; an element
+with neither is `ready` or `waiting`. They are merged as a stream, so a million elements are never held in memory.
 
 `result` is the last line of standard output; parsed, if it is JSON. In the flat form (CSV, pandas) a JSON object
 stays the line it was and its members become columns of their own, as `result_NAME` where NAME is taken.
@@ -102,7 +102,7 @@ def axis_values(axis: Axis) -> Iterator[Any]:
 
 
 def nested_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
-    """A row whose `result` is what the last line stands for."""
+    """A row whose `result` is the parsed last line."""
     line = found.get("last_line")
     return _row(columns, task, params, found, parse_line(line) if line else None)
 
@@ -146,7 +146,7 @@ def columns_of(info: Mapping[str, Any]) -> list[str]:
 
 
 def parse_line(line: str) -> Any:
-    """The value that a line of JSON stands for; the line itself if it is not JSON."""
+    """The value of a line of JSON; the line itself if it is not JSON."""
     text = line.strip()
     if text[:1] in _JSON_STARTS:
         try:

@@ -35,7 +35,7 @@ class Session:
     attach: bool = True  # go on with the run of an earlier start
 
     def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
-        """The run of an earlier start that was cut short, else a new one."""
+        """The run of an earlier process that ended early, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed)
         found = find_earlier(connection, self.name, key, probe) if self.attach else None
         if found is not None:
@@ -50,7 +50,7 @@ class Session:
 
 
 def script() -> str:
-    """The program that runs, as an absolute path; for prompts and notebooks a word that stands for them."""
+    """The absolute path of the program; INTERACTIVE for prompts and notebooks."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if not isinstance(file, str) or is_interactive():
@@ -59,25 +59,25 @@ def script() -> str:
 
 
 def is_interactive() -> bool:
-    """Does a person type into this process, in a terminal or a notebook?"""
+    """True in an interactive interpreter or a notebook."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
 
 
 def session_key(name: str, ordinal: int, *more: object) -> str:
-    """What two starts of one script have in common. The arguments of a notebook's kernel differ each time."""
+    """A key that all starts of one script share. The arguments of a notebook's kernel differ each time."""
     program = script()
     arguments = [] if program == INTERACTIVE else sys.argv[1:]
-    told = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    identity = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
+    return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def this_client() -> str:
-    """This very process among all others: machine, number, time of its start."""
+    """The identity of this process: machine, process id, start time."""
     return f"{_machine()}:{os.getpid()}:{_start_of(os.getpid())}"
 
 
 def is_abandoned(client: str) -> bool:
-    """Is the process that made a run dead? Of another machine nobody here can tell, so it counts as alive."""
+    """True if the process that made a run has ended. On another machine that is unknown, so it counts as alive."""
     machine, _, rest = client.partition(":")
     number, _, start = rest.partition(":")
     if machine != _machine() or not number.isdecimal():
@@ -92,14 +92,14 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When a process began, in ticks of the kernel; empty where the kernel does not tell."""
+    """The start time of a process in clock ticks; empty if the kernel does not tell."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     return ""
 
 
 def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
-    """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
+    """The run of an earlier process of this script, if it ended without closing the run and submitted this first call."""
     page = connection.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
     row = next((row for row in page["runs"] if row["labels"].get(SESSION) == key), None)
     if row is None or not row.get("open") or not is_abandoned(row["labels"].get(CLIENT, "")):
@@ -116,5 +116,5 @@ def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple
 
 
 def glob_of(name: str) -> str:
-    """A pattern that only this name fits."""
+    """A glob pattern that matches only this name."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -38,7 +38,7 @@ def _dtype_state(value: Any, state: Any) -> None:
     need(type(state) is tuple and len(state) in (8, 9), "dtype")
     need(state[0] in (3, 4) and state[1] in ("<", ">", "|", "="), "dtype")
     order, subtype, names, fields, size = state[1:6]
-    # Only these kinds take the size that a state says: it must be the one that the dtype already has.
+    # Only these kinds take their size from the state: it must be the one that the dtype already has.
     need(value.kind not in "SUV" or (type(size) is int and size == value.itemsize), "dtype")
     need(value.kind == "V" or (fields is None and subtype is None), "dtype")
     if fields is not None:
@@ -124,11 +124,11 @@ def _scalar(dtype: Any, data: Any) -> Any:
     return numpy.frombuffer(data, dtype=dtype)[0] if dtype.itemsize else dtype.type()
 
 
-def _linalg_error(*words: Any) -> Any:
+def _linalg_error(*args: Any) -> Any:
     import numpy
 
-    need(not holds_name(words), "LinAlgError")
-    return numpy.linalg.LinAlgError(*words)
+    need(not holds_name(args), "LinAlgError")
+    return numpy.linalg.LinAlgError(*args)
 
 
 # --- pandas
@@ -392,7 +392,7 @@ VALUES: frozenset[Pair] = frozenset({("pandas", "NA"), ("pandas._libs.missing", 
 
 
 def value_of(pair: Pair) -> Any:
-    """The one value that a name of `VALUES` stands for."""
+    """The value of a name of `VALUES`."""
     return _pandas(pair[1])
 
 

@@ -26,7 +26,7 @@ WAY_OUT = (
 
 
 class UntrustedResult(ShoalError):
-    """A result from somebody else's pilot holds what is not loaded unseen."""
+    """A result from another person's pilot holds objects that are not trusted."""
 
     code = "untrusted_result"
 
