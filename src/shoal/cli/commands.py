@@ -42,13 +42,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acct": ("admin.acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
     "audit": ("admin.audit", "Who did what with which token."),
 }
-EXAMPLES = {
-    "RUN": "r12",
-    "TASK": "r12.7",
-    "SIGNAL": "USR1 r12.7",
-    "NAME": "anna",
-    "NUMBER": "anna 2",
-}  # of arguments, by how their names begin
+# Examples of arguments, by how their names begin.
+EXAMPLES = {"RUN": "r12", "TASK": "r12.7", "SIGNAL": "USR1 r12.7", "NAME": "anna", "NUMBER": "anna 2"}
 WELCOME = """Shoal runs your commands on every machine you can reach. Three commands to begin with:
 
   shoal run -- echo hello                     run one command
@@ -80,7 +75,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # from the table: loading every module only for its first line is slow
+        with formatter.section("Commands"):  # from the table: importing every module for one line is slow
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
@@ -112,7 +107,7 @@ def cli(context: click.Context, version: bool) -> None:
 
 
 def line_of(error: click.ClickException) -> str:
-    """A wrong use in one line, with the nearest right one."""
+    """The line for a wrong command line, with how to correct it."""
     context = getattr(error, "ctx", None)
     command, path = (context.command, context.command_path) if context is not None else (None, "shoal")
     if isinstance(error, click.NoSuchOption):
@@ -125,9 +120,9 @@ def line_of(error: click.ClickException) -> str:
         return f"{path} needs a command (one of: {', '.join(command.commands)})"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
         wanted = (error.param.metavar or error.param.human_readable_name).strip("[].")
-        example = next((text for word, text in EXAMPLES.items() if wanted.startswith(word)), wanted)
+        example = next((text for start, text in EXAMPLES.items() if wanted.startswith(start)), wanted)
         return f"{path} needs {wanted} (e.g. {path} {example})"
-    words = " ".join(error.format_message().split())
-    if isinstance(error, click.UsageError) and "(" not in words:
-        words = f"{words.rstrip('.')} (see `{path} --help`)"
-    return words
+    message = " ".join(error.format_message().split())
+    if isinstance(error, click.UsageError) and "(" not in message:
+        message = f"{message.rstrip('.')} (see `{path} --help`)"
+    return message

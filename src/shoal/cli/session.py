@@ -120,6 +120,18 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
 
 
+def argv_of(*options: tuple[str, object]) -> list[str]:
+    """Options as arguments of a program: a flag is True, a tuple gives one argument each, None is left out."""
+    arguments: list[str] = []
+    for name, value in options:
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is True:
+                arguments.append(name)
+            elif each is not None and each is not False:
+                arguments += [name, f"{each:g}" if isinstance(each, float) else str(each)]
+    return arguments
+
+
 def common_options(command: F) -> F:
     """`--json` and `--server URL`."""
     return json_option(server_option(command))

@@ -86,21 +86,19 @@ def _write_csv(found: Json) -> None:
     for row in found["rows"]:
         numbers = (row[name] for name in COLUMNS)
         writer.writerow(
-            [*(row[word] for word in found["by"]), *(round(n, 6) if isinstance(n, float) else n for n in numbers)]
+            [*(row[name] for name in found["by"]), *(round(n, 6) if isinstance(n, float) else n for n in numbers)]
         )
 
 
 def _print(found: Json) -> None:
-    words: list[str] = found["by"]
+    keys: list[str] = found["by"]
     columns = [name for name in COLUMNS if name != "idle" or found["total"]["idle"] is not None]
-    total = {**dict.fromkeys(words, ""), words[0]: "total", **found["total"]}
+    total = {**dict.fromkeys(keys, ""), keys[0]: "total", **found["total"]}
     since = datetime.fromtimestamp(found["since"], UTC)
     click.echo("core hours" + (f" since {since:%Y-%m-%d %H:%M} UTC" if found["since"] > 0 else ""))
-    head = [*words, *("efficiency %" if name == "efficiency" else name for name in columns)]
+    head = [*keys, *("efficiency %" if name == "efficiency" else name for name in columns)]
     rows = [*found["rows"], total]
-    print_lines(
-        table(head, [[*(row[word] for word in words), *(_shown(row, name) for name in columns)] for row in rows])
-    )
+    print_lines(table(head, [[*(row[key] for key in keys), *(_shown(row, name) for name in columns)] for row in rows]))
 
 
 def _shown(row: Json, name: str) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.admin.policy import Json, change_policy, client_of, tell_changes
+from shoal.cli.admin.policy import Json, change_policy, client_of, print_changes
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import print_json, print_table
 from shoal.cli.session import common_options
@@ -19,8 +19,8 @@ from shoal.model.policy import ALWAYS, Rule
 from shoal.model.quantities import parse_size, show_size
 from shoal.wire.policy import parse_policy
 
-NONE = "none"  # a word that takes a limit away
-_PLACE = options(
+NONE = "none"  # removes a limit
+_SCOPE = options(
     click.option("--who", required=True, metavar="W", help='A user, "@group", or "*" for everybody together.'),
     click.option("--site", default="*", metavar="S", help="A site with those inside it [default: all]."),
     click.option("--when", default=ALWAYS, metavar="WHEN", help='day, week, month or "mon-fri 08-18", UTC [default: always].'),
@@ -75,7 +75,7 @@ def _amount(kind: str, value: float) -> str:
 
 
 @quota.command("set")
-@_PLACE
+@_SCOPE
 @click.option("--cores", metavar="N", help="Cores that may run at once.")
 @click.option("--core-hours", metavar="H", help="Core hours in one window.")
 @click.option("--queued", metavar="N", help="Tasks that may wait or run.")
@@ -98,26 +98,26 @@ def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None,
     }
     if not limits:
         raise click.UsageError("there is no limit (give --cores, --core-hours, --queued, --stored or --share)")
-    place = _check(who, site, when, {name: value for name, value in limits.items() if value is not None})
+    scope = _check(who, site, when, {name: value for name, value in limits.items() if value is not None})
 
     def change(document: Json) -> Json:
         rules = [dict(rule) for rule in document["quota"]]
-        rule = next((rule for rule in rules if _place_of(rule) == place), None)
+        rule = next((rule for rule in rules if _scope_of(rule) == scope), None)
         if rule is None:
-            rule = dict(zip(("who", "site", "when"), place, strict=True))
+            rule = dict(zip(("who", "site", "when"), scope, strict=True))
             rules.append(rule)
         for name, value in limits.items():
             rule.pop(name, None)
             rule.update({name: value} if value is not None else {})
-        return {**document, "quota": [rule for rule in rules if len(rule) > len(place)]}
+        return {**document, "quota": [rule for rule in rules if len(rule) > len(scope)]}
 
     with client_of(server) as client:
-        told = change_policy(client, change)
-    tell_changes(told, as_json)
+        changed = change_policy(client, change)
+    print_changes(changed, as_json)
 
 
 @quota.command("drop")
-@_PLACE
+@_SCOPE
 @common_options
 def drop_quota(who: str, site: str, when: str, as_json: bool, server: str | None) -> None:
     """Take away all limits for somebody somewhere (administrators).
@@ -127,22 +127,22 @@ def drop_quota(who: str, site: str, when: str, as_json: bool, server: str | None
       shoal quota drop --who anna
       shoal quota drop --who '*' --site eu --when 'mon-fri 08-18'
     """
-    place = _check(who, site, when)
+    scope = _check(who, site, when)
 
     def change(document: Json) -> Json:
-        kept = [rule for rule in document["quota"] if _place_of(rule) != place]
+        kept = [rule for rule in document["quota"] if _scope_of(rule) != scope]
         if len(kept) == len(document["quota"]):
-            where = Rule(*place).describe()
+            where = Rule(*scope).describe()
             raise NotFound(f"there is no quota of {echo(where)}", code="unknown_quota", hint="see `shoal quota list`")
         return {**document, "quota": kept}
 
     with client_of(server) as client:
-        told = change_policy(client, change)
-    tell_changes(told, as_json)
+        changed = change_policy(client, change)
+    print_changes(changed, as_json)
 
 
 def _check(who: str, site: str, when: str, limits: Json | None = None) -> tuple[str, str, str]:
-    """The place of a rule as the document has it; what the server would refuse is told here."""
+    """Check a rule as the server does; returns who, where and when it is for, in the document's form."""
     rule = {"who": who, "site": site, "when": when, **(limits or {"cores": 0})}
     try:
         (found,) = parse_policy({"quota": [rule]}).quotas
@@ -152,7 +152,7 @@ def _check(who: str, site: str, when: str, limits: Json | None = None) -> tuple[
     return found.who, found.site, found.when
 
 
-def _place_of(rule: Json) -> tuple[Any, Any, Any]:
+def _scope_of(rule: Json) -> tuple[Any, Any, Any]:
     return rule.get("who", "*"), rule.get("site", "*"), rule.get("when", ALWAYS)
 
 

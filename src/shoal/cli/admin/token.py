@@ -1,4 +1,4 @@
-"""`shoal token new|list|revoke`: the secrets that let people and pilots in."""
+"""`shoal token new|list|revoke`: the tokens of people and pilots."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def new(
 
 
 def check_expires(text: str, kind: str) -> None:
-    """A lifetime that a token of this kind may have [security S1]."""
+    """Check the lifetime of a token of this kind [security S1]."""
     if parse_duration(text, "--expires") > LONGEST[kind]:
         raise BadInput(
             f"a token lives at most {LONGEST[kind] / 86_400:.0f} days", code="too_long", field="--expires",
@@ -77,14 +77,14 @@ def check_expires(text: str, kind: str) -> None:
 
 
 def join_of(client: Client, answer: Json) -> Join:
-    """The string that carries a new token; a server that names no address is reached as we reach it."""
+    """The join string with a new token; a server without a public address is reached as this client reaches it."""
     addresses = tuple(answer.get("addresses") or (client.url.removeprefix("https://"),))
     fingerprint = "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or "")
     return Join(addresses, fingerprint, str(answer["token"]))
 
 
 def tell_if_local(join: Join) -> None:
-    """A server that only this machine reaches cannot be joined from elsewhere."""
+    """Say that a server which only this machine reaches cannot be joined from elsewhere."""
     if unix_socket.is_address(join.addresses[0]):
         say(
             "this server is reached by your account on this machine only; `shoal server start --listen :8443` opens it to others"

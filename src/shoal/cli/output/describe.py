@@ -75,10 +75,8 @@ def describe_run(run: Json) -> Pairs:
     yield "tasks", f"{run['total']:,} ({done_of(run):,} done: {counts_text(run)})"
     yield "submitted", moment(run["created"])
     if run["finished"] is not None:
-        yield (
-            "finished",
-            f"{moment(run['finished'])}, after {show_duration(max(0.0, run['finished'] - run['created']))}",
-        )
+        took = show_duration(max(0.0, run["finished"] - run["created"]))
+        yield "finished", f"{moment(run['finished'])}, after {took}"
     yield "directory", run["cwd"]
     yield "seed", run["seed"]
     if run.get("max_fail") is not None:
@@ -98,10 +96,8 @@ def describe_run(run: Json) -> Pairs:
     if len(run["arrays"]) > MAX_SHOWN:
         yield "...", many(len(run["arrays"]) - MAX_SHOWN, "more table")
     for span in run["spans"][:MAX_SHOWN]:
-        yield (
-            f"{run['run']}.{span['low']} .. {span['high'] - 1}",
-            f"{span['state']}: {clean(span['message'] or span['cause'])}",
-        )
+        elements = f"{run['run']}.{span['low']} .. {span['high'] - 1}"
+        yield elements, f"{span['state']}: {clean(span['message'] or span['cause'])}"
 
 
 def _params_text(params: Any) -> str:
@@ -118,11 +114,11 @@ def command_text(task: Json, element: int | None = None) -> str:
     spec = parse_spec(task)
     if spec.function:
         return clean(spec.labels.get("function", "a function")) + "(...)"
-    words = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
+    argv = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
     if element is not None and spec.sweep is not None:
         params = spec.sweep.at(element)
-        words = [fill(word, params) for word in words]
-    return shorten(clean(shlex.join(words)), 400)
+        argv = [fill(text, params) for text in argv]
+    return shorten(clean(shlex.join(argv)), 400)
 
 
 def needs_text(spec: Spec) -> str:

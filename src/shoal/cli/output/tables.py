@@ -65,7 +65,7 @@ def cell(value: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cut: int | None = MAX_CELL) -> Iterator[str]:
-    """Lines of aligned columns, streamed: the first rows decide the widths, numbers stand right."""
+    """Lines of aligned columns, streamed: the first rows decide the widths; numbers are aligned right."""
     stream = iter(rows)
     peeked = list(itertools.islice(stream, PEEK))
     right = [
@@ -110,12 +110,12 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-    """A table, or without rows a sentence that says so."""
+    """Print a table, or a sentence if there are no rows."""
     print_lines(table(head, rows) if rows else [empty])
 
 
 def print_answer(answer: Any, as_json: bool, *lines: str) -> None:
-    """The answer of the server as JSON, or the lines that say it to a person."""
+    """Print the answer of the server as JSON, or lines for a person."""
     if as_json:
         print_json(answer)
     else:
@@ -123,12 +123,12 @@ def print_answer(answer: Any, as_json: bool, *lines: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line; everything but ASCII is escaped, so it is harmless on a terminal too."""
+    """Print a JSON document on one line; everything but ASCII is escaped, so it is safe on a terminal, too."""
     click.echo(json.dumps(document, separators=(",", ":"), default=str))
 
 
 def write_raw(data: bytes, to_stderr: bool = False) -> None:
-    """A log as it is into a pipe or file; made harmless on a terminal."""
+    """Write a log: every byte to a pipe or file; without control characters to a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream.isatty():
         click.echo(
@@ -137,7 +137,7 @@ def write_raw(data: bytes, to_stderr: bool = False) -> None:
         return
     stream.flush()
     binary = getattr(stream, "buffer", None)
-    if binary is None:  # a test's stand-in has text only
+    if binary is None:  # a stream of text only, as in tests
         stream.write(data.decode("utf-8", "replace"))
     else:
         binary.write(data)

@@ -255,14 +255,15 @@ def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
 
 def end_in_words(row: Json) -> str:
     """How a task ended, as a sentence."""
-    said, number, code = str(row.get("message") or ""), row.get("signal"), row.get("exit_code")
+    message, number, code = str(row.get("message") or ""), row.get("signal"), row.get("exit_code")
     if number:
-        if not said:
+        if not message:
             return f"it was ended by signal {number}"
-        return said if f"signal {number}" in said else f"{said} (ended by signal {number})"
-    if row.get("cause") == "task_error" and code and said in ("", f"exit code {code}"):
+        # The message of the cause `signal` names it already.
+        return message if row.get("cause") == "signal" else f"{message} (ended by signal {number})"
+    if row.get("cause") == "task_error" and code and message in ("", f"exit code {code}"):
         return f"the command ended with exit code {code}"
-    return said or str(row.get("cause") or "it did not run")
+    return message or str(row.get("cause") or "it did not run")
 
 
 def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep) -> int:

@@ -27,7 +27,7 @@ STATE = click.option(
 
 
 def find_database(state: str | None) -> Path:
-    """The database that is meant: of a state directory, else of whichever server of this machine has one."""
+    """The database of a state directory, else of a server on this machine that has one."""
     if state is not None:
         return state_directory(state) / DATABASE
     session = Session()
@@ -39,17 +39,14 @@ def find_database(state: str | None) -> Path:
                 hint="run it on the server's machine, with --state DIR",
             )  # fmt: skip
         return own_state() / DATABASE
-    places = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
-    return next((place for place in places if place.exists()), places[0])
+    paths = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _need(path: Path) -> str:
     if not path.exists():
-        raise NotFound(
-            f"there is no database in {echo_path(path.parent)}",
-            code="no_database",
-            hint="name another with --state DIR",
-        )
+        hint = "name another with --state DIR"
+        raise NotFound(f"there is no database in {echo_path(path.parent)}", code="no_database", hint=hint)
     return str(path)
 
 
@@ -129,7 +126,7 @@ def check(state: str | None, file: str | None, as_json: bool) -> None:
 
 
 def _load(path: str) -> list[str]:
-    """What a server could not read of a file whose pages are sound."""
+    """What a server could not read in a file whose pages are undamaged."""
     from shoal.db.sqlite import Database
     from shoal.engine.engine import Engine
     from shoal.model.timing import Timing
@@ -137,11 +134,11 @@ def _load(path: str) -> list[str]:
     with copies.reading(path) as connection:
         if version_of(connection, path) != newest():
             return []  # it is migrated first
-        connection.execute("BEGIN")  # one moment of a database that a server may be writing
+        connection.execute("BEGIN")  # a consistent snapshot of a database that a server may be writing
         try:
             snapshot = Database(connection, path, None, "full").snapshot()
             return Engine(snapshot, Timing(), Random(0), time.time()).check()
-        except Exception as error:  # whatever it is, a server would not start either
+        except Exception as error:  # whatever it is, a server would not start with it
             return [f"its rows cannot be read: {type(error).__name__}: {error}"]
 
 

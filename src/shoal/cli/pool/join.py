@@ -7,7 +7,7 @@ import click
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, common_options, say
+from shoal.cli.session import Session, argv_of, common_options, say
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
 from shoal.model.people import check_name
@@ -73,10 +73,7 @@ def join(
             code="no_pilot",
             hint="just started, it still builds it: try again in a few seconds; else see its server.log",
         )
-    options: list[str] = []
-    for word, value in (("--cores", cores), ("--idle-end", idle_end), ("--site", site)):
-        options += [word, f"{value:g}" if isinstance(value, float) else str(value)] if value is not None else []
-    options += [word for tag in tags for word in ("--tag", tag)]
+    options = argv_of(("--cores", cores), ("--idle-end", idle_end), ("--site", site), ("--tag", tags))
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:

@@ -16,7 +16,7 @@ import click
 
 from shoal.cli.admin.token import join_of
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, argv_of, json_option, server_option
 from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused, ShoalError, Unreachable, echo
@@ -25,9 +25,9 @@ from shoal.model.quantities import show_size
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES, Join
 
-NO_SERVER = 4  # the pilot's exit code for it
-ENROL_FOR = "7d"  # as long as there may be; it is revoked when the pilot ends
-AT_ONCE = 2  # the pilot, and itself come back before the server has given up the first
+NO_SERVER = 4  # the pilot's exit code for a lost server
+ENROL_FOR = "7d"  # the longest that is allowed; the token is revoked when the pilot ends
+AT_ONCE = 2  # the pilot, and its successor if it registers again before the server has lost the first
 
 
 @click.group()
@@ -65,27 +65,25 @@ def start(
 
     parse_tags(tags)
     session = Session(server)
-    with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _placed(session, site) as (words, descriptors):
-        build(Path(folder) / "pilot.pyz")
-        words += ["--cores", str(cores)] if cores is not None else []
-        words += ["--site", site] if site is not None else []
-        words += ["--idle-end", f"{idle_end:g}"] if idle_end is not None else []
-        words += [word for tag in tags for word in ("--tag", tag)]
-        code = _run_here([sys.executable, str(Path(folder) / "pilot.pyz"), *words], descriptors)
+    with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _server_options(session, site) as (found, fds):
+        file = Path(folder) / "pilot.pyz"
+        build(file)
+        options = argv_of(("--cores", cores), ("--site", site), ("--idle-end", idle_end), ("--tag", tags))
+        code = _run_here([sys.executable, str(file), *found, *options], fds)
     if code == 0:
         return 0
-    words_ = f"the pilot ended with exit code {code}"
+    ended = f"the pilot ended with exit code {code}"
     if code == NO_SERVER:
-        raise Unreachable(words_, hint="it lost the server; its last lines above say why")
-    raise Refused(words_, code="pilot_ended", hint="its last lines above say why")
+        raise Unreachable(ended, hint="it lost the server; its last lines above say why")
+    raise Refused(ended, code="pilot_ended", hint="its last lines above say why")
 
 
 @contextlib.contextmanager
-def _placed(session: Session, site: str | None) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-    """How the pilot finds the server, as words and open files for it.
+def _server_options(session: Session, site: str | None) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+    """Options of the pilot that name the server, and files to be passed open.
 
-    An embedded server by its file, which follows it to each new address. Any other by a join string with an
-    enrolment token of its own, which ends with the pilot.
+    The embedded server is named by its server file, which has its address after each start. Any other by a join string
+    with an enrolment token, which is revoked when the pilot ends.
     """
     client = session.client()
     if session.is_embedded:
@@ -95,7 +93,7 @@ def _placed(session: Session, site: str | None) -> Iterator[tuple[list[str], tup
         answer = client.new_token(
             ENROL, site=site, max_pilots=AT_ONCE, expires=ENROL_FOR, note=f"shoal pilot start on {os.uname().nodename}"
         )
-        # The answer names every address; the one that works from here goes first.
+        # The response has every address of the server; the one that works from here goes first.
         descriptor = _open_secret(str(_near(client.url, join_of(client, answer))))
         try:
             yield ["--join-fd", str(descriptor)], (descriptor,)
@@ -106,7 +104,7 @@ def _placed(session: Session, site: str | None) -> Iterator[tuple[list[str], tup
 
 
 def _near(url: str, join: Join) -> Join:
-    """The join string with the address that we use before the others."""
+    """The join string with the address of this client before the others."""
     if url.startswith(unix_socket.SCHEME):
         return Join((unix_socket.to_address(url.removeprefix(unix_socket.SCHEME)),), "", join.token)
     address = url.removeprefix("https://")
@@ -116,16 +114,16 @@ def _near(url: str, join: Join) -> Join:
 
 
 def _open_secret(text: str) -> int:
-    """A file in memory that only a child can read which it is passed to: neither argv nor environment shows it."""
+    """A file in memory for a child process: neither its arguments nor its environment show the text."""
     descriptor = os.memfd_create("shoal-join")
     os.write(descriptor, text.encode("ascii"))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
 
-def _run_here(words: list[str], descriptors: tuple[int, ...]) -> int:
-    """Run a child in the foreground: it gets the terminal's Ctrl-C itself, and the signals that we get."""
-    child = subprocess.Popen(words, pass_fds=descriptors)
+def _run_here(argv: list[str], descriptors: tuple[int, ...]) -> int:
+    """Run a child in the foreground: it gets Ctrl-C from the terminal, and other signals from this process."""
+    child = subprocess.Popen(argv, pass_fds=descriptors)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         child.send_signal(number)

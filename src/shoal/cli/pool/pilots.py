@@ -34,7 +34,7 @@ def pilots(
       shoal pilots --where 'cores >= 8 and site in ["a", "b"]'
       shoal pilots --columns site,cpu,load
     """
-    known = [word.value for word in PilotState]
+    known = [each.value for each in PilotState]
     if state is not None and state not in known:
         raise click.UsageError(f"{clean(echo(state))!r} is not a state of a pilot ({did_you_mean(state, known)})")
     expr = parse_where(where) if where is not None else None
@@ -74,13 +74,13 @@ def pilots(
 
 
 def _marked(row: Json) -> str:
-    """The state of a pilot, with what keeps work from it."""
+    """The state of a pilot, with what keeps it from getting tasks."""
     marks = [mark for mark, is_so in (("banned", row.get("banned")), ("silent", row.get("suspect"))) if is_so]
     return " ".join([str(row["state"]), *marks])
 
 
 def _note(row: Json, now: float) -> str:
-    """Why a pilot ends, gets nothing, or is not heard."""
+    """Why a pilot ends, gets no tasks, or is silent."""
     notes = [row["reason"]] if row.get("reason") else []
     if row.get("banned"):
         until = row.get("banned_until")
@@ -92,7 +92,7 @@ def _note(row: Json, now: float) -> str:
 
 
 def _print_tags(names: list[str], facts: list[Json], as_json: bool) -> None:
-    """Pilots by the tags that were asked for; one that a pilot has not is null."""
+    """Print the chosen tags of pilots; a tag that a pilot does not have is null."""
     rows = [[value_of(found, name) for name in names] for found in facts]
     if as_json:
         print_json({"pilots": [dict(zip(names, row, strict=True)) for row in rows]})

@@ -73,8 +73,8 @@ def _follow(session: Session, run: str, kinds: tuple[str, ...], after: int | Non
             client.run(run)  # raises if there is none
         if after is None:
             after = 0 if run else int(client.server().get("last_seq", 0))
-        asked = (*kinds, END) if run and kinds and END not in kinds else kinds
-        for page in client.pages(run, after, wait=WAIT, kinds=asked):
+        wanted = (*kinds, END) if run and kinds and END not in kinds else kinds
+        for page in client.pages(run, after, wait=WAIT, kinds=wanted):
             for event in page:
                 if not kinds or event["kind"] in kinds:
                     _show(event, as_json)
