@@ -41,7 +41,6 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
     rows = all_rows(source, run)
     row, span = next(rows, None), next(spans, None)
     waits = waits_for(source, info)
-    make = flat_row if flat else nested_row
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
         columns = [*BEFORE, *param_columns(spec).values(), *AFTER]
@@ -60,7 +59,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
                 if default is None:
                     default = {"state": "waiting" if waits(spec) else "ready"}
                 found = default
-            yield make(columns, f"{run}.{element}", params, found)
+            yield make_row(columns, f"{run}.{element}", params, found, flat)
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -101,17 +100,13 @@ def axis_values(axis: Axis) -> Iterator[Any]:
             yield from range(start, start + piece.count * step, step)
 
 
-def nested_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
-    """A row whose `result` is the parsed last line."""
-    line = found.get("last_line")
-    return _row(columns, task, params, found, parse_line(line) if line else None)
-
-
-def flat_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
-    """A row without nesting: members of a result that is an object become columns."""
+def make_row(
+    columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], flat: bool = False
+) -> Json:
+    """A row with the parsed last line as `result`; `flat`: members of a result that is an object become columns."""
     line = found.get("last_line")
     value = parse_line(line) if line else None
-    if not isinstance(value, (dict, list)):
+    if not flat or not isinstance(value, (dict, list)):
         return _row(columns, task, params, found, value)
     row = _row(columns, task, params, found, line)
     if isinstance(value, dict):

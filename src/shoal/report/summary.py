@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.model.quantities import many, show_duration
-from shoal.report.phrases import FINAL, done_of
 from shoal.report.source import Json, Source
 
+FINAL = ("succeeded", "failed", "cancelled", "lost")
 SAMPLE = 10_000  # durations kept for the median; beyond that a random sample
 MAX_GROUPS = 100
 MAX_NAMES = 1_000
@@ -274,6 +274,31 @@ def failure_line(run: str, failure: Failure) -> str:
     message = f": {failure.message}" if failure.message and not failure.what else ""
     todo = NEXT.get(failure.cause, "shoal show {task}").format(task=failure.example, run=run)
     return f"  {failure.count:,} {failure.cause}{what}, e.g. {failure.example}{message}  ->  {todo}"
+
+
+def done_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are final."""
+    return sum(int(row["counts"].get(state, 0)) for state in FINAL)
+
+
+def live_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are with pilots: leased or running, because pilots fetch tasks ahead of free slots."""
+    return int(row["counts"].get("live", 0))
+
+
+def counts_text(row: Mapping[str, Any]) -> str:
+    """How many tasks of a run are in which state; what is empty is left out."""
+    counts, live = row["counts"], live_of(row)
+    left = row["total"] - done_of(row) - live
+    # The row counts ready and waiting tasks together; only tasks that name others can wait.
+    may_wait = any(array["task"].get("after") for array in row.get("arrays", ()))
+    shown = [
+        ("succeeded", counts.get("succeeded", 0)),
+        ("with pilots", live),
+        ("ready or waiting" if may_wait else "ready", left),
+        *((state, counts.get(state, 0)) for state in FINAL[1:]),
+    ]
+    return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)
 
 
 def rate_text(rate: float) -> str:

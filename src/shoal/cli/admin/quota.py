@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -93,9 +92,7 @@ def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None,
       shoal quota set --who '*' --site eu --when 'mon-fri 08-18' --share 0.5
       shoal quota set --who anna --cores none
     """
-    limits = {
-        name: _READ[name](text, f"--{name.replace('_', '-')}") for name, text in given.items() if text is not None
-    }
+    limits = {name: _parse_limit(name, text) for name, text in given.items() if text is not None}
     if not limits:
         raise click.UsageError("there is no limit (give --cores, --core-hours, --queued, --stored or --share)")
     scope = _check(who, site, when, {name: value for name, value in limits.items() if value is not None})
@@ -156,17 +153,17 @@ def _scope_of(rule: Json) -> tuple[Any, Any, Any]:
     return rule.get("who", "*"), rule.get("site", "*"), rule.get("when", ALWAYS)
 
 
-def _count(text: str, field: str) -> int | None:
+def _parse_limit(name: str, text: str) -> float | None:
+    """A limit as it was typed; None removes it."""
+    field = f"--{name.replace('_', '-')}"
     if text == NONE:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadInput(f"{echo(text)!r} is not a number", code="range", field=field, hint="a whole number, or none")
-    return int(text)
-
-
-def _amount_of(text: str, field: str) -> float | None:
-    if text == NONE:
-        return None
+    if name == "stored":
+        return 0 if text == "0" else parse_size(text, field)
+    if name in ("cores", "queued"):
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise BadInput(f"{echo(text)!r} is not a number", code="range", field=field, hint="a whole number, or none")
+        return int(text)
     try:
         found = float(text)
     except ValueError:
@@ -174,12 +171,3 @@ def _amount_of(text: str, field: str) -> float | None:
     if not math.isfinite(found):
         raise BadInput(f"{echo(text)!r} is not a number", code="range", field=field, hint="e.g. 0.5, 100, or none")
     return found
-
-
-def _size(text: str, field: str) -> int | None:
-    return None if text == NONE else 0 if text == "0" else parse_size(text, field)
-
-
-_READ: dict[str, Callable[[str, str], float | int | None]] = {
-    "cores": _count, "core_hours": _amount_of, "queued": _count, "stored": _size, "share": _amount_of,
-}  # fmt: skip

@@ -11,7 +11,7 @@ from shoal.cli.output.tables import clean, shorten
 from shoal.model.quantities import many, show_duration, show_size
 from shoal.model.spec import Spec
 from shoal.model.sweep import fill
-from shoal.report.phrases import counts_text, done_of, live_of
+from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.task import parse_spec
 
 Json = dict[str, Any]

@@ -17,9 +17,8 @@ from shoal.client.client import Client
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
-from shoal.report.phrases import done_of, live_of
 from shoal.report.source import HttpSource
-from shoal.report.summary import Failure, Tally, summary_lines, tally_run
+from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why

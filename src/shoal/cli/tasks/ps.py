@@ -13,8 +13,8 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
-from shoal.report.phrases import counts_text, done_of, live_of
 from shoal.report.source import HttpSource, Source
+from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.checks import did_you_mean
 
 ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` shows by default

@@ -47,12 +47,13 @@ class Reconnecting:
 
 
 class ServerConnection:
-    """One persistent connection. One thread at a time sends requests; any thread may cut it."""
+    """One persistent connection. Any thread may send requests, one at a time, and any thread may cut it."""
 
     def __init__(self, link: Reconnecting) -> None:
         self._link = link
         self._client: Client | None = None
         self._stop = threading.Event()
+        self._lock = threading.Lock()  # held during a request
 
     @property
     def trust(self) -> Trust:
@@ -73,7 +74,10 @@ class ServerConnection:
 
         Unreachable is raised when the patience (seconds; None: the link's) is over; Stopped if the connection was cut.
         """
-        patience = self._link.patience if patience is None else patience
+        with self._lock:
+            return self._ask(do, self._link.patience if patience is None else patience)
+
+    def _ask(self, do: Callable[[Client], T], patience: float) -> T:
         began, pause, was_told = 0.0, 0.05, False
         while True:
             if self._stop.is_set():

@@ -219,7 +219,7 @@ class Executor(StandardExecutor):
         return base
 
     def _put(self, parts: Any) -> str:
-        return self._begin().control.put(parts)
+        return self._begin().put_blob(parts)
 
     # --- the stream
     def _begin(self) -> Stream:

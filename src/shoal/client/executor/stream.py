@@ -14,13 +14,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
 from shoal.client.executor.background import Background
-from shoal.client.executor.control import HASTY, Control
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.open_run import OpenRun
 from shoal.client.executor.outcome import ClosedRange, ResultRow
@@ -31,6 +30,8 @@ from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
 CLOSE_WITHIN = 10.0  # seconds that the end waits for a lost server
+HASTY = 2.0  # seconds that a small request waits for a lost server
+MAX_TARGETS = 10_000  # of one cancellation
 GRACE = 0.2  # seconds until the rest of a map is cancelled: Ctrl-C ends a loop first, and then detaches
 
 Opener = Callable[[ServerConnection, tuple[str, str]], OpenRun]
@@ -44,7 +45,7 @@ class Stream:
         self.is_foreign = False  # inherited through a fork: it belongs to the parent
         self.broken: BaseException | None = None
         self.closed, self._gone = threading.Event(), threading.Event()  # ended; broken or detached
-        self.control = Control(link)
+        self._control = ServerConnection(link)  # for requests beside calls and results
         self._opener = opener
         self._opened: OpenRun | None = None
         self._opening = threading.Lock()
@@ -76,7 +77,7 @@ class Stream:
             return opened
         with self._opening:
             if self._opened is None:
-                opened = self.control.use(lambda connection: self._opener(connection, probe))
+                opened = self._opener(self._control, probe)
                 self.run, self._next, self._poll.after = opened.run, opened.first, opened.after
                 self._opened = opened
             return self._opened
@@ -141,6 +142,10 @@ class Stream:
             raise self.broken
         if self._closing:
             raise RuntimeError("cannot schedule new futures after shutdown")
+
+    def put_blob(self, parts: Sequence[Any]) -> str:
+        """Upload a blob; returns its digest."""
+        return str(self._control.ask(lambda client: client.put_blob(parts)))
 
     # --- sending
     def _take_own(self) -> tuple[int, list[Piece]] | None:
@@ -284,11 +289,22 @@ class Stream:
             return True
         if future.element == CANCELLED_UNSENT:
             return True
-        return self.control.cancel_one(self.run, future.element) and future.cancel_here()
+        try:
+            task = f"{self.run}.{future.element}"
+            done = self._control.ask(lambda client: client.cancel([task], unless_running=True), HASTY)
+        except (ShoalError, Stopped):
+            return False
+        return bool(done.get("cancelled")) and future.cancel_here()
 
     def is_running(self, element: int) -> bool:
         """True if this call is executed now."""
-        return element > 0 and not self.is_foreign and self.control.is_running(self.run, element)
+        if element <= 0 or self.is_foreign:
+            return False
+        try:
+            task = self._control.ask(lambda client: client.task(f"{self.run}.{element}"), HASTY)
+        except (ShoalError, Stopped):
+            return False
+        return bool(task.get("state") == "running")
 
     def cancel_unstarted(self, batch: Batch | None = None) -> None:
         """Cancel calls that have not started, all or those of one map: here at once, on the server in the background."""
@@ -313,12 +329,14 @@ class Stream:
         self.cancel_unstarted()
         if self.run:
             with contextlib.suppress(ShoalError, Stopped):
-                self.control.ask(lambda client: client.cancel([self.run]), CLOSE_WITHIN)
+                self._control.ask(lambda client: client.cancel([self.run]), CLOSE_WITHIN)
 
     def _cancel(self, elements: list[int], after: float) -> None:
         if not self._gone.wait(after):
             with contextlib.suppress(ShoalError, Stopped):
-                self.control.cancel(self.run, elements)
+                for at in range(0, len(elements), MAX_TARGETS):
+                    targets = [f"{self.run}.{n}" for n in elements[at : at + MAX_TARGETS]]
+                    self._control.ask(lambda client, some=targets: client.cancel(some, unless_running=True))  # type: ignore[misc]  # bound now
 
     # --- the end
     def shutdown(self, wait: bool = True, cancel: bool = False) -> None:
@@ -387,9 +405,8 @@ class Stream:
             with contextlib.suppress(ShoalError, Stopped):
                 self._adding.ask(lambda client: client.close_run(self.run), CLOSE_WITHIN)
         self._adding.cut()
-        for connection in (self._adding, self._downloads):
+        for connection in (self._adding, self._downloads, self._control):
             connection.drop()
-        self.control.close()
         if self._output is not None:
             self._output.close()
         with self._lock:

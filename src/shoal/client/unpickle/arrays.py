@@ -416,12 +416,13 @@ def state_of(value: Any) -> Callable[[Any, Any], None] | None:
     if kind.__module__.partition(".")[0] != "pandas":
         return None
     name = kind.__name__
-    for names, build in (
+    builders = (
         (_ARRAYS, _backed_state),
         (_MASKED, _masked_state),
         (_FRAMES, _frame_state),
         (_DTYPES, _dtype_with_fields),
-    ):
+    )
+    for names, build in builders:
         if name in names and kind is _pandas(name):
             return build
     return _series_manager_state if kind is type(_series_manager()) else None
