@@ -48,14 +48,11 @@ class Sums:
         idle = None if self.idle is None else max(0.0, self.idle)
         whole = sum(self.spent.values()) + (idle or 0.0)
         return {
-            **self.keys,
-            **{name: self.spent[name] / _HOUR for name in SPENT},
-            "idle": None if idle is None else idle / _HOUR,
-            "tasks": self.tasks,
-            "queue": self.queued / self.tasks if self.tasks else None,
-            "transfer": self.staging,
+            **self.keys, **{name: self.spent[name] / _HOUR for name in SPENT},
+            "idle": None if idle is None else idle / _HOUR, "tasks": self.tasks,
+            "queue": self.queued / self.tasks if self.tasks else None, "transfer": self.staging,
             "efficiency": self.spent["useful"] / whole if whole > 0 else None,
-        }
+        }  # fmt: skip
 
 
 def account(source: Source, by: str = "", since: float = 0.0, until: float | None = None) -> Json:

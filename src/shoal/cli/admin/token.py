@@ -32,12 +32,9 @@ def token() -> None:
 @token.command()
 @click.option("--user", metavar="NAME", help="Whose token it is [default: yours].")
 @click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(SCOPES),
+    "--scope", "scopes", multiple=True, type=click.Choice(SCOPES),
     help="What it may do (repeat for more) [default: submit, read, cancel].",
-)
+)  # fmt: skip
 @click.option("--expires", default="30d", show_default=True, metavar="TIME", help="How long it is valid; at most 90d.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
 @common_options

@@ -25,12 +25,9 @@ def user() -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--group", metavar="G", help="The group they share pilots with; it must exist.")
 @click.option(
-    "--role",
-    type=click.Choice(ROLES),
-    default=ROLES[0],
-    show_default=True,
+    "--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True,
     help="user: own things; manager: also the group's; admin: everything.",
-)
+)  # fmt: skip
 @common_options
 def add_user(name: str, group: str | None, role: str, as_json: bool, server: str | None) -> None:
     """Add a person, or change the group and role of one (administrators).

@@ -69,10 +69,9 @@ def join(
         )  # fmt: skip
     if not answer.get("pilot_sha256"):
         raise Refused(
-            "the server has no pilot to give away",
-            code="no_pilot",
+            "the server has no pilot to give away", code="no_pilot",
             hint="just started, it still builds it: try again in a few seconds; else see its server.log",
-        )
+        )  # fmt: skip
     options = argv_of(("--cores", cores), ("--idle-end", idle_end), ("--site", site), ("--tag", tags))
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))

@@ -56,25 +56,20 @@ for _command in (backup, restore, check):
 @server.command()
 @click.option("--state", metavar="DIR", help="State directory [default: $XDG_STATE_HOME/shoal/server].")
 @click.option(
-    "--listen",
-    multiple=True,
-    metavar="HOST:PORT",
+    "--listen", multiple=True, metavar="HOST:PORT",
     help="Open it to others over TLS; :8443 is every interface (repeat for more).",
-)
+)  # fmt: skip
 @click.option(
-    "--address",
-    multiple=True,
-    metavar="NAME:PORT",
+    "--address", multiple=True, metavar="NAME:PORT",
     help="Another address that others reach it by, e.g. behind a NAT (repeat for more).",
-)
+)  # fmt: skip
 @click.option(
     "--blob-quota", metavar="SIZE", help="Bytes of large arguments and results for each person [default: 20G]."
 )
 @click.option(
-    "--durability",
-    type=click.Choice(DURABILITIES),
+    "--durability", type=click.Choice(DURABILITIES),
     help="normal: faster, but a power cut may take the last moments [default: full].",
-)
+)  # fmt: skip
 @click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 @json_option

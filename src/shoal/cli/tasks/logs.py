@@ -63,7 +63,8 @@ def _follow(session: Session, task: str, stream: str, attempt: int | None) -> No
             hint=f"without it: what is kept; `shoal wait {task.partition('.')[0]}` starts a server",
         )  # fmt: skip
     with client:
-        if not follow(client, task, stream, attempt, Terminal().write):
+        write = terminal_writer() if sys.stdout.isatty() else write_raw
+        if not follow(client, task, stream, attempt, write):
             _check_ran(task, client.task(task), attempt)
 
 
@@ -113,18 +114,10 @@ def _latest(found: Json) -> int | None:
     return None if row.get("reused") else int(row.get("attempt") or 0) or None
 
 
-class Terminal:
-    """Standard output in pieces: every byte to a pipe; text without control characters to a terminal."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def write(self, data: bytes) -> None:
-        """Write one piece, which may end in the middle of a character."""
-        if not sys.stdout.isatty():
-            write_raw(data)
-            return
-        click.echo(clean_block(self._decoder.decode(data)), nl=False)
+def terminal_writer() -> Callable[[bytes], None]:
+    """A function that writes pieces to a terminal, without control characters; a character may be cut in two."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return lambda data: click.echo(clean_block(decoder.decode(data)), nl=False)
 
 
 def _check_ran(task: str, found: Json, attempt: int | None) -> None:

@@ -156,8 +156,20 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
 
 
 _AS_IT_IS = (
-    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1"),
-    *("BININT2",),
+    *(
+        "PROTO",
+        "FRAME",
+        "STOP",
+        "MARK",
+        "POP",
+        "POP_MARK",
+        "NONE",
+        "NEWTRUE",
+        "NEWFALSE",
+        "BININT",
+        "BININT1",
+        "BININT2",
+    ),
     *("LONG1", "LONG4", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES"),
     *("BINBYTES8", "NEXT_BUFFER", "READONLY_BUFFER", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
     *("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "FROZENSET", "STACK_GLOBAL", "MEMOIZE", "BINGET", "LONG_BINGET"),
