@@ -7,7 +7,7 @@ row, which no tag can override.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.model.errors import BadInput, echo
 from shoal.report.source import Json
@@ -63,10 +63,17 @@ def parse_columns(text: str) -> list[str]:
     return list(dict.fromkeys(["pilot", *names]))
 
 
-def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[tuple[Json, Json]]:
-    """The pilots for which a filter holds, each with its tags."""
-    all_ = [(row, facts_of(row, now)) for row in rows]
-    return [(row, facts) for row, facts in all_ if where is None or holds(where, facts, {"owner": facts["owner"]})]
+class ListedPilot(NamedTuple):
+    """A pilot of the listing: its row, and its attributes by name."""
+
+    row: Json
+    facts: Json
+
+
+def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[ListedPilot]:
+    """The pilots for which a filter holds."""
+    listed = [ListedPilot(row, facts_of(row, now)) for row in rows]
+    return [one for one in listed if where is None or holds(where, one.facts, {"owner": one.facts["owner"]})]
 
 
 def unknown_notes(rows: Iterable[Json], where: Expr | None, columns: Sequence[str], now: float) -> list[str]:

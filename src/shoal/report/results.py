@@ -14,10 +14,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shoal.client.config import find_target
 from shoal.model.ids import parse_run, run_text
 from shoal.model.spec import Spec
 from shoal.model.sweep import Axis, Steps
-from shoal.report.source import Json, Source, all_rows, open_source, waits_for
+from shoal.report.source import Json, Source, all_rows, source_of, waits_for
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)
@@ -28,7 +29,7 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
     """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`."""
-    with open_source(server) as source:
+    with source_of(find_target(server)) as source:
         return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True))
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from shoal.client.client import Client
-from shoal.client.config import Target, find_target
+from shoal.client.config import Target
 from shoal.client.connection.embedded_server import Say, running_client, state_dir
 from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.layout import DATABASE
@@ -128,13 +128,8 @@ def all_rows(source: Source, run: str, states: Sequence[str] = ()) -> Iterator[J
         after = page["next"]
 
 
-def open_source(server: str | None = None, say: Say | None = None) -> Source:
-    """The source to read: the configured server, else the embedded one if it runs, else its database file."""
-    return source_of(find_target(server), say)
-
-
 def source_of(target: Target, say: Say | None = None) -> Source:
-    """The source of a target; no server is started."""
+    """The source of a target: its server, else the embedded one if it runs, else its database file."""
     client = running_client(target, say)
     return HttpSource(client) if client is not None else open_file(state_dir())
 

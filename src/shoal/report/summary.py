@@ -21,19 +21,15 @@ MAX_NAMES = 1_000
 MAX_ROWS = 1_000  # of failed and of succeeded tasks that stand for all, where the events are not read
 # What a person should try next, by cause.
 NEXT: dict[str, str] = {
-    "task_error": "shoal logs {task} --stderr",
+    **dict.fromkeys(("task_error", "signal"), "shoal logs {task} --stderr"),
     "over_time": "submit it again with --resume and a longer --time",
     "out_of_memory": "submit it again with --resume and more --memory",
-    "signal": "shoal logs {task} --stderr",
-    "stage_in": "shoal show {task}",
-    "stage_out": "shoal show {task}",
-    "output_missing": "shoal show {task}",
     "host_unfit": "shoal pilots",
-    "pilot_lost": "shoal retry {run}",
-    "poison": "shoal show {task}",
-    "cancelled": "shoal retry {run}",
-    "dependency_failed": "shoal show {task}",
+    **dict.fromkeys(("pilot_lost", "cancelled"), "shoal retry {run}"),
+    **dict.fromkeys(("stage_in", "stage_out", "output_missing", "poison", "dependency_failed"), "shoal show {task}"),
 }
+# Kinds of events that are only counted -> the field of a Tally.
+COUNTED = {"task_adopted": "adopted", "report_refused": "refused", "task_returned": "returned"}
 
 
 @dataclass
@@ -83,12 +79,8 @@ class Tally:
             pilot = str(event.get("pilot") or "?")
             if pilot in self.lost_pilots or len(self.lost_pilots) < MAX_NAMES:
                 self.lost_pilots[pilot] = self.lost_pilots.get(pilot, 0) + 1
-        elif kind == "task_adopted":
-            self.adopted += 1
-        elif kind == "report_refused":
-            self.refused += 1
-        elif kind == "task_returned":
-            self.returned += 1
+        elif kind in COUNTED:
+            setattr(self, COUNTED[kind], getattr(self, COUNTED[kind]) + 1)
         elif kind == "tasks_reused":
             self.reused += int(data.get("count", 0))
             self.states["succeeded"] += int(data.get("count", 0))

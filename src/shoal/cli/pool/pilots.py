@@ -6,7 +6,7 @@ import time
 
 import click
 
-from shoal.cli.output.tables import clean, print_json, print_lines, table
+from shoal.cli.output.tables import clean, print_json, print_lines, print_table, table
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import echo
 from shoal.model.quantities import show_duration, show_size
@@ -49,28 +49,25 @@ def pilots(
         for note in unknown_notes(rows, expr, names, now):
             say(note)
         chosen = choose(rows, expr, now)
-        rows = [row for row, _ in chosen]
+        rows = [pilot.row for pilot in chosen]
         if names:
-            _print_tags(names, [facts for _, facts in chosen], as_json)
+            _print_tags(names, [pilot.facts for pilot in chosen], as_json)
             return
     if as_json:
         print_json({"pilots": rows})
         return
-    if not rows:
-        if there:
-            click.echo(f"of the pilots there are, none fits {clean(echo(where))}")
-        elif session.is_embedded:
-            click.echo("no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one")
-        else:
-            click.echo("no pilots, so nothing runs: start one with `shoal pilot start`")
-        return
-    print_lines(table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [
+    none = "no pilots, so nothing runs: start one with `shoal pilot start`"
+    if session.is_embedded:
+        none = "no pilots: the embedded server starts one when there is work, `shoal pilot start` adds one"
+    if there:
+        none = f"of the pilots there are, none fits {clean(echo(where))}"
+    print_table(("pilot", "state", "host", "site", "cores", "memory", "age", "note"), [
         (
             row["pilot"], _marked(row), row["host"], row["site"], row["cores"],
             show_size(row["memory"]) if row["memory"] else "-", show_duration(max(0.0, now - row["joined"])),
             _note(row, now),
         ) for row in rows
-    ]))  # fmt: skip
+    ], none)  # fmt: skip
 
 
 def _marked(row: Json) -> str:

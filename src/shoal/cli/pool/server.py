@@ -158,12 +158,10 @@ def _find(state: str | None, address: str | None) -> tuple[Client | None, Path |
         return embedded_server.running(state_dir), state_dir
     session = Session(address)
     if session.is_embedded:
-        state_dir = embedded_server.state_dir()
-        client = embedded_server.running(state_dir)
-        if client is None and embedded_server.running(own_state()) is not None:
-            state_dir = own_state()  # not configured, but the only server that runs
-            client = embedded_server.running(state_dir)
-        return client, state_dir
+        client = embedded_server.running(embedded_server.state_dir())
+        own = embedded_server.running(own_state()) if client is None else None
+        # One's own server is not configured here, but it is the only one that runs.
+        return (own, own_state()) if own is not None else (client, embedded_server.state_dir())
     client = session.client()
     if not client.health():
         raise Unreachable(f"no answer from {client.url}", hint="start it with `shoal server start`")
