@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from bench.serving import Serving, report, serving
+from bench.serving import Serving, events_of, report, serving
 from shoal.client.environment import environment_field
 
 COUNT = 5_000
@@ -59,7 +59,7 @@ def shoal(server: Serving, count: int) -> float:
     with server.client as client:
         began = time.monotonic()
         run = client.submit({"tasks": [table], "cwd": str(server.state.parent), **environment_field(server.url)})["run"]
-        (end,) = [event for event in client.follow(run) if event["kind"] == "run_finished"]
+        (end,) = [event for event in events_of(client, run) if event["kind"] == "run_finished"]
         took = time.monotonic() - began
     if end["data"]["counts"] != {"succeeded": count}:
         raise RuntimeError(end)

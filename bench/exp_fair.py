@@ -11,7 +11,7 @@ import random
 import sys
 import time
 
-from bench.serving import percentile, report, serving
+from bench.serving import events_of, percentile, report, serving
 from shoal.client.client import Client
 from shoal.client.environment import environment_field
 
@@ -25,7 +25,7 @@ def first_start(client: Client, cwd: str, extra: dict[str, object], priority: fl
     task = {"command": ["date", "+%s.%N"], "priority": priority}
     came = time.time()
     run = client.submit({"tasks": [task], "cwd": cwd, **extra})["run"]
-    for event in client.follow(run):
+    for event in events_of(client, run):
         if event["kind"] == "run_finished" and event["data"]["counts"] != {"succeeded": 1}:
             raise RuntimeError(event)
     return float(client.task(f"{run}.1")["task"]["last_line"]) - came

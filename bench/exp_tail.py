@@ -14,7 +14,7 @@ import sys
 import time
 from random import Random
 
-from bench.serving import real_pilot, report, serving
+from bench.serving import events_of, real_pilot, report, serving
 from shoal.client.environment import environment_field
 from shoal.model.layout import SERVER_FILE
 
@@ -48,7 +48,7 @@ def main() -> None:
             table = {"command": ["sleep", "{x}"], "params": {"x": [f"{task:.4f}" for task in tasks]}}
             began = time.monotonic()
             run = client.submit({"tasks": [table], "cwd": str(path), **environment_field(server.url)})["run"]
-            ends = [event for event in client.follow(run) if event["kind"] == "run_finished"]
+            ends = [event for event in events_of(client, run) if event["kind"] == "run_finished"]
             took = time.monotonic() - began
     if ends[0]["data"]["counts"] != {"succeeded": TASKS}:
         raise RuntimeError(ends[0])

@@ -124,3 +124,12 @@ def report(name: str, value: float, unit: str, note: str = "") -> None:
     """Print one result as a line of JSON."""
     row: dict[str, Any] = {"name": name, "value": round(value, 4), "unit": unit, "note": note}
     print(json.dumps(row), flush=True)
+
+
+def events_of(client: Client, run: str) -> Iterator[dict[str, Any]]:
+    """The events of a run as they happen, until it is finished."""
+    for events in client.pages(run, wait=10.0):
+        for event in events:
+            yield event
+            if event["kind"] == "run_finished":
+                return

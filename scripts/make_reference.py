@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))  # this clone's code, whatever is installed
 
 import shoal  # noqa: E402
-from shoal.cli import main as front  # noqa: E402
+from shoal.cli import commands  # noqa: E402
+from shoal.cli.main import status_of  # noqa: E402
 from shoal.client import config  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
@@ -801,8 +802,8 @@ USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed, 2 wrong use, 
 
 def cli_page() -> list[str]:
     """docs/reference/cli.md."""
-    root = click.Context(front.cli, info_name="shoal", **front.cli.context_settings)
-    found = list(walk(front.cli, root))
+    root = click.Context(commands.cli, info_name="shoal", **commands.cli.context_settings)
+    found = list(walk(commands.cli, root))
     starting = [ctx for ctx, command in found if command.name in ("run", "sweep", "submit")]
     everywhere = {"--json", "--server", "--help"}
     shared = [name for name in records(starting[0]) if all(name in records(ctx) for ctx in starting)]
@@ -1054,9 +1055,9 @@ def http_status(one: Raised) -> str:
 
 def exit_status(one: Raised, status: str) -> str:
     """The exit status of the command that meets it, here or in the server's answer."""
-    found = {front.status_of(bare(kind, one.code)) for kind in one.kinds}
+    found = {status_of(bare(kind, one.code)) for kind in one.kinds}
     if status:
-        found |= {front.status_of(error_of(int(word), b"", "")) for word in status.split(", ")}
+        found |= {status_of(error_of(int(word), b"", "")) for word in status.split(", ")}
     return ", ".join(map(str, sorted(found)))
 
 

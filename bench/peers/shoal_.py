@@ -29,7 +29,8 @@ def cli(*arguments: str) -> None:
 
 def client() -> Any:
     """A client of the embedded server, started if need be."""
-    return importlib.import_module("shoal.client.connection.embedded_server").connect()
+    target = importlib.import_module("shoal.client.config").Target()
+    return importlib.import_module("shoal.client.connection.embedded_server").connect(target)
 
 
 def warm_client() -> Any:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 __version__ = "0.1.0"
 
-# Name -> where it lives. Loaded when first asked for: pilots, runners and servers import this file too.
+# Public name -> its module, imported when first used: pilots, runners and servers import this file, too.
 _PUBLIC = {
     "results": "report.results",
     "Executor": "client.executor.executor",
@@ -52,7 +51,7 @@ def current_task() -> CurrentTask | None:
     )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """`shoal.Executor`, `shoal.results(run)` and the others."""
     if name in _PUBLIC:
         import importlib

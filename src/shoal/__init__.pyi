@@ -1,4 +1,4 @@
-# What `shoal/__init__.py` loads when it is asked for, with its types.
+# Types of what `shoal/__init__.py` imports when it is first used.
 from shoal.client.executor.attach import Attached as Attached
 from shoal.client.executor.attach import attach as attach
 from shoal.client.executor.executor import Executor as Executor

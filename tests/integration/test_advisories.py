@@ -26,7 +26,7 @@ from typing import Any
 import click
 import pytest
 
-from shoal.cli.main import cli
+from shoal.cli.commands import cli
 from shoal.client.unpickle import arrays
 from shoal.db.named_queries import SQL, for_many
 from shoal.model.credentials import ENROL, LONGEST, SESSION, SUBMIT

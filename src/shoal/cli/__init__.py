@@ -1,1 +1,1 @@
-"""The command line: one file per noun. Translates every error into one line and an exit status."""
+"""The command line: one file per command."""

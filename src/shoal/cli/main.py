@@ -1,156 +1,33 @@
-"""The front door: finds the command, and turns every error into one line and an exit status.
+"""The `shoal` command: runs one command line and turns every error into one line and an exit status.
 
-0 all succeeded, 1 a task did not, 2 what was typed or written is wrong, 3 refused, 4 no answer, 130 Ctrl-C.
+0 all succeeded, 1 a task did not, 2 the command line or a file is wrong, 3 refused, 4 no answer, 130 Ctrl-C.
+
+Everything large is imported inside `invoke`, so that Ctrl-C is handled while it is imported, too.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-import click
-
 from shoal.model.errors import BadInput, ShoalError, Unreachable
-from shoal.wire.checks import did_you_mean
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED, INTERNAL = 0, 1, 2, 3, 4, 130, 70
-
-# Command -> its module and its line in the list. Modules are loaded when used: a command should start at once.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("tasks.run", "Run a command or a task file, and wait for it."),
-    "sweep": ("tasks.run", "Run a command for all combinations of parameters, and wait."),
-    "submit": ("tasks.run", "Like run and sweep, but return at once with the run's id."),
-    "ps": ("tasks.show", "List runs, or the tasks of a run."),
-    "show": ("tasks.show", "Everything about a run, a task or a pilot."),
-    "why": ("tasks.show", "Why something waits, failed or is where it is."),
-    "logs": ("tasks.logs", "What a task printed, or prints now."),
-    "results": ("tasks.show", "One row per task: parameters, state, last line."),
-    "wait": ("tasks.control", "Wait for runs, with progress."),
-    "cancel": ("tasks.control", "Cancel runs or tasks."),
-    "retry": ("tasks.control", "Run failed, cancelled and lost tasks again."),
-    "signal": ("tasks.control", "Send a signal to running tasks."),
-    "events": ("tasks.events", "What happened, one line per event."),
-    "prune": ("admin.prune", "Delete old events and logs."),
-    "join": ("pool.join", "Print one line that makes another host work for you."),
-    "pilots": ("pool.pilot", "List the pilots."),
-    "hosts": ("pool.pilot", "What each host did, over all its pilots."),
-    "pilot": ("pool.pilot", "Start or build a pilot."),
-    "server": ("pool.server", "Start, stop, look at or back up a server."),
-    "login": ("pool.login", "Work with somebody's server from now on."),
-    "logout": ("pool.login", "Forget that server."),
-    "whoami": ("pool.login", "Who you are to the server."),
-    "user": ("admin.people", "Add people to the server, or list them."),
-    "group": ("admin.people", "Add groups who share pilots, or list them."),
-    "site": ("pool.site", "List sites, or say whose their names are."),
-    "share": ("admin.share", "What is due to people and groups; change it."),
-    "quota": ("admin.quota", "Limits on cores, hours, tasks and bytes, and what of them is used."),
-    "policy": ("admin.policy", "Show the whole policy, or apply one from a file."),
-    "token": ("admin.token", "Make, list and revoke tokens."),
-    "acct": ("admin.acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
-    "audit": ("admin.audit", "Who did what with which token."),
-}
-EXAMPLES = {
-    "RUN": "r12",
-    "TASK": "r12.7",
-    "SIGNAL": "USR1 r12.7",
-    "NAME": "anna",
-    "NUMBER": "anna 2",
-}  # of arguments, by how their names begin
-WELCOME = """Shoal runs your commands on every machine you can reach. Three commands to begin with:
-
-  shoal run -- echo hello                     run one command
-  shoal sweep 'x=1..10' -- ./sim --x {x}      run it for many parameters
-  shoal results r2                            one row per task: parameters, state, last line
-
-`shoal --help` lists all commands, `shoal COMMAND --help` explains one."""
-
-
-class CommandGroup(click.Group):
-    """The group of all commands, each loaded when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"shoal.cli.{COMMANDS[name][0]}")
-        command = getattr(module, name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command {args[0]!r} ({did_you_mean(args[0], list(COMMANDS))})")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # from the table: loading every module only for its first line is slow
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
-@click.group(
-    cls=CommandGroup,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.option("--version", is_flag=True, help="Print the version.")
-@click.pass_context
-def cli(context: click.Context, version: bool) -> None:
-    """Shoal: pilots that pull tasks, over any batch system, with one small server.
-
-    \b
-    Examples:
-      shoal run -- echo hello
-      shoal sweep 'x=1..10' 'mode=a,b' -- ./sim --x {x} --mode {mode}
-      shoal run tasks.toml
-      shoal results r2 --csv > results.csv
-
-    Exit status: 0 all succeeded, 1 a task did not, 2 wrong use, 3 refused, 4 no answer from the server.
-    """
-    if version:
-        from shoal import __version__
-
-        click.echo(f"shoal {__version__}")
-    elif context.invoked_subcommand is None:
-        click.echo(WELCOME)
-
-
-def line_of(error: click.ClickException) -> str:
-    """A wrong use in one line, with the nearest right one."""
-    context = getattr(error, "ctx", None)
-    command, path = (context.command, context.command_path) if context is not None else (None, "shoal")
-    if isinstance(error, click.NoSuchOption):
-        close = [name for name in error.possibilities or () if name]
-        fix = f"did you mean {close[0]}" if close else f"see `{path} --help`"
-        if isinstance(command, CommandGroup):
-            fix = f"options go behind the command: shoal COMMAND {error.option_name}"
-        return f"there is no option {error.option_name} ({fix})"
-    if isinstance(command, click.Group) and isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return f"{path} needs a command (one of: {', '.join(command.commands)})"
-    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
-        wanted = (error.param.metavar or error.param.human_readable_name).strip("[].")
-        example = next((text for word, text in EXAMPLES.items() if wanted.startswith(word)), wanted)
-        return f"{path} needs {wanted} (e.g. {path} {example})"
-    words = " ".join(error.format_message().split())
-    if isinstance(error, click.UsageError) and "(" not in words:
-        words = f"{words.rstrip('.')} (see `{path} --help`)"
-    return words
-
-
-def status_of(error: ShoalError) -> int:
-    """The exit status of an error [input E0]."""
-    if isinstance(error, BadInput):
-        return USAGE
-    return UNREACHABLE if isinstance(error, Unreachable) else REFUSED
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit status and never raises."""
+    try:
+        return _invoke(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _invoke(arguments: Sequence[str] | None) -> int:
+    import click
+
+    from shoal.cli.commands import cli, line_of
     from shoal.cli.session import say
 
     try:
@@ -163,13 +40,13 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return status_of(error)
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
         say(line_of(error))
         return USAGE
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing to say, and nothing more to flush.
+        # The reader of the output has ended (`| head`): there is nothing to say, and nothing more to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
@@ -179,8 +56,15 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL
 
 
+def status_of(error: ShoalError) -> int:
+    """The exit status of an error [input E0]."""
+    if isinstance(error, BadInput):
+        return USAGE
+    return UNREACHABLE if isinstance(error, Unreachable) else REFUSED
+
+
 def main() -> None:
-    """The `shoal` command."""
+    """The entry point of the `shoal` command."""
     for stream in (sys.stdout, sys.stderr):
         # A name in another alphabet must not end a command on a terminal that cannot show it.
         reconfigure = getattr(stream, "reconfigure", None)

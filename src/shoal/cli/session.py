@@ -1,55 +1,48 @@
-"""One command's dealings with servers: which one, a client when work is to be done, a source when only reading."""
+"""The server of one command: a client to act, a source to read; and options that many commands have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.output.tables import clean
 from shoal.client.client import Client
 from shoal.client.config import find_target, own_state
 from shoal.client.connection import embedded_server
-from shoal.model.errors import NotFound, Unreachable, echo
+from shoal.client.console import say as say
+from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.layout import DATABASE
-from shoal.report.source import Source, open_file, source_of
+from shoal.model.limits import MAX_PAGE
+from shoal.report.source import Json, Source, nothing_submitted, open_file, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def say(text: str) -> None:
-    """A note to the person, on standard error so that output can be piped."""
-    click.echo(f"shoal: {clean(text)}", err=True)
-
-
 class Session:
-    """The server this command is for."""
+    """The server that a command is for."""
 
     def __init__(self, server: str | None = None) -> None:
         self.target = find_target(server)
 
     @property
     def is_embedded(self) -> bool:
-        """Is it the embedded server?"""
+        """True if it is the embedded server."""
         return self.target.url is None
 
     @property
     def is_far(self) -> bool:
-        """Is it reached over the network, so that tasks run on hosts unlike this one?"""
-        return self.target.url is not None and self.target.url.startswith("https:")
+        """True if tasks run on hosts unlike this one."""
+        return self.target.is_remote
 
     def client(self) -> Client:
         """A client; the embedded server is started if it does not run."""
-        if self.target.url is not None:
-            return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded_server.connect(say)
+        return embedded_server.connect(self.target, say)
 
     def running(self) -> Client | None:
-        """A client of a server that runs; nothing is started."""
-        if self.target.url is not None:
-            return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded_server.running(embedded_server.state_dir())
+        """A client of the configured server, or of the embedded one if it runs; nothing is started."""
+        return embedded_server.running_client(self.target)
 
     def shared_client(self) -> Client:
         """A client of a server for several people: the configured one, else one of our own on this machine."""
@@ -64,7 +57,7 @@ class Session:
         return client
 
     def any_client(self, what: str) -> Client:
-        """A client of whatever server there is; `what` needs one."""
+        """A client of any server that runs; `what` needs one."""
         client = self.running() or embedded_server.running(own_state())
         if client is None:
             raise Unreachable(
@@ -73,23 +66,46 @@ class Session:
         return client
 
     def client_for(self, what: str) -> Client:
-        """A client to act on something that exists; no server is started where nothing was ever submitted."""
+        """A client to act on a run or task; no server is started where nothing was ever submitted."""
         if self.is_embedded and not (embedded_server.state_dir() / DATABASE).exists():
-            raise NotFound(
-                f"there is no {echo(what)}: nothing was submitted here yet", code="unknown_run",
-                hint="try `shoal run -- echo hello`",
-            )  # fmt: skip
+            raise nothing_submitted(what)
         return self.client()
 
     def source(self) -> Source:
-        """Where to read; nothing is started."""
+        """The source to read; no server is started."""
         return source_of(self.target, say)
 
     def bulk_source(self) -> Source:
-        """Where to read much at once: the embedded server's file is nearer than the server."""
+        """The source to read much: of the embedded server the database file, which is faster than the server."""
         if self.is_embedded:
             return open_file(embedded_server.state_dir(say))
         return self.source()
+
+
+def read_pages(ask: Callable[[int, Any], Json], key: str, limit: int) -> tuple[list[Json], Any]:
+    """Rows of several pages, up to a limit (0: all), and where the next page would begin; None: that was all.
+
+    `ask` gets the size of a page and where it begins, which is None for the first.
+    """
+    rows: list[Json] = []
+    start = None
+    while True:
+        page = ask(min(MAX_PAGE, limit - len(rows)) if limit else MAX_PAGE, start)
+        rows += page[key]
+        start = page["next"]
+        if start is None or (limit and len(rows) >= limit):
+            return rows, start
+
+
+def state_directory(text: str) -> Path:
+    """The directory that a --state option names."""
+    path = Path(text).absolute()
+    if not path.is_dir():
+        raise BadInput(
+            f"there is no directory {echo(text)!r}", code="no_such_directory", field="--state",
+            hint="name a server's state directory",
+        )  # fmt: skip
+    return path
 
 
 def server_option(command: F) -> F:
@@ -102,3 +118,23 @@ def server_option(command: F) -> F:
 def json_option(command: F) -> F:
     """`--json`, the same on every listing."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+
+
+def argv_of(*options: tuple[str, object]) -> list[str]:
+    """Options as arguments of a program: a flag is True, a tuple gives one argument each, None is left out."""
+    arguments: list[str] = []
+    for name, value in options:
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is True:
+                arguments.append(name)
+            elif each is not None and each is not False:
+                arguments += [name, f"{each:g}" if isinstance(each, float) else str(each)]
+    return arguments
+
+
+def common_options(command: F) -> F:
+    """`--json` and `--server URL`."""
+    return json_option(server_option(command))
+
+
+LIMIT_OPTION = click.option("--limit", type=click.IntRange(0), metavar="N", help="Rows to show; 0: all.")

@@ -1,12 +1,8 @@
-"""Blobs to and from a server: large buffers are sent as they lie in memory, and a lost connection costs what was in flight."""
+"""Upload and download of blobs: buffers are sent without a copy; a lost connection costs what was in flight."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import io
-import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,12 +13,12 @@ from shoal.model.errors import Refused, Unreachable
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 TIMEOUT = 60.0  # seconds without a byte moving
-MAX_REFUSAL = 1 << 20  # bytes of an answer that is no blob
+MAX_REFUSAL = 1 << 20  # bytes of a response that is no blob
 Sleep = Callable[[float], None]
 
 
 def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.sleep) -> str:
-    """Put bytes, given in parts that are not joined; returns their digest. Safe to repeat."""
+    """Upload bytes, given in parts that are not joined; returns their digest. Idempotent."""
     total = sum(memoryview(part).nbytes for part in parts)
     put = Put(digest_of(parts), total)
     while True:
@@ -44,75 +40,22 @@ def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.s
 
 
 def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> bytearray:
-    """The bytes of a blob, checked."""
-    found = _Memory()
-    _get(transport, Get(digest), found, sleep)
-    return found.data
-
-
-def get_blob_to(transport: Transport, digest: str, path: str | os.PathLike[str], sleep: Sleep = time.sleep) -> None:
-    """The bytes of a blob as a file that only its owner reads; it gets its name when it is whole and checked."""
-    get, target = Get(digest), os.fspath(path)
-    part = f"{target}.{secrets.token_hex(4)}.part"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(fd, "wb", buffering=0) as file:
-            _get(transport, get, _File(file), sleep)
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
-
-
-class _Memory:
-    """Bytes come straight to where they stay."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def begin(self, length: int) -> None:
-        self.data = bytearray(length)
-
-    def room(self, at: int) -> memoryview:
-        return memoryview(self.data)[at : at + PIECE]
-
-    def keep(self, piece: memoryview) -> None:
-        """It is where it should be."""
-
-
-class _File:
-    """Bytes go to a file."""
-
-    def __init__(self, file: io.FileIO) -> None:
-        self._file, self._buffer = file, memoryview(bytearray(PIECE))
-
-    def begin(self, length: int) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-
-    def room(self, at: int) -> memoryview:
-        return self._buffer
-
-    def keep(self, piece: memoryview) -> None:
-        while piece:
-            piece = piece[self._file.write(piece) :]
-
-
-def _get(transport: Transport, get: Get, into: _Memory | _File, sleep: Sleep) -> None:
-    """Ask until all bytes are here."""
+    """Download a blob, and check its digest."""
+    get, data = Get(digest), bytearray()
     while True:
         try:
             response = transport.begin("GET", get.path, get.headers(), (), TIMEOUT)
             if response.status not in (200, 206):
-                data = _read_all(transport, response)
+                refusal = _read_all(transport, response)
                 if get.answered(response.status, _after(response)):
-                    raise error_of(response.status, data, transport.url)
+                    raise error_of(response.status, refusal, transport.url)
             else:
                 get.answered(response.status, None)
-                _take(transport, response, get, into)
+                if response.status == 200:
+                    data = bytearray(response.length or 0)
+                _read_into(data, transport, response, get)
                 if get.is_right:
-                    return
+                    return data
                 raise Refused(
                     f"what came is not {get.digest}", code="wrong_digest", hint="is the server's disk damaged?"
                 )
@@ -122,22 +65,19 @@ def _get(transport: Transport, get: Get, into: _Memory | _File, sleep: Sleep) ->
         sleep(get.pause)
 
 
-def _take(transport: Transport, response: http.client.HTTPResponse, get: Get, into: _Memory | _File) -> None:
-    """The bytes of one answer; those that came before a connection broke are kept."""
+def _read_into(data: bytearray, transport: Transport, response: http.client.HTTPResponse, get: Get) -> None:
+    """Read the bytes of one response to where they stay; those received before a lost connection are kept."""
     try:
-        if response.status == 200:
-            into.begin(response.length or 0)
         while response.length:
-            room = into.room(get.got)[: response.length]
+            piece = memoryview(data)[get.got : get.got + min(PIECE, response.length)]
             try:
-                came = response.readinto(room)
+                received = response.readinto(piece)
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(f"no answer from {transport.url}: {error}") from None
-            if not came:
+            if not received:
                 raise Unreachable(f"{transport.url} broke off in the middle of a blob")
-            get.took(room[:came])
-            into.keep(room[:came])
-        response.read()  # nothing, but it ends the answer
+            get.took(piece[:received])
+        response.read()  # no bytes are left, but this ends the response
     except BaseException:
         transport.close()
         raise
@@ -157,5 +97,5 @@ def _read_all(transport: Transport, response: http.client.HTTPResponse) -> bytes
 
 
 def _after(response: http.client.HTTPResponse) -> float | None:
-    told = response.getheader("Retry-After")
-    return wait_of(told) if told is not None else None
+    retry_after = response.getheader("Retry-After")
+    return wait_of(retry_after) if retry_after is not None else None

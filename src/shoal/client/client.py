@@ -1,13 +1,11 @@
-"""One connection to a server: a method per call of docs/reference/http.md, errors as the server meant them.
+"""The HTTP client: a method for each call of docs/reference/http.md; errors are raised as the server raised them.
 
-Synchronous and of the standard library only, so that a command starts fast; one thread per Client.
+Synchronous and of the standard library only, so that a command starts fast. A Client is used by one thread.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +13,19 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shoal.client.connection.transport import TOO_MUCH, Answer, Transport
-from shoal.client.policy_calls import PolicyCalls
 from shoal.model.blobs import Bytes
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooLarge, Unreachable, echo
+from shoal.model.errors import (
+    BadInput,
+    Conflict,
+    EventsGone,
+    NotFound,
+    Refused,
+    ShoalError,
+    TooLarge,
+    Unreachable,
+    echo,
+)
+from shoal.model.ids import run_text
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
@@ -31,18 +39,18 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class LogPart:
-    """A piece of a stream: what came, where to go on, and whether more may come."""
+    """A part of a stream: its bytes, the offset of the next part, and whether there may be more."""
 
     data: bytes
     next: int
     more: bool
 
 
-class Client(PolicyCalls):
-    """A server as seen from here.
+class Client:
+    """A client of one server.
 
-    `ca` says how an https server is known: the PEM text or the SHA-256 of its own CA certificate; empty: the
-    system's trust and the name in the address.
+    `ca` is how an https server is verified: the PEM text or the SHA-256 of its own CA certificate; empty: the system's
+    certificates and the name in the address.
     """
 
     def __init__(self, url: str, token: str = "", ca: str = "", timeout: float = TIMEOUT) -> None:
@@ -52,15 +60,15 @@ class Client(PolicyCalls):
 
     @property
     def ca(self) -> str:
-        """How the server is known; a fingerprint becomes the certificate itself with the first call."""
+        """How the server is verified; a fingerprint becomes the certificate itself with the first call."""
         return self._transport.ca
 
     def close(self) -> None:
-        """Let the connection go; the next call makes a new one."""
+        """Close the connection; the next call makes a new one."""
         self._transport.close()
 
     def interrupt(self) -> None:
-        """End the request that another thread waits for: it is told Unreachable."""
+        """End the request that another thread waits for: it raises Unreachable."""
         self._transport.interrupt()
 
     def __enter__(self) -> Client:
@@ -76,11 +84,17 @@ class Client(PolicyCalls):
 
     def runs(self, state: str = "", name: str = "", limit: int = 50, before: str = "") -> Json:
         """Runs, newest first: `runs`, `next`."""
-        return self._json("GET", "/v1/runs", {"state": state, "name": name, "limit": limit, "before": before})
+        page = self._json("GET", "/v1/runs", {"state": state, "name": name, "limit": limit, "before": before})
+        return {**page, "runs": [_with_id(row) for row in page["runs"]]}
 
     def run(self, run: str) -> Json:
         """One run with its arrays, spans and counts."""
-        return self._json("GET", f"/v1/runs/{quote(run, safe='')}")
+        return _with_id(self._json("GET", f"/v1/runs/{quote(run, safe='')}"))
+
+    def run_row(self, run: str) -> Json:
+        """One run without its arrays, which may be large: the newest run before the next one."""
+        page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
+        return page[0] if page and page[0]["run"] == run else self.run(run)
 
     def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = ()) -> Json:
         """A page of rows of tasks that were leased or differ: `tasks`, `next`."""
@@ -112,16 +126,16 @@ class Client(PolicyCalls):
         query = {"stream": stream, "attempt": attempt, "offset": offset or "", "wait": f"{wait:g}" if wait else ""}
         target = _target(f"/v1/tasks/{quote(task, safe='')}/logs", query)
         answer = self._send("GET", target, None, True, self._timeout + wait)
-        told = answer.headers.get("x-shoal-next", "")
-        following = int(told) if told.isdecimal() else offset + len(answer.data)
-        return LogPart(answer.data, following, answer.headers.get("x-shoal-more") == "1")
+        following = answer.headers.get("x-shoal-next", "")
+        next_offset = int(following) if following.isdecimal() else offset + len(answer.data)
+        return LogPart(answer.data, next_offset, answer.headers.get("x-shoal-more") == "1")
 
     def why(self, target: str) -> Json:
-        """Why a run, task or pilot is where it is: `target`, `state`, `reasons`."""
+        """Why a run, task or pilot is in its state: `target`, `state`, `reasons`."""
         return self._json("GET", f"/v1/why/{quote(target, safe='')}")
 
     def cancel(self, targets: Iterable[str], unless_running: bool = False) -> Json:
-        """Cancel runs and tasks, also those that run unless told otherwise: `cancelled`, `already_final`."""
+        """Cancel runs and tasks, by default also those that run: `cancelled`, `already_final`."""
         body = {"targets": list(targets), **({"unless_running": True} if unless_running else {})}
         return self._json("POST", "/v1/cancel", body=body)
 
@@ -137,7 +151,7 @@ class Client(PolicyCalls):
     def events(
         self, after: int = 0, run: str = "", limit: int = MAX_PAGE, wait: float = 0.0, kinds: Iterable[str] = ()
     ) -> Json:
-        """A page of the journal: `events`, `last`; waits up to `wait` seconds for news."""
+        """A page of events: `events`, `last`; waits up to `wait` seconds for the first."""
         held = f"{wait:g}" if wait else ""
         query = {"after": after, "run": run, "limit": limit, "wait": held, "kind": ",".join(kinds)}
         return self._json("GET", "/v1/events", query, timeout=self._timeout + wait)
@@ -152,10 +166,10 @@ class Client(PolicyCalls):
         patience: float = 600.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[list[Json]]:
-        """The journal page by page and without end; an empty page says that nothing was new for `wait` seconds.
+        """Pages of events without end; a page is empty if there was no event for `wait` seconds.
 
-        A lost server is waited for up to `patience` seconds. `on_lost` may hand over another client to go on
-        with (the embedded server has another address after each start).
+        A lost server is waited for up to `patience` seconds. `on_lost` may return another client to go on with (the
+        embedded server has another address after each start).
         """
         client, pause, lost = self, 0.1, 0.0
         while True:
@@ -172,26 +186,16 @@ class Client(PolicyCalls):
                 sleep(pause)
                 pause = min(2 * pause, 5.0)
                 continue
-            except Conflict as error:
-                after = oldest_of(error) - 1  # retention was faster than we
+            except EventsGone as error:
+                after = error.oldest - 1  # retention was faster than this reader
                 continue
             pause, lost = 0.1, 0.0
-            after = max(after, page["last"])  # also behind what is not ours to see
+            after = max(after, page["last"])  # also past events that the caller may not see
             yield page["events"]
-
-    def follow(
-        self, run: str = "", after: int = 0, on_lost: Callable[[Unreachable], Client | None] | None = None
-    ) -> Iterator[Json]:
-        """Events one by one as they happen; of a run: until it is finished. Survives a lost server."""
-        for events in self.pages(run, after, wait=10.0, on_lost=on_lost):
-            for event in events:
-                yield event
-                if run and event["kind"] == "run_finished":
-                    return
 
     # --- people and tokens
     def whoami(self) -> Json:
-        """Who the token is: `owner`, `group`, `role`, `kind`, `scopes`, `expires`, `token`."""
+        """Who the token belongs to: `owner`, `group`, `role`, `kind`, `scopes`, `expires`, `token`."""
         return self._json("GET", "/v1/whoami")
 
     def users(self) -> Json:
@@ -215,11 +219,11 @@ class Client(PolicyCalls):
         return self._json("GET", "/v1/sites")
 
     def share_site(self, name: str, holders: Sequence[str], only: bool = False) -> Json:
-        """Say whose the name of a site is: users, "@GROUP"s or "*"; `only`: nobody else's any more."""
+        """Let users, "@GROUP"s or "*" use the name of a site; `only`: nobody else any more."""
         return self._json("POST", "/v1/sites", body={"name": name, "holders": list(holders), "only": only})
 
     def tokens(self, all_: bool = False) -> Json:
-        """Tokens without their secrets: `tokens`; `all_`: also the dead."""
+        """Tokens without their secrets: `tokens`; `all_`: also revoked and expired ones."""
         return self._json("GET", "/v1/tokens", {"all": 1 if all_ else ""})
 
     def new_token(self, kind: str, **fields: Any) -> Json:
@@ -227,7 +231,7 @@ class Client(PolicyCalls):
         return self._json("POST", "/v1/tokens", body={"kind": kind, **_given(**fields)})
 
     def revoke(self, tokens: Iterable[str] = (), user: str = "", site: str = "", all_: bool = False) -> Json:
-        """End tokens and the pilots they let in: `revoked`, `pilots`."""
+        """Revoke tokens, and end the pilots that registered with them: `revoked`, `pilots`."""
         body = _given(tokens=list(tokens), user=user, site=site) | ({"all": True} if all_ else {})
         return self._json("POST", "/v1/tokens/revoke", body=body)
 
@@ -235,9 +239,27 @@ class Client(PolicyCalls):
         """Who did what, newest first: `audit`, `next`."""
         return self._json("GET", "/v1/audit", {"limit": limit, "before": before, "token": token, "owner": owner})
 
+    # --- policy and shares
+    def policy(self) -> Json:
+        """The policy as far as it concerns the caller: `version`, `author`, `changed`, `policy`, `hidden`, `quotas`."""
+        return self._json("GET", "/v1/policy")
+
+    def set_policy(self, policy: Mapping[str, Any], version: int, dry_run: bool = False) -> Json:
+        """Replace the policy of this version, or say what would change: `version`, `changes`, `notes`, `dry_run`."""
+        body = {"version": version, "policy": dict(policy), **({"dry_run": True} if dry_run else {})}
+        return self._json("POST", "/v1/policy", body=body)
+
+    def shares(self) -> Json:
+        """Shares of people and groups and their usage: `shares`, `groups`."""
+        return self._json("GET", "/v1/shares")
+
+    def set_shares(self, shares: Mapping[str, float]) -> Json:
+        """Change these shares: `version`, `changes`, `notes`, `dry_run`."""
+        return self._json("POST", "/v1/policy/shares", body={"shares": dict(shares)})
+
     # --- blobs
     def put_blob(self, parts: Sequence[Bytes]) -> str:
-        """Put bytes, given in parts that are not joined; returns their digest. What the server has is not sent."""
+        """Upload bytes, given in parts that are not joined; returns their digest. What the server has is not sent."""
         from shoal.client import blobs  # most commands move none
 
         return blobs.put_blob(self._transport, parts)
@@ -247,12 +269,6 @@ class Client(PolicyCalls):
         from shoal.client import blobs
 
         return blobs.get_blob(self._transport, digest)
-
-    def get_blob_to(self, digest: str, path: str | os.PathLike[str]) -> None:
-        """The bytes of a blob as a file, which is there when it is whole and checked."""
-        from shoal.client import blobs
-
-        blobs.get_blob_to(self._transport, digest, path)
 
     # --- pilots and the server itself
     def hosts(self, limit: int = MAX_PAGE) -> Json:
@@ -264,7 +280,7 @@ class Client(PolicyCalls):
         return self._json("GET", "/v1/pilots", {"state": state})
 
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
-        """Sums of the accounts by words such as `owner,site`: `by`, `since`, `until`, `lines`, `places`."""
+        """Sums of the accounts by columns such as `owner,site`: `by`, `since`, `until`, `lines`, `places`."""
         query = {"by": by, "since": int(since) or "", "until": until if until is None else int(until)}
         return self._json("GET", "/v1/acct", query)
 
@@ -281,21 +297,21 @@ class Client(PolicyCalls):
         return self._json("GET", "/v1/server")
 
     def metrics(self) -> str:
-        """The server's figures, as Prometheus reads them."""
+        """The server's metrics in the format of Prometheus."""
         return self._send("GET", "/metrics", None, True, self._timeout).data.decode()
 
     def stop(self) -> Json:
-        """Stop the server; pilots keep running tasks and come back to the next one."""
+        """Stop the server; pilots keep running tasks and connect to the next one."""
         return self._json("POST", "/v1/server/stop", body={})
 
     def health(self, timeout: float = 2.0) -> bool:
-        """Does a server answer there? Needs no token."""
+        """True if a server answers; needs no token."""
         try:
             return self._json("GET", "/v1/health", timeout=timeout).get("ok") is True
         except ShoalError:
             return False
 
-    # --- the wire
+    # --- requests
     def _json(
         self,
         method: str,
@@ -319,7 +335,7 @@ class Client(PolicyCalls):
         return answer
 
     def _send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
-        """The answer to one request; what the server refuses is raised."""
+        """The response to one request; a refusal is raised."""
         answer = self._transport.send(method, target, data, may_repeat, timeout)
         if answer.status >= 400:
             raise error_of(answer.status, answer.data, self.url)
@@ -327,25 +343,22 @@ class Client(PolicyCalls):
 
 
 def _target(path: str, query: Mapping[str, object] | None) -> str:
-    asked = {name: value for name, value in (query or {}).items() if value not in ("", None)}
-    return f"{path}?{urlencode(asked)}" if asked else path
+    given = {name: value for name, value in (query or {}).items() if value not in ("", None)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _with_id(row: Json) -> Json:
+    """A run's row with its id, r12, instead of its number."""
+    return row if isinstance(row["run"], str) else {**row, "run": run_text(row["run"])}
 
 
 def _given(**fields: Any) -> Json:
-    """The fields of a body that were given; the server knows what the others are."""
+    """The fields of a body that were given; the server has defaults for the others."""
     return {name: value for name, value in fields.items() if value not in ("", None, (), [], {})}
 
 
-def oldest_of(error: Conflict) -> int:
-    """The oldest event that is kept, from the refusal of an older one; other refusals are raised again."""
-    found = re.search(r"([0-9]+)\D*$", error.hint)
-    if error.code != "gone" or found is None:
-        raise error
-    return int(found[1])
-
-
 def encode(body: Mapping[str, Any]) -> bytes:
-    """A request's body, if it can be one."""
+    """Encode the body of a request."""
     try:
         data = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
@@ -364,17 +377,19 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def error_of(status: int, answer: bytes, url: str) -> ShoalError:
-    """The exception that the server meant."""
+    """The exception for a response with an error."""
     try:
         found = json.loads(answer)["error"]
-        told = {name: str(found.get(name) or "") for name in ("message", "code", "field", "hint")}
+        if isinstance(found.get("oldest"), int):
+            return EventsGone(str(found["message"]), oldest=found["oldest"])
+        fields = {name: str(found.get(name) or "") for name in ("message", "code", "field", "hint")}
     except (ValueError, TypeError, KeyError, AttributeError):
-        told = {"message": f"{url} answered {status}", "code": f"http_{status}", "field": "", "hint": ""}
+        fields = {"message": f"{url} answered {status}", "code": f"http_{status}", "field": "", "hint": ""}
         if status >= 500:
-            told["hint"] = "see server.log in its state directory"
-    if status == 401 and (not told["hint"] or url.startswith("https:")):
-        told["hint"] = "log in with `shoal login -`, or give the token in $SHOAL_TOKEN or token_file"
+            fields["hint"] = "see server.log in its state directory"
+    if status == 401 and (not fields["hint"] or url.startswith("https:")):
+        fields["hint"] = "log in with `shoal login -`, or give the token in $SHOAL_TOKEN or token_file"
     kind = _BY_STATUS.get(status, Refused)
-    error = kind(told["message"], code=told["code"], field=told["field"], hint=told["hint"])
+    error = kind(fields["message"], code=fields["code"], field=fields["field"], hint=fields["hint"])
     error.transient = error.transient or status == TOO_MUCH
     return error

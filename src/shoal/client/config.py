@@ -1,4 +1,4 @@
-"""Which server to talk to, with which token, and how it is known [protocol 1]:
+"""Configuration: the server, its token and how it is verified [protocol 1]:
 
 `--server URL` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` > the embedded server.
 A wrong configuration is refused with file, line and fix; it is never half-used [input E77].
@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shoal.client.connection.transport import check_url
-from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.errors import BadInput, Refused, echo, printable
 from shoal.model.layout import SERVER_FILE
 from shoal.model.limits import MAX_ECHO
 from shoal.wire.checks import did_you_mean
 
-# Key -> what it says. docs/reference prints them from here.
+# Key -> its description, which docs/reference prints.
 KEYS: dict[str, str] = {
     "server": "address of the server, e.g. https://box:8443 or unix:/path/to/socket; `embedded` for none",
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
@@ -46,41 +46,54 @@ MAX_CONFIG = 64 * 1024
 
 @dataclass(frozen=True)
 class Target:
-    """Where to go: `url` is None for the embedded server; `origin` says who chose, `ca` how an https server is known."""
+    """The server to use: `url` is None for the embedded one; `origin` is what chose it, `ca` how https is verified."""
 
     url: str | None = None
     token: str = ""
     origin: str = "default"
     ca: str = ""
 
+    @property
+    def is_remote(self) -> bool:
+        """True if it is reached over the network, so that tasks run on hosts unlike this one."""
+        return self.url is not None and self.url.startswith("https:")
+
+
+@dataclass(frozen=True)
+class ServerFile:
+    """What a running server writes of itself into its state directory."""
+
+    url: str
+    token: str
+    pid: int
+
 
 def state_home(env: Mapping[str, str] | None = None) -> Path:
-    """`$XDG_STATE_HOME/shoal`: where the embedded server's state, and by default an own server's, rests."""
-    env = os.environ if env is None else env
-    base = env.get("XDG_STATE_HOME", "")
-    # The XDG rule: a relative path is invalid and ignored.
-    return (Path(base) if base.startswith("/") else _home(env) / ".local" / "state") / "shoal"
+    """`$XDG_STATE_HOME/shoal`: the state directory of the embedded server."""
+    return _xdg_home("XDG_STATE_HOME", ".local/state", env)
 
 
 def own_state(env: Mapping[str, str] | None = None) -> Path:
-    """Where `shoal server start` keeps its state unless told otherwise."""
+    """The default state directory of `shoal server start`."""
     return state_home(env) / "server"
 
 
 def config_home(env: Mapping[str, str] | None = None) -> Path:
-    """`$XDG_CONFIG_HOME/shoal`: where a person's settings rest."""
-    env = os.environ if env is None else env
-    base = env.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if base.startswith("/") else _home(env) / ".config") / "shoal"
+    """`$XDG_CONFIG_HOME/shoal`: the directory of a person's settings."""
+    return _xdg_home("XDG_CONFIG_HOME", ".config", env)
 
 
 def config_files(env: Mapping[str, str] | None = None) -> list[Path]:
-    """The files that may configure, nearest first."""
+    """The configuration files; the first with a setting counts."""
     return [Path(LOCAL_FILE), config_home(env) / "config.toml"]
 
 
-def _home(env: Mapping[str, str]) -> Path:
-    return Path(env.get("HOME") or os.path.expanduser("~"))
+def _xdg_home(variable: str, default: str, env: Mapping[str, str] | None) -> Path:
+    env = os.environ if env is None else env
+    base = env.get(variable, "")
+    home = Path(env.get("HOME") or os.path.expanduser("~"))
+    # The XDG rule: a relative path is invalid and ignored.
+    return (Path(base) if base.startswith("/") else home / default) / "shoal"
 
 
 def find_target(option: str | None = None, env: Mapping[str, str] | None = None) -> Target:
@@ -113,11 +126,11 @@ def _find_token(url: str, settings: Settings, env: Mapping[str, str]) -> str:
     found = _beside(url, "token_file", settings)
     if found is not None:
         return read_token(_named(found[1], found[0]))
-    for place in (own_state(env), state_home(env)):
-        # A server of ours on this machine: its token lies beside its address.
-        told = read_server_file(place)
-        if told is not None and told["url"] == url:
-            return str(told.get("token", ""))
+    for state in (own_state(env), state_home(env)):
+        # A server of our own on this machine: its token is in the same file as its address.
+        server = read_server_file(state)
+        if server is not None and server.url == url:
+            return server.token
     return ""
 
 
@@ -131,10 +144,7 @@ def _find_ca(url: str, settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def _beside(url: str, key: str, settings: Settings) -> tuple[Path, str] | None:
-    """A setting that is for this server, and the directory of its file.
-
-    It is for the server named beside it; alone in its file it is for any.
-    """
+    """A setting for this server, and the directory of its file: of a file that names this server, or names none."""
     for file, found in settings:
         if found.get(key) and found.get("server", url).rstrip("/") == url:
             return file.parent, found[key]
@@ -142,7 +152,7 @@ def _beside(url: str, key: str, settings: Settings) -> tuple[Path, str] | None:
 
 
 def read_ca(value: str, base: Path) -> str:
-    """The fingerprint or the PEM text that a `ca` setting stands for; a relative path begins at `base`."""
+    """The fingerprint or PEM text of a `ca` setting; a relative path begins at `base`."""
     if value.startswith(PINNED):
         digits = value.removeprefix(PINNED).replace(":", "").lower()
         if re.fullmatch("[0-9a-f]{64}", digits) is None:
@@ -165,14 +175,27 @@ def read_ca(value: str, base: Path) -> str:
     return text
 
 
-def read_server_file(state: Path) -> dict[str, Any] | None:
-    """What a running server says of itself in its state directory: `url`, `token`, `pid`; None if it does not."""
+def read_server_file(state: Path) -> ServerFile | None:
+    """The server file of a state directory; None if there is none that can be read."""
     try:
-        told = json.loads((state / SERVER_FILE).read_bytes())
+        found = json.loads((state / SERVER_FILE).read_bytes())
     except (OSError, ValueError):
         return None
-    fits = isinstance(told, dict) and isinstance(told.get("url"), str) and isinstance(told.get("pid"), int)
-    return told if fits else None
+    if not (isinstance(found, dict) and isinstance(found.get("url"), str) and isinstance(found.get("pid"), int)):
+        return None
+    return ServerFile(found["url"], str(found.get("token", "")), found["pid"])
+
+
+def write_private(file: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all: another process may read it at any moment."""
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
+            opened.write(data)
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_token(file: Path) -> str:
@@ -214,9 +237,9 @@ def read_config(file: Path) -> dict[str, str]:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line, words = explain_toml(error, text)
-        raise _wrong(file, line, f"is not TOML: {words}", 'write key = "text"') from None
-    except (RecursionError, ValueError):  # nested or numbered beyond what the parser bears
+        line, reason = explain_toml(error, text)
+        raise _wrong(file, line, f"is not TOML: {reason}", 'write key = "text"') from None
+    except (RecursionError, ValueError):  # nested too deeply, or numbers with too many digits for the parser
         raise _wrong(file, 0, "is no configuration", 'write key = "text"') from None
     for key, value in found.items():
         line_number = line_of(text, key)
@@ -230,16 +253,13 @@ def read_config(file: Path) -> dict[str, str]:
 
 
 def find_trust(env: Mapping[str, str] | None = None) -> str | None:
-    """What a person's own file allows in results from pilots that are not their own; None: nothing said.
-
-    `./shoal.toml` is read, too: what it says of this is refused, not passed over.
-    """
+    """The setting `trust` of a person's own file; None: not set. In `./shoal.toml`, which is read too, it is refused."""
     _, own = (read_config(file) for file in config_files(env))
     return own.get("trust") or None
 
 
 def durability(env: Mapping[str, str] | None = None) -> str:
-    """How durable the embedded server shall be; empty: as it is by default."""
+    """The setting `durability` for the embedded server; empty: the default."""
     for file in config_files(env):
         chosen = read_config(file).get("durability", "")
         if chosen and chosen not in DURABILITIES:
@@ -259,14 +279,14 @@ def explain_toml(error: Exception, text: str) -> tuple[int, str]:
 
 
 def line_of(text: str, key: str) -> int:
-    """The line a top-level key or table stands on; 0 if it cannot be told."""
+    """The number of the line with a top-level key or table; 0 if it is not found."""
     pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)
 
 
 def echo_path(path: str | Path) -> str:
-    """A path in an error: short, control characters escaped, and cut at its beginning, for its end is what it names."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(path))
+    """Show a path in an error: short, control characters escaped; cut at its beginning, because its end says more."""
+    text = printable(str(path))
     return text if len(text) <= MAX_ECHO else "…" + text[1 - MAX_ECHO :]
 
 
@@ -276,10 +296,10 @@ def _wrong(file: Path, line: int, what: str, fix: str) -> BadInput:
 
 
 def _named(text: str, base: Path) -> Path:
-    """A file that a setting names; a relative path begins at `base`."""
+    """The file of a setting; a relative path begins at `base`."""
     try:
         return base / Path(text).expanduser()
-    except RuntimeError:  # the home of nobody
+    except RuntimeError:  # the home directory of an unknown user
         return base / text
 
 

@@ -1,4 +1,4 @@
-"""The submitter's environment: what goes along with a run, and where it rests when it must not leave this machine."""
+"""The submitter's environment: sent with a run, or kept in a file where it must not leave this machine."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.client.config import echo_path, state_home
+from shoal.client.config import echo_path, state_home, write_private
 from shoal.model.errors import Refused
 from shoal.model.layout import ENVIRONMENTS
 from shoal.model.limits import MAX_ENV_BYTES
 
 KEPT = 30 * 86_400.0  # seconds after its last use
-_NAME = re.compile(r"[0-9a-f]{64}\.json(?:\.[0-9a-f]+)?")  # ours, whole or left half-written; not the server's r12.json
+_NAME = re.compile(
+    r"[0-9a-f]{64}\.json(?:\.[0-9a-f]+)?"
+)  # complete or left half-written; not r12.json, which is the server's
 
 
 def environment() -> dict[str, str]:
-    """The submitter's environment without Shoal's own names, which may hold secrets; what is not UTF-8 stays here."""
+    """The environment without Shoal's own variables, which may hold secrets, and without values that are not UTF-8."""
     found: dict[str, str] = {}
     size = 0
     for name, value in os.environ.items():
@@ -42,14 +43,14 @@ def environment() -> dict[str, str]:
 
 
 def environment_field(url: str) -> dict[str, object]:
-    """What a submission to this server says of the environment: all of it to a server on this machine, else its file."""
+    """The environment as a field of a submission: all of it to a server on this machine, else the name of its file."""
     if url.startswith("https:"):
         return {"environment_file": str(keep(environment()))}
     return {"environment": environment()}
 
 
 def keep(variables: Mapping[str, str], now: float | None = None) -> Path:
-    """Where an environment rests, named by the SHA-256 of its bytes: written once, for this user alone."""
+    """Store an environment in a file that is named by the SHA-256 of its bytes, and that only this user reads."""
     now = time.time() if now is None else now
     data = json.dumps(variables, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode()
     folder = state_home() / ENVIRONMENTS
@@ -59,8 +60,8 @@ def keep(variables: Mapping[str, str], now: float | None = None) -> Path:
         folder.chmod(0o700)
         _drop_old(folder, now - KEPT)
         if not _holds(file, data):
-            _write(file, data)
-        os.utime(file, (now, now))  # in use again: it stays another month
+            write_private(file, data)
+        os.utime(file, (now, now))  # used again: it is kept for another month
     except OSError as error:
         raise Refused(
             f"cannot keep the environment in {echo_path(folder)}: {error.strerror}", code="bad_state_dir",
@@ -76,20 +77,8 @@ def _holds(file: Path, data: bytes) -> bool:
         return False
 
 
-def _write(file: Path, data: bytes) -> None:
-    """Whole or not at all: a task may read it the moment it is there."""
-    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
-            opened.write(data)
-        part.replace(file)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def _drop_old(folder: Path, before: float) -> None:
     for entry in os.scandir(folder):
-        with contextlib.suppress(FileNotFoundError):  # another command cleans up too
+        with contextlib.suppress(FileNotFoundError):  # another command may have deleted it
             if _NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < before:
                 os.unlink(entry.path)

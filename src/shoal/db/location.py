@@ -7,49 +7,17 @@ import errno
 import fcntl
 import glob
 import os
-import re
 import shlex
 import sqlite3
 import struct
 from collections.abc import Iterator
 
 from shoal.model.errors import Refused
+from shoal.model.file_systems import file_system, is_network
 
-# SQLite's WAL needs memory shared between all processes and reliable locks; between hosts there is neither.
-# A FUSE file system of such a kind (fuse.sshfs, fuse.glusterfs) is known by the name after its dot.
-NETWORK = frozenset(
-    (
-        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "coda", "9p", "sshfs", "rclone", "s3fs"),
-        *("lustre", "gpfs", "beegfs", "fhgfs", "ceph", "ceph-fuse", "glusterfs", "panfs", "pvfs2", "orangefs"),
-        *("wekafs", "mfs", "moosefs", "juicefs"),
-    )
-)
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 MOUNTS = "/proc/self/mountinfo"
 BACKUPS = "backups"
 LOCK_BYTE = 0x4000_1000  # SQLite locks 0x40000000 to 0x400001ff; locking reads and writes nothing
-
-
-def file_system(path: str, mountinfo: str) -> str:
-    """The type of the file system an absolute path is on, by the text of /proc/self/mountinfo; empty if unknown."""
-    best, kind = -1, ""
-    for line in mountinfo.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, rest = before.split(" "), after.split(" ")
-        if not dash or len(fields) < 5:
-            continue
-        # Blanks in a mount point are written as \040.
-        mount = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4]).rstrip("/")
-        inside = path == mount or path.startswith(mount + "/")
-        # Of two mounts on one point the later one covers the earlier.
-        if inside and len(mount) >= best:
-            best, kind = len(mount), rest[0]
-    return kind
-
-
-def is_network(kind: str) -> bool:
-    """True for a file system that other hosts can write, too."""
-    return kind.removeprefix("fuse.") in NETWORK
 
 
 def check_place(path: str, mountinfo: str | None = None) -> None:

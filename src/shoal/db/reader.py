@@ -22,7 +22,7 @@ from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.db.sqlite import MAX_INT, MEMORY, Database
 from shoal.engine.changes import ClosedRow, PilotRow, ResultRow, RunRow, SpanRow, TaskRow
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.errors import BadInput, EventsGone, NotFound, Refused, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt, start_count
 from shoal.model.limits import MAX_NAME, MAX_PAGE
@@ -50,14 +50,8 @@ class Results(NamedTuple):
     holders: list[str]  # for each row the owner of its pilot; empty: a group's pilot, or none
 
 
-class EventsGone(Conflict):
-    """The events asked for are no longer kept."""
-
-    code = "gone"
-
-    def __init__(self, after: int, oldest: int) -> None:
-        self.oldest = oldest
-        super().__init__(f"events after {after} are no longer kept", hint=f"the oldest kept is {oldest}")
+def _gone(after: int, oldest: int) -> EventsGone:
+    return EventsGone(f"events after {after} are no longer kept", oldest=oldest)
 
 
 class Reader:
@@ -194,7 +188,7 @@ class Reader:
         # Read last: events that retention deleted meanwhile are noticed.
         oldest = self.oldest_seq()
         if after < oldest - 1:
-            raise EventsGone(after, oldest)
+            raise _gone(after, oldest)
         if raw:
             return [{**row, "data": msgspec.Raw((row["data"] or "{}").encode())} for row in found]
         return [_decoded(row, data={}) for row in found]
@@ -239,7 +233,7 @@ class Reader:
         last = self.last_seq()  # first, so that nothing committed meanwhile is skipped
         found = self._connection.execute(SQL["list_results"], {"run": run, "after": after, "limit": limit}).fetchall()
         if after < self.oldest_seq() - 1:
-            raise EventsGone(after, self.oldest_seq())
+            raise _gone(after, self.oldest_seq())
         rows = [ResultRow._make((*row[1:-1], 0, 0)) for row in found]  # the database keeps no sizes of streams
         closed = [ClosedRow(span.low, span.high, span.state, span.cause, span.message) for span in self.spans(run)]
         reached = found[-1][0] if len(found) == limit else max(after, last)

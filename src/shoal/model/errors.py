@@ -4,6 +4,7 @@ ShoalError
 ├── BadInput            the input is wrong; names the field and the fix
 ├── NotFound            no such run, task or pilot (also: not yours)
 ├── Conflict            valid, but not in the present state (already final, replayed, key used)
+│   └── EventsGone      the requested events were deleted; names the oldest that is kept
 ├── TooLarge            over a bound; says how to split
 ├── Refused             the server or this machine does not allow it; says why
 ├── TooBusy             too much work at present; says when to try again
@@ -18,13 +19,20 @@ from __future__ import annotations
 from shoal.model.limits import MAX_ECHO
 
 
+def printable(text: str) -> str:
+    """Text with its control, format and direction characters shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def echo(value: object) -> str:
     """A caller's value for an error message: shortened, and with control characters escaped."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except ValueError:  # Python does not print whole numbers of thousands of digits
         text = "an endless number"
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: MAX_ECHO + 1])
+    text = printable(text[: MAX_ECHO + 1])
     return text if len(text) <= MAX_ECHO else text[: MAX_ECHO - 1] + "…"
 
 
@@ -64,6 +72,16 @@ class Conflict(ShoalError):
     """The request does not fit the present state."""
 
     code = "conflict"
+
+
+class EventsGone(Conflict):
+    """The events asked for are no longer kept."""
+
+    code = "gone"
+
+    def __init__(self, message: str = "", *, oldest: int) -> None:
+        self.oldest = oldest
+        super().__init__(message, hint=f"the oldest kept is {oldest}")
 
 
 class TooLarge(ShoalError):

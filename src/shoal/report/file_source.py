@@ -1,4 +1,4 @@
-"""Reading without a server: the database file and the log files of a state directory, in the server's own shapes."""
+"""Reading without a server: the database and log files of a state directory, as documents like the server's."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from shoal.db.accounts import AccountQuery
 from shoal.db.end_reasons import ending_of
 from shoal.db.location import explained
-from shoal.db.reader import EventsGone, Reader
+from shoal.db.reader import Reader
 from shoal.engine.why.reason import Reason
-from shoal.model.errors import NotFound, Refused, echo
+from shoal.model.errors import EventsGone, NotFound, Refused, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
 from shoal.model.layout import DATABASE, LOGS, log_name
 from shoal.model.limits import MAX_PAGE
-from shoal.report.source import Json, named, waits_for
+from shoal.report.source import Json, waits_for
 from shoal.wire.task import parse_spec
 
-if TYPE_CHECKING:  # the engine is loaded only where it is asked
+if TYPE_CHECKING:  # the engine is imported only where it is used
     from shoal.engine.engine import Engine
 
-_SECRETS = ("session", "former", "identity")  # of a pilot; nothing a listing should show
+_SECRETS = ("session", "former", "identity")  # columns of a pilot that no listing shows
 
 
 def engine_why(state: Path, target: str) -> Json:
-    """Why something waits, without a server: the engine restored from the database says it in its own words."""
+    """Why something waits, without a server: from an engine restored from the database."""
     from random import Random
 
     from shoal.db.sqlite import Database
@@ -37,7 +37,7 @@ def engine_why(state: Path, target: str) -> Json:
 
     with Database.open(state / DATABASE) as database:
         engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
-    engine.state.unheard.clear()  # nobody is being waited for: there is no server to wait
+    engine.state.unheard.clear()  # without a server no pilot is waited for
     where, reasons = _ask(engine, target)
     asleep = Reason(
         "no_server",
@@ -48,16 +48,17 @@ def engine_why(state: Path, target: str) -> Json:
 
 
 def _ask(engine: Engine, target: str) -> tuple[str, list[Reason]]:
-    place, now = parse_place(target), time.time()
-    if place is None:
+    named, now = parse_place(target), time.time()
+    if named is None:
         return engine.why(target if is_pilot(target) else parse_target(target), now)
-    if place[0] == "owner":
-        return "", engine.why_owner(place[1], now)
-    return "", engine.why_site(place[1], [p.name for p in engine.state.pilots.values() if p.site == place[1]], now)
+    kind, name = named
+    if kind == "owner":
+        return "", engine.why_owner(name, now)
+    return "", engine.why_site(name, [p.name for p in engine.state.pilots.values() if p.site == name], now)
 
 
 class FileSource:
-    """A state directory whose server does not run, or need not be asked."""
+    """A state directory whose server does not run, or is not needed."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -74,9 +75,9 @@ class FileSource:
         with self._explained():
             found = self._reader.runs(
                 limit=limit, before=parse_run(before) if before else None,
-                state=state or None, name=name or None,  # type: ignore[arg-type]  # the reader refuses other words
+                state=state or None, name=name or None,  # type: ignore[arg-type]  # the reader refuses other states
             )  # fmt: skip
-        rows = [named(row) for row in found]
+        rows = [{**row, "run": run_text(row["run"])} for row in found]
         return {"runs": rows, "next": rows[-1]["run"] if len(rows) == min(limit, MAX_PAGE) else None}
 
     def run(self, run: str) -> Json:
@@ -95,14 +96,6 @@ class FileSource:
             rows = self._reader.tasks(number, after=after, limit=limit, states=states or None)
         return {"tasks": rows, "next": rows[-1]["element"] if len(rows) == min(limit, MAX_PAGE) else None}
 
-    def rows(self, run: str, states: Sequence[str] = ()) -> Iterator[Json]:
-        """All rows, in element order."""
-        after: int | None = 0
-        while after is not None:
-            page = self.tasks(run, after, states=states)
-            yield from page["tasks"]
-            after = page["next"]
-
     def task(self, task: str) -> Json:
         """One task with its events."""
         found = parse_task(task)
@@ -114,20 +107,20 @@ class FileSource:
             row = self._reader.task(found.run, found.element)
             events = self._reader.history(found.run, found.element)
         span = next((s for s in info["spans"] if s["low"] <= found.element < s["high"]), None)
-        told = row or span
-        state = told["state"] if told is not None else self._state_of(info, array)
+        ended = row or span
+        state = ended["state"] if ended is not None else self._state_of(info, array)
         return {"run": info, "array": array, "task": row, "span": span, "state": state, "events": events}
 
     def _state_of(self, info: Json, array: Json) -> str:
         return "waiting" if waits_for(self, info)(parse_spec(array["task"])) else "ready"
 
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
-        """A stream, from the file it rests in."""
+        """The bytes of a stream, from its log file."""
         found = parse_task(task)
         with self._explained():
             row = self._reader.task(found.run, found.element)
         if row is None:
-            self.task(task)  # says if there is no such task
+            self.task(task)  # raises if there is no such task
             return b""
         if row["reused"]:
             return self.logs(row["reused"], stream)
@@ -140,7 +133,7 @@ class FileSource:
             raise Refused(f"cannot read {echo(str(path))}: {error.strerror}", code="unreadable") from None
 
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
-        """The journal (or what is kept of it) to now."""
+        """The events up to now, from the oldest that is kept."""
         number = parse_run(run) if run else None
         while True:
             try:
@@ -155,24 +148,24 @@ class FileSource:
             after = page[-1]["seq"]
 
     def pilots(self, state: str = "") -> Json:
-        """The pilots; without a server nobody knows whether the living ones live."""
+        """The pilots as the database knows them: without a server it is unknown which of them still run."""
         with self._explained():
             found = self._reader.pilots(state=state or None)
         return {"pilots": [{k: v for k, v in row.items() if k not in _SECRETS} for row in found]}
 
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json:
-        """Sums of the accounts, as far as the journal goes: no one knows what pilots did after its last line."""
-        asked = AccountQuery(by or "owner", since, math.inf if until is None else until)
+        """Sums of the accounts up to the last event: what pilots did after it is unknown."""
+        query = AccountQuery(by or "owner", since, math.inf if until is None else until)
         with self._explained():
-            return self._reader.acct(asked, self._reader.last_time() or time.time())
+            return self._reader.acct(query, self._reader.last_time() or time.time())
 
     def why(self, target: str) -> Json:
-        """Why a run, task or pilot is where it is; what is final needs no engine to tell."""
+        """Why a run, task or pilot is in its state; for final ones the rows say it, and no engine is needed."""
         if parse_place(target) is not None:
             return engine_why(self._state, target)
         found = target if is_pilot(target) else parse_target(target)
         if isinstance(found, TaskId):
-            self.task(target)  # says so if there is none
+            self.task(target)  # raises if there is none
         elif isinstance(found, int):
             self.run(target)
         elif self._reader.pilot(target) is None:

@@ -1,13 +1,13 @@
-"""Pilots read back as expressions see them: a row of the listing as tags, filters and columns over these [GWP G3, G12].
+"""Pilots as expressions see them: filters and columns over the attributes of a listed pilot [GWP G3, G12].
 
-Tags are what a pilot said of itself and what tasks published there (`OWNER.NAME`); over them stand the facts of the row,
-so that no tag can call itself one of them.
+Attributes are the tags that a pilot reported, those that tasks published there (`OWNER.NAME`), and the columns of its
+row, which no tag can override.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.model.errors import BadInput, echo
 from shoal.report.source import Json
@@ -20,7 +20,7 @@ _MEGA = 1 << 20
 
 
 def facts_of(row: Mapping[str, Any], now: float) -> Json:
-    """Every tag of a pilot by its name; what only a living engine knows is there if the row has it."""
+    """Every attribute of a pilot by its name; what only a running server knows is there if the row has it."""
     from shoal.engine.matching.pilot_attributes import ENDLESS  # a plain listing needs no engine
 
     ends = row.get("ends")
@@ -32,17 +32,17 @@ def facts_of(row: Mapping[str, Any], now: float) -> Json:
     }  # fmt: skip
     if "free" in row:
         found["free_slots"] = found["free_cores"] = row["free"]
-    # Of a pilot that lives the server says what matching reads at this moment: that is what the listing goes by.
+    # For a pilot that runs the server sends the attributes that matching reads now: these count.
     return {**found, **(row.get("facts") or {})}
 
 
 def value_of(facts: Mapping[str, Any], name: str) -> Any:
-    """A pilot's tag by the name that people write, None if there is none; `my.x`: as its owner's tasks published it."""
+    """An attribute of a pilot by its name, None if it has none; `my.x`: as its owner's tasks published it."""
     return facts.get(key_of(name, str(facts["owner"])))
 
 
 def parse_where(text: str) -> Expr:
-    """A filter of pilots; it may not speak of a task, for there is none."""
+    """Parse a filter of pilots; it may not use attributes of a task, because there is none."""
     expr = parse(text, field="where")
     if expr.attributes:
         name = sorted(expr.attributes)[0]
@@ -63,23 +63,30 @@ def parse_columns(text: str) -> list[str]:
     return list(dict.fromkeys(["pilot", *names]))
 
 
-def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[tuple[Json, Json]]:
-    """The pilots for which a filter holds, each with its tags."""
-    all_ = [(row, facts_of(row, now)) for row in rows]
-    return [(row, facts) for row, facts in all_ if where is None or holds(where, facts, {"owner": facts["owner"]})]
+class ListedPilot(NamedTuple):
+    """A pilot of the listing: its row, and its attributes by name."""
+
+    row: Json
+    facts: Json
+
+
+def choose(rows: Iterable[Json], where: Expr | None, now: float) -> list[ListedPilot]:
+    """The pilots for which a filter holds."""
+    listed = [ListedPilot(row, facts_of(row, now)) for row in rows]
+    return [one for one in listed if where is None or holds(where, one.facts, {"owner": one.facts["owner"]})]
 
 
 def unknown_notes(rows: Iterable[Json], where: Expr | None, columns: Sequence[str], now: float) -> list[str]:
-    """A line for each tag that is asked for and that no pilot has, with the nearest that one has [input E28]."""
+    """A note for each tag in the filter or columns that no pilot has, with the nearest that one has [input E28]."""
     rows = list(rows)
     if not rows:
         return []
     known = {name for row in rows for name in facts_of(row, now)}
-    asked = dict(unknown_tags(where, known)) if where is not None else {}
+    unknown = dict(unknown_tags(where, known)) if where is not None else {}
     for name in columns:
         if name not in known and not name.startswith(OWN):
-            asked[name] = nearest(name, sorted(known))
+            unknown[name] = nearest(name, sorted(known))
     return [
         f"no pilot has the tag {echo(name)}" + (f" (did you mean {near})" if near else "")
-        for name, near in asked.items()
+        for name, near in unknown.items()
     ]

@@ -1,7 +1,7 @@
 """The results of a run: one row per element, in order, with its parameters and the last line it printed.
 
-A run keeps rows only for elements that were leased or differ, and spans for those that became final together; what
-has neither is `ready` or `waiting`. Merged here as a stream, so a million elements are never held at once.
+A run has rows only for elements that were leased or differ, and spans for those that became final together; an element
+with neither is `ready` or `waiting`. They are merged as a stream, so a million elements are never held in memory.
 
 `result` is the last line of standard output; parsed, if it is JSON. In the flat form (CSV, pandas) a JSON object
 stays the line it was and its members become columns of their own, as `result_NAME` where NAME is taken.
@@ -14,10 +14,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shoal.client.config import find_target
 from shoal.model.ids import parse_run, run_text
 from shoal.model.spec import Spec
 from shoal.model.sweep import Axis, Steps
-from shoal.report.source import Json, Source, open_source, waits_for
+from shoal.report.source import Json, Source, all_rows, source_of, waits_for
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)
@@ -28,7 +29,7 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
     """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`."""
-    with open_source(server) as source:
+    with source_of(find_target(server)) as source:
         return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True))
 
 
@@ -38,10 +39,9 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
     spans = iter(sorted(info["spans"], key=lambda span: int(span["low"])))
-    rows = source.rows(run)
+    rows = all_rows(source, run)
     row, span = next(rows, None), next(spans, None)
     waits = waits_for(source, info)
-    make = flat_row if flat else nested_row
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
         columns = [*BEFORE, *param_columns(spec).values(), *AFTER]
@@ -60,7 +60,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
                 if default is None:
                     default = {"state": "waiting" if waits(spec) else "ready"}
                 found = default
-            yield make(columns, f"{run}.{element}", params, found)
+            yield make_row(columns, f"{run}.{element}", params, found, flat)
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -101,17 +101,13 @@ def axis_values(axis: Axis) -> Iterator[Any]:
             yield from range(start, start + piece.count * step, step)
 
 
-def nested_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
-    """A row whose `result` is what the last line stands for."""
-    line = found.get("last_line")
-    return _row(columns, task, params, found, parse_line(line) if line else None)
-
-
-def flat_row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any]) -> Json:
-    """A row without nesting: members of a result that is an object become columns."""
+def make_row(
+    columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], flat: bool = False
+) -> Json:
+    """A row with the parsed last line as `result`; `flat`: members of a result that is an object become columns."""
     line = found.get("last_line")
     value = parse_line(line) if line else None
-    if not isinstance(value, (dict, list)):
+    if not flat or not isinstance(value, (dict, list)):
         return _row(columns, task, params, found, value)
     row = _row(columns, task, params, found, line)
     if isinstance(value, dict):
@@ -146,7 +142,7 @@ def columns_of(info: Mapping[str, Any]) -> list[str]:
 
 
 def parse_line(line: str) -> Any:
-    """The value that a line of JSON stands for; the line itself if it is not JSON."""
+    """The value of a line of JSON; the line itself if it is not JSON."""
     text = line.strip()
     if text[:1] in _JSON_STARTS:
         try:

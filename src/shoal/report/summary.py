@@ -1,38 +1,35 @@
-"""What happened in a run, in plain sentences: counts, rate, durations, failures by cause, losses and rescues.
+"""The summary of a run: counts, rate, durations, failures by cause, lost pilots and kept results.
 
-A `Tally` takes events one by one and stays small, whatever the run's size.
+A `Tally` adds up events one by one; its size is bounded, whatever the run's size.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.model.quantities import many, show_duration
-from shoal.report.phrases import FINAL, done_of
 from shoal.report.source import Json, Source
 
-SAMPLE = 10_000  # durations kept for the median; beyond that a fair sample
+FINAL = ("succeeded", "failed", "cancelled", "lost")
+SAMPLE = 10_000  # durations kept for the median; beyond that a random sample
 MAX_GROUPS = 100
 MAX_NAMES = 1_000
+MAX_ROWS = 1_000  # of failed and of succeeded tasks that stand for all, where the events are not read
 # What a person should try next, by cause.
 NEXT: dict[str, str] = {
-    "task_error": "shoal logs {task} --stderr",
+    **dict.fromkeys(("task_error", "signal"), "shoal logs {task} --stderr"),
     "over_time": "submit it again with --resume and a longer --time",
     "out_of_memory": "submit it again with --resume and more --memory",
-    "signal": "shoal logs {task} --stderr",
-    "stage_in": "shoal show {task}",
-    "stage_out": "shoal show {task}",
-    "output_missing": "shoal show {task}",
     "host_unfit": "shoal pilots",
-    "pilot_lost": "shoal retry {run}",
-    "poison": "shoal show {task}",
-    "cancelled": "shoal retry {run}",
-    "dependency_failed": "shoal show {task}",
+    **dict.fromkeys(("pilot_lost", "cancelled"), "shoal retry {run}"),
+    **dict.fromkeys(("stage_in", "stage_out", "output_missing", "poison", "dependency_failed"), "shoal show {task}"),
 }
+# Kinds of events that are only counted -> the field of a Tally.
+COUNTED = {"task_adopted": "adopted", "report_refused": "refused", "task_returned": "returned"}
 
 
 @dataclass
@@ -49,7 +46,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """What a run's events add up to."""
+    """The sums over a run's events."""
 
     run: str = ""
     states: Counter[str] = field(default_factory=Counter)
@@ -73,7 +70,7 @@ class Tally:
         """Add one event."""
         kind, data = event["kind"], event.get("data") or {}
         if kind == "task_finished":
-            self._finish(task_of(event), data)
+            self.add_end(task_of(event), data)
         elif kind == "tasks_closed":
             self._close(event, data)
         elif kind == "task_retried":
@@ -82,12 +79,8 @@ class Tally:
             pilot = str(event.get("pilot") or "?")
             if pilot in self.lost_pilots or len(self.lost_pilots) < MAX_NAMES:
                 self.lost_pilots[pilot] = self.lost_pilots.get(pilot, 0) + 1
-        elif kind == "task_adopted":
-            self.adopted += 1
-        elif kind == "report_refused":
-            self.refused += 1
-        elif kind == "task_returned":
-            self.returned += 1
+        elif kind in COUNTED:
+            setattr(self, COUNTED[kind], getattr(self, COUNTED[kind]) + 1)
         elif kind == "tasks_reused":
             self.reused += int(data.get("count", 0))
             self.states["succeeded"] += int(data.get("count", 0))
@@ -97,11 +90,8 @@ class Tally:
         elif kind == "run_finished":
             self.finished = True
 
-    def add_row(self, task: str, row: Mapping[str, Any]) -> None:
-        """Add a finished task by its row, where the events are not at hand."""
-        self._finish(task, row)
-
-    def _finish(self, task: str, data: Mapping[str, Any]) -> None:
+    def add_end(self, task: str, data: Mapping[str, Any]) -> None:
+        """Add the end of a task, by its event or its row."""
         state = str(data.get("state", ""))
         self.states[state] += 1
         if data.get("host") and (data["host"] in self.hosts or len(self.hosts) < MAX_NAMES):
@@ -112,7 +102,7 @@ class Tally:
             self._fail(task, data, 1)
 
     def _close(self, event: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-        """Tasks that were cancelled, or failed for their parents, in bulk and without starting."""
+        """Add tasks that were cancelled, or failed with their parents, in bulk and without starting."""
         count = int(data.get("count", 0))
         state = str(data.get("state", "cancelled"))
         self.states[state] += count
@@ -134,7 +124,7 @@ class Tally:
             self.failures[failure.cause, failure.what] = Failure(**vars(failure))
 
     def _reset(self, tasks: int) -> None:
-        """A person said retry: what had failed counts no more."""
+        """After `shoal retry`: failures so far do not count any more."""
         self.reset += tasks
         self.finished = False
         self.failures.clear()
@@ -142,7 +132,7 @@ class Tally:
             self.states[state] = 0
 
     def forget_ends(self) -> None:
-        """Keep what happened on the way, but not how tasks ended."""
+        """Keep the events on the way, but not how tasks ended."""
         self.states.clear()
         self.failures.clear()
         self._sample.clear()
@@ -156,8 +146,12 @@ class Tally:
             self._sample[at] = duration
 
     def adds_up(self, info: Mapping[str, Any]) -> bool:
-        """Were all events there that made the run what it is? Pruned and unread ones are missed here."""
+        """True if the events add up to the run's counts, so that none was deleted or left unread."""
         return all(self.states[state] == info["counts"].get(state, 0) for state in FINAL)
+
+    def sorted_failures(self) -> list[Failure]:
+        """The failures by cause, the most frequent first."""
+        return sorted(self.failures.values(), key=lambda failure: -failure.count)
 
     def quantile(self, share: float) -> float | None:
         """The duration that this share of successful tasks stays within."""
@@ -167,49 +161,53 @@ class Tally:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def happened(self) -> list[str]:
-        """What was out of the ordinary, one plain sentence each; empty if nothing was."""
-        told: list[str] = []
+        """Unusual events, one sentence for each kind; empty if there were none."""
+        sentences: list[str] = []
         if self.reused:
             origin = f" from {', '.join(self.reused_from[:3])}" if self.reused_from else ""
-            told.append(f"{many(self.reused, 'task')} not run again: the results were taken over{origin}.")
+            sentences.append(f"{many(self.reused, 'task')} not run again: the results were taken over{origin}.")
         if self.retried:
             causes = ", ".join(f"{cause} {count}" for cause, count in self.retried.most_common())
-            told.append(f"{many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
+            sentences.append(f"{many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
         if self.lost_pilots:
             names = ", ".join(sorted(self.lost_pilots)[:5])
             count = sum(self.lost_pilots.values())
-            told.append(
+            sentences.append(
                 f"{many(len(self.lost_pilots), 'pilot')} went silent or ended ({names}) with {many(count, 'task')};"
                 " such tasks run elsewhere and burn no retry."
             )
         if self.adopted:
             was = "was" if self.adopted == 1 else "were"
-            told.append(f"{many(self.adopted, 'result or copy', 'results or copies')} of attempts given up {was} kept.")
+            sentences.append(
+                f"{many(self.adopted, 'result or copy', 'results or copies')} of attempts given up {was} kept."
+            )
         if self.returned:
-            told.append(f"{many(self.returned, 'attempt')} given back by a pilot and handed out again.")
+            sentences.append(f"{many(self.returned, 'attempt')} given back by a pilot and handed out again.")
         if self.refused:
-            told.append(f"{many(self.refused, 'report')} came too late and did not count: each result stands once.")
+            sentences.append(
+                f"{many(self.refused, 'report')} came too late and did not count: each result stands once."
+            )
         if self.states["cancelled"]:
-            told.append(f"{many(self.states['cancelled'], 'task')} cancelled.")
+            sentences.append(f"{many(self.states['cancelled'], 'task')} cancelled.")
         if self.reset:
-            told.append(f"{many(self.reset, 'task')} made ready again by `shoal retry`.")
-        return told
+            sentences.append(f"{many(self.reset, 'task')} made ready again by `shoal retry`.")
+        return sentences
 
 
 def run_of(event: Mapping[str, Any]) -> str:
-    """The run an event speaks of, as people write it."""
+    """The id of an event's run."""
     run = event.get("run")
     return run if isinstance(run, str) else f"r{run}"
 
 
 def task_of(event: Mapping[str, Any]) -> str:
-    """The task an event speaks of, as people write it."""
+    """The id of an event's task."""
     task = event.get("task")
     return task if isinstance(task, str) else f"{run_of(event)}.{task}"
 
 
 def what_of(data: Mapping[str, Any]) -> str:
-    """What a failed task ended with, in two words."""
+    """The signal or exit code of a failed task."""
     if data.get("signal"):
         return f"signal {data['signal']}"
     if data.get("exit_code"):
@@ -218,37 +216,31 @@ def what_of(data: Mapping[str, Any]) -> str:
 
 
 def tally_run(source: Source, run: str, info: Mapping[str, Any], most: int = 20_000) -> Tally:
-    """The tally of a run as it stands: from its journal if that is short, else from rows of what failed."""
+    """The tally of a run: from its events if there are few, else from rows of its tasks."""
     tally = Tally(run)
     if info["total"] <= most:
         for event in source.events(run):
             tally.take(event)
         if tally.adds_up(info):
             return tally
-        tally.forget_ends()  # a part of the journal is pruned or reset: the rows know how things ended
-    for row in _first_rows(source, run, ("failed", "lost"), 1_000):
-        tally.add_row(f"{run}.{row['element']}", row)
-    for row in _first_rows(source, run, ("succeeded",), 1_000):
-        tally.add_row(f"{run}.{row['element']}", row)
+        tally.forget_ends()  # some events were deleted or reset: the rows have the ends
+    for states in (("failed", "lost"), ("succeeded",)):
+        for row in source.tasks(run, 0, MAX_ROWS, states)["tasks"]:
+            tally.add_end(f"{run}.{row['element']}", row)
     for span in info["spans"]:
         tally.take({"kind": "tasks_closed", "run": run, "data": span_data(span)})
     tally.states = Counter({state: info["counts"].get(state, 0) for state in FINAL})
     return tally
 
 
-def _first_rows(source: Source, run: str, states: tuple[str, ...], most: int) -> Iterable[Json]:
-    rows: list[Json] = source.tasks(run, 0, most, states)["tasks"]
-    return rows
-
-
 def span_data(span: Mapping[str, Any]) -> Json:
-    """A span as the event that made it told it."""
+    """A span as the data of the event that made it."""
     count = span["high"] - span["low"]
     return {**span, "count": count, "ranges": [[span["low"], span["high"] - 1]], "why": span.get("message", "")}
 
 
 def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> list[str]:
-    """The end of a run in a few lines: counts, times, failures by cause with what to type next."""
+    """The summary in a few lines: counts, times, failures by cause with what to type next."""
     counts, total, run = info["counts"], info["total"], str(info["run"])
     parts = [f"{counts[state]:,} {state}" for state in FINAL if counts.get(state)]
     left = total - done_of(info)
@@ -265,17 +257,40 @@ def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> 
     if median is not None and slow is not None and total > 1:
         hosts = f" on {many(len(tally.hosts), 'host')}" if tally.hosts else ""
         lines.append(f"  a task took {show_duration(median)} (median), {show_duration(slow)} (95 %){hosts}")
-    for failure in sorted(tally.failures.values(), key=lambda f: -f.count):
-        lines.append(failure_line(run, failure))
-    return lines
+    return [*lines, *(failure_line(run, failure) for failure in tally.sorted_failures())]
 
 
 def failure_line(run: str, failure: Failure) -> str:
     """One group of failures: how many, why, one example, and what to type next."""
     what = f" ({failure.what})" if failure.what else ""
-    said = f": {failure.message}" if failure.message and not failure.what else ""
+    message = f": {failure.message}" if failure.message and not failure.what else ""
     todo = NEXT.get(failure.cause, "shoal show {task}").format(task=failure.example, run=run)
-    return f"  {failure.count:,} {failure.cause}{what}, e.g. {failure.example}{said}  ->  {todo}"
+    return f"  {failure.count:,} {failure.cause}{what}, e.g. {failure.example}{message}  ->  {todo}"
+
+
+def done_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are final."""
+    return sum(int(row["counts"].get(state, 0)) for state in FINAL)
+
+
+def live_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are with pilots: leased or running, because pilots fetch tasks ahead of free slots."""
+    return int(row["counts"].get("live", 0))
+
+
+def counts_text(row: Mapping[str, Any]) -> str:
+    """How many tasks of a run are in which state; what is empty is left out."""
+    counts, live = row["counts"], live_of(row)
+    left = row["total"] - done_of(row) - live
+    # The row counts ready and waiting tasks together; only tasks that name others can wait.
+    may_wait = any(array["task"].get("after") for array in row.get("arrays", ()))
+    shown = [
+        ("succeeded", counts.get("succeeded", 0)),
+        ("with pilots", live),
+        ("ready or waiting" if may_wait else "ready", left),
+        *((state, counts.get(state, 0)) for state in FINAL[1:]),
+    ]
+    return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)
 
 
 def rate_text(rate: float) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.db.accounts import SUMS, AccountQuery
-from shoal.db.reader import EventsGone, Reader
+from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import (
     ArrayRow,
@@ -29,7 +29,7 @@ from shoal.engine.changes import (
     UsageRow,
 )  # fmt: skip
 from shoal.engine.snapshot import FinalRange
-from shoal.model.errors import BadInput
+from shoal.model.errors import BadInput, EventsGone
 from shoal.model.ids import LIFE_BITS, start_count
 from shoal.wire.messages import Batch
 from tests.contract.db.rows import (

@@ -52,13 +52,12 @@ class FakeClient(Client):
     def runs(self, state: str = "", name: str = "", limit: int = 50, before: str = "") -> Json:
         if self.lost is not None:
             raise self.lost
-        row = {**self.source.info, "run": int(self.source.info["run"][1:])}
-        return {"runs": [row], "next": None}
+        return {"runs": [self.source.info], "next": None}
 
     def run(self, run: str) -> Json:
         if run != self.source.info["run"]:
             raise NotFound(f"there is no run {run}", code="unknown_run")
-        return {**self.source.info, "run": int(run[1:])}
+        return self.source.info
 
     def tasks(self, run: str, after: int = 0, limit: int = 1000, states: Iterable[str] = ()) -> Json:
         return self.source.tasks(run, after, limit, tuple(states))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.main import COMMANDS, cli, invoke
+from shoal.cli.commands import COMMANDS, cli
+from shoal.cli.main import invoke
 from shoal.cli.session import Session
 from shoal.cli.tasks.run import NEVER_RUN
 from shoal.model.errors import Unreachable
@@ -114,13 +115,13 @@ def test_show_tells_run_task_and_pilot(source: FakeSource, capsys: pytest.Captur
 
 def test_an_open_run_is_counted_in_words_and_in_order(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
     source.info.update(name="", finished=None, total=30, counts={"live": 4, "failed": 1, "succeeded": 2, "lost": 1})
-    counted = "2 succeeded, 4 running, 22 ready, 1 failed, 1 lost"
+    counted = "2 succeeded, 4 with pilots, 22 ready, 1 failed, 1 lost"
     assert run(capsys, "ps", "r1")[1].splitlines()[0] == f"r1: running, 30 tasks: {counted}"
     assert f"30 (4 done: {counted})" in run(capsys, "show", "r1")[1]
     source.info["arrays"][0]["task"] = {**SWEEP, "after": ["x"]}
     assert "22 ready or waiting" in run(capsys, "show", "r1")[1]
     source.info.update(total=1, counts={"live": 1}, arrays=source.info["arrays"][:1])
-    assert run(capsys, "ps", "r1")[1].splitlines()[0] == "r1: running, 1 task: 1 running"
+    assert run(capsys, "ps", "r1")[1].splitlines()[0] == "r1: running, 1 task: 1 with pilots"
 
 
 def test_open_runs_without_a_server_are_told(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from shoal.client.client import LogPart
 from shoal.client.connection.reconnect import Reconnecting
-from shoal.client.executor.outcome import Row
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Conflict, NotFound, ShoalError, Unreachable
 from shoal.wire import payload
 from tests.unit.blobbed import joined
 
 Json = dict[str, Any]
+Row = list[Any]  # the columns of a result as the server sends them
 
 
 class FakeRun:
@@ -236,6 +236,9 @@ class FakeClient:
             if name in ("", run.document["name"])
         ]
         return {"runs": rows[::-1], "next": None}
+
+    def run_row(self, run: str) -> Json:
+        return self.run(run)
 
     def run(self, run: str) -> Json:
         if run not in self._pool.runs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -39,9 +38,6 @@ class Line:
     def get(self, digest: str) -> bytearray:
         return blobs.get_blob(self.transport, digest, self.waits.append)
 
-    def get_to(self, digest: str, path: Path) -> None:
-        blobs.get_blob_to(self.transport, digest, path, self.waits.append)
-
 
 @pytest.fixture
 def line(server: BlobServer) -> Iterator[Line]:
@@ -50,14 +46,11 @@ def line(server: BlobServer) -> Iterator[Line]:
     made.transport.close()
 
 
-def test_a_client_puts_and_gets(server: BlobServer, tmp_path: Path) -> None:
+def test_a_client_puts_and_gets(server: BlobServer) -> None:
     with Client(server.url, "token") as client:
         digest = client.put_blob([b"he", memoryview(b"xllo")[1:], bytearray()])
         assert digest == digest_of([b"hello"]) and server.blobs == {digest: b"hello"}
         assert client.get_blob(digest) == b"hello"
-        client.get_blob_to(digest, tmp_path / "hello")
-        assert (tmp_path / "hello").read_bytes() == b"hello"
-        assert (tmp_path / "hello").stat().st_mode & 0o777 == 0o600
         assert client.get_blob(client.put_blob([])) == b""
     assert all(asked.headers["authorization"] == "Bearer token" for asked in server.asked)
 
@@ -77,39 +70,27 @@ def test_a_lost_connection_costs_only_what_was_in_flight(server: BlobServer, lin
 
 
 @pytest.mark.parametrize("cuts", [[1], [AT_ONCE, 2 * AT_ONCE], [len(BIG) - 1], [0, 100, 0, 5]])
-def test_a_download_goes_on_behind_what_came(server: BlobServer, line: Line, cuts: list[int], tmp_path: Path) -> None:
+def test_a_download_goes_on_behind_what_came(server: BlobServer, line: Line, cuts: list[int]) -> None:
     server.blobs[DIGEST] = BIG
     server.cuts = list(cuts)
     assert line.get(DIGEST) == BIG
-    server.cuts = list(cuts)
-    line.get_to(DIGEST, tmp_path / "big")
-    assert (tmp_path / "big").read_bytes() == BIG and os.listdir(tmp_path) == ["big"]
 
 
-def test_a_server_that_stays_away_is_given_up(server: BlobServer, line: Line, tmp_path: Path) -> None:
+def test_a_server_that_stays_away_is_given_up(server: BlobServer, line: Line) -> None:
     server.blobs[digest_of([b"x"])] = b"x"
-    for work in (
-        lambda: line.put(BIG),
-        lambda: line.get(digest_of([b"x"])),
-        lambda: line.get_to(digest_of([b"x"]), tmp_path / "x"),
-    ):
+    for work in (lambda: line.put(BIG), lambda: line.get(digest_of([b"x"]))):
         server.cuts = [0] * 100
         with pytest.raises(Unreachable):
             work()
         assert 5 <= len(line.waits) < 50 and max(line.waits) <= 10.0
         line.waits.clear()
-    assert os.listdir(tmp_path) == []
 
 
-def test_other_bytes_than_asked_for_are_refused_and_leave_no_file(
-    server: BlobServer, line: Line, tmp_path: Path
-) -> None:
+def test_other_bytes_than_asked_for_are_refused(server: BlobServer, line: Line) -> None:
     server.blobs[DIGEST] = b"something else"
-    for work in (lambda: line.get(DIGEST), lambda: line.get_to(DIGEST, tmp_path / "x")):
-        with pytest.raises(Refused) as caught:
-            work()
-        assert caught.value.code == "wrong_digest"
-    assert os.listdir(tmp_path) == []
+    with pytest.raises(Refused) as caught:
+        line.get(DIGEST)
+    assert caught.value.code == "wrong_digest"
 
 
 def test_a_damaged_part_on_the_server_is_replaced(server: BlobServer, line: Line) -> None:
@@ -152,10 +133,3 @@ def test_what_is_no_digest_is_not_asked_for(server: BlobServer, line: Line) -> N
     with pytest.raises(BadInput):
         line.get("sha256:../../etc/passwd")
     assert not server.asked
-
-
-def test_a_full_disk_here_is_no_lost_server(server: BlobServer, line: Line) -> None:
-    server.blobs[DIGEST] = BIG
-    with pytest.raises(FileNotFoundError):
-        line.get_to(DIGEST, Path("/nonexistent/x"))
-    assert not line.waits

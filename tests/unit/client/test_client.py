@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,10 +10,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from shoal.client.client import Client, LogPart, encode, error_of, oldest_of
+from shoal.client.client import Client, LogPart, encode, error_of
 from shoal.model.errors import (
     BadInput,
     Conflict,
+    EventsGone,
     NotFound,
     Refused,
     ShoalError,
@@ -69,10 +71,18 @@ def test_a_body_is_valid_utf8_finite_and_bounded(monkeypatch: pytest.MonkeyPatch
         encode({"a": "bcdef"})
 
 
-def test_the_oldest_kept_event_is_read_from_the_refusal() -> None:
-    assert oldest_of(Conflict("old", code="gone", hint="the oldest kept is 42")) == 42
-    with pytest.raises(Conflict):
-        oldest_of(Conflict("other", code="conflict", hint="42"))
+def test_the_oldest_kept_event_is_a_field_of_the_refusal() -> None:
+    document = {"code": "gone", "message": "old", "field": "", "hint": "the oldest kept is 7", "oldest": 42}
+    error = error_of(410, json.dumps({"error": document}).encode(), URL)
+    assert isinstance(error, EventsGone) and (error.oldest, error.message) == (42, "old")
+    other = error_of(410, json.dumps({"error": {**document, "oldest": None}}).encode(), URL)
+    assert type(other) is Conflict and other.hint == "the oldest kept is 7"
+
+
+def test_following_goes_on_behind_the_last_event() -> None:
+    client = Scripted([event(1), event(3)], [], [event(4), event(7)])
+    assert list(itertools.islice(client.pages("r1"), 3)) == [[event(1), event(3)], [], [event(4), event(7)]]
+    assert client.asked == [0, 3, 3]
 
 
 class Scripted(Client):
@@ -94,12 +104,6 @@ class Scripted(Client):
 
 def event(seq: int, kind: str = "task_finished") -> dict[str, Any]:
     return {"seq": seq, "kind": kind, "run": 1}
-
-
-def test_following_goes_on_behind_the_last_event_until_the_run_is_finished() -> None:
-    client = Scripted([event(1), event(3)], [], [event(4), event(7, "run_finished"), event(8)])
-    assert [e["seq"] for e in client.follow("r1")] == [1, 3, 4, 7]
-    assert client.asked == [0, 3, 3]
 
 
 def test_an_empty_page_may_lead_on() -> None:
@@ -137,7 +141,7 @@ def test_patience_with_a_lost_server_ends() -> None:
 
 
 def test_a_pruned_journal_is_followed_from_what_is_kept() -> None:
-    client = Scripted(Conflict("old", code="gone", hint="the oldest kept is 41"), [event(41)])
+    client = Scripted(EventsGone("old", oldest=41), [event(41)])
     assert next(client.pages("r1")) == [event(41)]
     assert client.asked == [0, 40]
 

@@ -69,13 +69,10 @@ class FakeSource:
         return self.info
 
     def tasks(self, run: str, after: int = 0, limit: int = 1000, states: Sequence[str] = ()) -> Json:
+        self.asked.append(("tasks", run, tuple(states)))
         found = [r for r in self.all_rows if r["element"] > after and (not states or r["state"] in states)]
         page = found[:limit]
         return {"tasks": page, "next": page[-1]["element"] if len(found) > limit else None}
-
-    def rows(self, run: str, states: Sequence[str] = ()) -> Iterator[Json]:
-        self.asked.append(("rows", run, tuple(states)))
-        return (row for row in self.all_rows if not states or row["state"] in states)
 
     def task(self, task: str) -> Json:
         element = int(task.partition(".")[2])

@@ -69,7 +69,7 @@ def test_parents_may_stand_behind_their_children() -> None:
 def test_parents_are_not_counted_when_nobody_waits() -> None:
     source = FakeSource(run_info([SWEEP]), [task_row(1)])
     rows_of(source)
-    assert source.asked == [("rows", "r1", ())]
+    assert source.asked == [("tasks", "r1", ())]
 
 
 def test_a_million_elements_are_streamed() -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 
 from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import parse_duration, show_duration
 from shoal.report.acct import COLUMNS, SPENT, account
@@ -28,8 +28,7 @@ _UNITS = {**dict.fromkeys(_HOURS, "core_hours"), "queue": "mean_s", "transfer": 
 @click.option("--since", metavar="TIME", help="From so long ago (7d, 12h) or from a date (UTC) on [default: all kept].")
 @click.option("--until", metavar="TIME", help="To so long ago or to a date (UTC) [default: now].")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
-@json_option
-@server_option
+@common_options
 def acct(by: str, since: str | None, until: str | None, as_csv: bool, as_json: bool, server: str | None) -> None:
     """Where the core hours went: useful, failed, lost with a pilot, duplicated, idle.
 
@@ -87,21 +86,19 @@ def _write_csv(found: Json) -> None:
     for row in found["rows"]:
         numbers = (row[name] for name in COLUMNS)
         writer.writerow(
-            [*(row[word] for word in found["by"]), *(round(n, 6) if isinstance(n, float) else n for n in numbers)]
+            [*(row[name] for name in found["by"]), *(round(n, 6) if isinstance(n, float) else n for n in numbers)]
         )
 
 
 def _print(found: Json) -> None:
-    words: list[str] = found["by"]
+    keys: list[str] = found["by"]
     columns = [name for name in COLUMNS if name != "idle" or found["total"]["idle"] is not None]
-    total = {**dict.fromkeys(words, ""), words[0]: "total", **found["total"]}
+    total = {**dict.fromkeys(keys, ""), keys[0]: "total", **found["total"]}
     since = datetime.fromtimestamp(found["since"], UTC)
     click.echo("core hours" + (f" since {since:%Y-%m-%d %H:%M} UTC" if found["since"] > 0 else ""))
-    head = [*words, *("efficiency %" if name == "efficiency" else name for name in columns)]
+    head = [*keys, *("efficiency %" if name == "efficiency" else name for name in columns)]
     rows = [*found["rows"], total]
-    print_lines(
-        table(head, [[*(row[word] for word in words), *(_shown(row, name) for name in columns)] for row in rows])
-    )
+    print_lines(table(head, [[*(row[key] for key in keys), *(_shown(row, name) for name in columns)] for row in rows]))
 
 
 def _shown(row: Json, name: str) -> object:

@@ -1,4 +1,4 @@
-"""`shoal policy show|apply`: the whole policy as a document; and what share and quota commands have in common."""
+"""`shoal policy show|apply`: the whole policy as a document; also functions that share and quota commands use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from shoal.cli.output.describe import moment
-from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.output.tables import clean, print_answer, print_json
+from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.draft import parse_toml
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 _SECONDS = {("usage", "half_life"), ("usage", "window"), ("match", "interval"), ("ban", "longest"), ("ban", "scale")}
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
-_TRIES = 3  # times that a single change is made anew on top of another's
+_TRIES = 3  # attempts of a change when others change the policy at the same time
 
 
 @click.group()
@@ -43,8 +43,7 @@ def policy() -> None:
 
 @policy.command("show")
 @click.option("--toml", "as_toml", is_flag=True, help="The document as TOML, to be changed and applied (the default).")
-@json_option
-@server_option
+@common_options
 def show(as_toml: bool, as_json: bool, server: str | None) -> None:
     """Show the policy: all of it to administrators, what concerns them to others.
 
@@ -64,20 +63,16 @@ def show(as_toml: bool, as_json: bool, server: str | None) -> None:
     when = f" {moment(found['changed'])}" if found["changed"] else ""
     click.echo(f"# version {found['version']}{by}{when}")
     if found["hidden"]:
-        click.echo(f"# {many(found['hidden'], 'line')} that {_concern(found['hidden'])} only others")
+        concern = "concerns" if found["hidden"] == 1 else "concern"
+        click.echo(f"# {many(found['hidden'], 'line')} that {concern} only others")
     click.echo(to_toml(found["policy"]))
-
-
-def _concern(count: int) -> str:
-    return "concerns" if count == 1 else "concern"
 
 
 @policy.command("apply")
 @click.argument("file", metavar="FILE.toml")
 @click.option("--dry-run", is_flag=True, help="Check it and say what would change; change nothing.")
 @click.option("--based-on", type=int, metavar="N", help="Refuse if the policy is no longer at version N.")
-@json_option
-@server_option
+@common_options
 def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server: str | None) -> None:
     """Put the policy of a file (- for standard input) in place of the one that counts (administrators).
 
@@ -91,19 +86,19 @@ def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server:
     document = read_document(file)
     with client_of(server) as client:
         version = client.policy()["version"] if based_on is None else based_on
-        told = client.set_policy(document, version, dry_run)
-    tell_changes(told, as_json)
+        changed = client.set_policy(document, version, dry_run)
+    print_changes(changed, as_json)
 
 
 def client_of(server: str | None) -> Client:
-    """A server of one's own that runs, else the one that commands go to (the embedded one is started)."""
+    """A client of one's own server if it runs, else of the configured one (the embedded one is started)."""
     session = Session(server)
     own = embedded_server.running(own_state()) if session.is_embedded else None
     return own if own is not None else session.client()
 
 
 def change_policy(client: Client, change: Callable[[Json], Json]) -> Json:
-    """Change one thing of the policy; if somebody changed it meanwhile, the same thing of theirs."""
+    """Change one thing of the policy; if the policy was changed meanwhile, change the new one."""
     for left in reversed(range(_TRIES)):
         found = client.policy()
         try:
@@ -114,21 +109,16 @@ def change_policy(client: Client, change: Callable[[Json], Json]) -> Json:
     raise AssertionError("the last try returns or raises")
 
 
-def tell_changes(told: Json, as_json: bool) -> None:
-    """What changed, or would, line by line."""
-    if as_json:
-        print_json(told)
-        return
-    for line in told["changes"]:
-        click.echo(clean(line))
-    for note in told["notes"]:
+def print_changes(changed: Json, as_json: bool) -> None:
+    """Print each change that was made, or would be."""
+    changes, version = changed["changes"], changed["version"]
+    end = (
+        f"the policy is at version {version}" if changes else f"nothing changes: the policy stays at version {version}"
+    )
+    end = f"{many(len(changes), 'line')} would change; nothing was." if changed["dry_run"] else end
+    for note in changed["notes"] if not as_json else ():
         say(f"note: {note}")
-    if told["dry_run"]:
-        click.echo(f"{many(len(told['changes']), 'line')} would change; nothing was.")
-    elif told["changes"]:
-        click.echo(f"the policy is at version {told['version']}")
-    else:
-        click.echo(f"nothing changes: the policy stays at version {told['version']}")
+    print_answer(changed, as_json, *map(clean, changes), end)
 
 
 def read_document(name: str) -> Json:
@@ -191,7 +181,7 @@ def _value(section: str, key: str, value: Any) -> str:
 
 
 def exact(value: float, units: tuple[tuple[str, int], ...]) -> str:
-    """A quantity with the largest unit that leaves no rest, as a text; without one, the bare number."""
+    """A quantity with the largest unit that leaves no remainder, as a text; without one, the plain number."""
     for unit, size in units:
         if value >= size and value % size == 0:
             return f'"{int(value // size)}{unit}"'

@@ -1,4 +1,4 @@
-"""`shoal prune`: old events and logs away, oldest first [protocol 7]. Results and runs stay."""
+"""`shoal prune`: delete old events and logs, oldest first [protocol 7]. Results and runs stay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shoal.cli.output.tables import print_json
+from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, json_option
 from shoal.client.connection import embedded_server
 from shoal.model.layout import DATABASE
@@ -37,10 +37,8 @@ def prune(older_than: str, keep: str, as_json: bool) -> None:
     else:
         events, freed = prune_state(embedded_server.state_dir(), time.time() - age, budget)
         done = {"events": events, "log_bytes": freed}
-    if as_json:
-        print_json(done)
-    else:
-        click.echo(f"{many(done['events'], 'event')} and {show_size(done['log_bytes'])} of logs deleted")
+    deleted = f"{many(done['events'], 'event')} and {show_size(done['log_bytes'])} of logs deleted"
+    print_answer(done, as_json, deleted)
 
 
 def prune_state(state: Path, before: float, budget: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""`shoal share list|set`: what is due to people and groups, and who changes it."""
+"""`shoal share list|set`: the shares of people and groups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from shoal.cli.admin.policy import client_of, tell_changes
+from shoal.cli.admin.policy import client_of, print_changes
 from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import json_option, server_option
+from shoal.cli.session import common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_SHARE
 from shoal.wire.policy import parse_policy
@@ -32,8 +32,7 @@ def share() -> None:
 
 
 @share.command("list")
-@json_option
-@server_option
+@common_options
 def list_shares(as_json: bool, server: str | None) -> None:
     """List the shares you may see: what part of the cores is due now, what is used, and use as it weighs.
 
@@ -61,8 +60,7 @@ def _numbers(row: dict[str, Any]) -> tuple[object, ...]:
 @share.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("who", metavar="NAME|@GROUP")
 @click.argument("number", metavar="NUMBER")
-@json_option
-@server_option
+@common_options
 def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
     """Change a share: managers for the members of their group and the groups below it, administrators for everybody.
 
@@ -73,10 +71,10 @@ def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
       shoal share set ben 0       runs only when nobody else can use the slot
     """
     value = parse_share(number)
-    parse_policy({"share": {who: value}})  # names that cannot be any are told here
+    parse_policy({"share": {who: value}})  # refuses invalid names before anything is sent
     with client_of(server) as client:
-        told = client.set_shares({who: value})
-    tell_changes(told, as_json)
+        changed = client.set_shares({who: value})
+    print_changes(changed, as_json)
 
 
 def parse_share(text: str) -> float:

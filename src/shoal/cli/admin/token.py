@@ -1,20 +1,17 @@
-"""`shoal token new|list|revoke`: the secrets that let people and pilots in."""
+"""`shoal token new|list|revoke`: the tokens of people and pilots."""
 
 from __future__ import annotations
 
-import time
-
 import click
 
-from shoal.cli.admin.people import holder
-from shoal.cli.output.describe import until
-from shoal.cli.output.tables import clean, print_json, print_lines, table
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.output.describe import ago, holder, until
+from shoal.cli.output.tables import clean, print_answer, print_json, print_table
+from shoal.cli.session import Session, common_options, say
 from shoal.client.client import Client
 from shoal.model.credentials import LONGEST, SCOPES, SUBMIT
 from shoal.model.errors import BadInput
 from shoal.model.people import check_name
-from shoal.model.quantities import many, parse_duration, show_duration
+from shoal.model.quantities import many, parse_duration
 from shoal.report.source import Json
 from shoal.wire.http import unix_socket
 from shoal.wire.join import Join
@@ -35,16 +32,12 @@ def token() -> None:
 @token.command()
 @click.option("--user", metavar="NAME", help="Whose token it is [default: yours].")
 @click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(SCOPES),
+    "--scope", "scopes", multiple=True, type=click.Choice(SCOPES),
     help="What it may do (repeat for more) [default: submit, read, cancel].",
-)
+)  # fmt: skip
 @click.option("--expires", default="30d", show_default=True, metavar="TIME", help="How long it is valid; at most 90d.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
-@json_option
-@server_option
+@common_options
 def new(
     user: str | None, scopes: tuple[str, ...], expires: str, note: str | None, as_json: bool, server: str | None
 ) -> None:
@@ -72,7 +65,7 @@ def new(
 
 
 def check_expires(text: str, kind: str) -> None:
-    """A lifetime that a token of this kind may have [security S1]."""
+    """Check the lifetime of a token of this kind [security S1]."""
     if parse_duration(text, "--expires") > LONGEST[kind]:
         raise BadInput(
             f"a token lives at most {LONGEST[kind] / 86_400:.0f} days", code="too_long", field="--expires",
@@ -81,17 +74,14 @@ def check_expires(text: str, kind: str) -> None:
 
 
 def join_of(client: Client, answer: Json) -> Join:
-    """The string that carries a new token; a server that names no address is reached as we reach it."""
+    """The join string with a new token; a server without a public address is reached as this client reaches it."""
     addresses = tuple(answer.get("addresses") or (client.url.removeprefix("https://"),))
-    return Join(
-        addresses,
-        "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or ""),
-        str(answer["token"]),
-    )
+    fingerprint = "" if unix_socket.is_address(addresses[0]) else str(answer.get("fingerprint") or "")
+    return Join(addresses, fingerprint, str(answer["token"]))
 
 
 def tell_if_local(join: Join) -> None:
-    """A server that only this machine reaches cannot be joined from elsewhere."""
+    """Say that a server which only this machine reaches cannot be joined from elsewhere."""
     if unix_socket.is_address(join.addresses[0]):
         say(
             "this server is reached by your account on this machine only; `shoal server start --listen :8443` opens it to others"
@@ -100,8 +90,7 @@ def tell_if_local(join: Join) -> None:
 
 @token.command("list")
 @click.option("--all", "show_all", is_flag=True, help="Also those that ended or were revoked.")
-@json_option
-@server_option
+@common_options
 def list_(show_all: bool, as_json: bool, server: str | None) -> None:
     """List tokens without their secrets: yours, or everyone's if you are an administrator.
 
@@ -115,11 +104,9 @@ def list_(show_all: bool, as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(answer)
         return
-    if not answer["tokens"]:
-        click.echo("no tokens: make one with `shoal token new`, or `shoal join` for a pilot")
-        return
     head = ("token", "kind", "for", "site", "scopes", "ends", "uses left", "pilots", "last used", "from", "note")
-    print_lines(table(head, [_row(row) for row in answer["tokens"]]))
+    none = "no tokens: make one with `shoal token new`, or `shoal join` for a pilot"
+    print_table(head, [_row(row) for row in answer["tokens"]], none)
 
 
 def _row(row: Json) -> tuple[object, ...]:
@@ -128,7 +115,7 @@ def _row(row: Json) -> tuple[object, ...]:
         row["token"], row["kind"], holder(row), row["site"] or "-", row["scopes"] or "-",
         "revoked" if row["revoked"] else until(row["expires"]), "-" if row["uses"] is None else row["uses"],
         f"{row['pilots']}/{most}" if most is not None else row["pilots"] or "-",
-        f"{show_duration(max(0.0, time.time() - used))} ago" if used else "never", row["address"] or "-", row["note"] or "-",
+        ago(used) if used else "never", row["address"] or "-", row["note"] or "-",
     )  # fmt: skip
 
 
@@ -137,8 +124,7 @@ def _row(row: Json) -> tuple[object, ...]:
 @click.option("--user", metavar="NAME", help="All tokens of a person.")
 @click.option("--site", metavar="NAME", help="All tokens that let pilots of a site in.")
 @click.option("--all", "revoke_all", is_flag=True, help="All tokens but the one this command uses.")
-@json_option
-@server_option
+@common_options
 def revoke(
     tokens: tuple[str, ...], user: str | None, site: str | None, revoke_all: bool, as_json: bool, server: str | None
 ) -> None:
@@ -155,9 +141,6 @@ def revoke(
         raise click.UsageError("say which tokens, in one way (ID..., --user NAME, --site NAME or --all)")
     with Session(server).shared_client() as client:
         answer = client.revoke(tokens, user or "", site or "", revoke_all)
-    if as_json:
-        print_json(answer)
-    elif answer["revoked"]:
-        click.echo(f"{many(answer['revoked'], 'token')} revoked, {many(answer['pilots'], 'pilot')} ended")
-    else:
-        click.echo("nothing to revoke: no such token is valid (see `shoal token list --all`)")
+    revoked = f"{many(answer['revoked'], 'token')} revoked, {many(answer['pilots'], 'pilot')} ended"
+    none = "nothing to revoke: no such token is valid (see `shoal token list --all`)"
+    print_answer(answer, as_json, revoked if answer["revoked"] else none)

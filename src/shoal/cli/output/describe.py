@@ -1,4 +1,4 @@
-"""Runs, tasks and pilots in words: the pairs that `shoal show` prints."""
+"""Descriptions of runs, tasks and pilots: the pairs that `shoal show` prints; times as people read them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from shoal.cli.output.tables import clean, shorten
 from shoal.model.quantities import many, show_duration, show_size
 from shoal.model.spec import Spec
 from shoal.model.sweep import fill
-from shoal.report.phrases import counts_text, done_of, live_of
+from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.task import parse_spec
 
 Json = dict[str, Any]
 Pairs = Iterator[tuple[str, object]]
 MAX_SHOWN = 20
+EVENT_DATA = (
+    *("name", "tasks", "state", "cause", "why", "reason", "message"),
+    *("how", "left", "next", "signal", "host", "count"),
+)  # of an event that are shown, in this order
 
 
 def run_state(row: Json) -> str:
-    """A run's state in one word."""
+    """The state of a run."""
     counts = row["counts"]
     if row["finished"] is None:
         return "running" if live_of(row) else "ready"
@@ -29,14 +33,23 @@ def run_state(row: Json) -> str:
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
 
 
+def timestamp(seconds: float) -> str:
+    """A local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def ago(seconds: float) -> str:
+    """How long ago a time was."""
+    return f"{show_duration(max(0.0, time.time() - seconds))} ago"
+
+
 def moment(seconds: float) -> str:
-    """A time of day, with how long ago it was."""
-    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-    return f"{shown} ({show_duration(max(0.0, time.time() - seconds))} ago)"
+    """A local date and time, with how long ago it was."""
+    return f"{timestamp(seconds)} ({ago(seconds)})"
 
 
 def until(seconds: float | None) -> str:
-    """A time that comes, with how long it is until then."""
+    """A time in the future, with how long it is until then."""
     if seconds is None:
         return "never"
     shown = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
@@ -44,18 +57,26 @@ def until(seconds: float | None) -> str:
     return f"{shown} (in {show_duration(left)})" if left > 0 else f"{shown} (over)"
 
 
+def since(row: Json) -> str:
+    """When something was made, if the row has it."""
+    return moment(row["created"]) if row.get("created") else "-"
+
+
+def holder(row: Json) -> str:
+    """Whose something is: a person's, or a group's with an @ before it."""
+    return f"@{row['group']}" if row.get("group") else row.get("owner") or "-"
+
+
 def describe_run(run: Json) -> Pairs:
-    """A run."""
+    """Describe a run."""
     yield "run", run["run"]
     yield "name", run["name"] or "-"
     yield "state", run_state(run)
     yield "tasks", f"{run['total']:,} ({done_of(run):,} done: {counts_text(run)})"
     yield "submitted", moment(run["created"])
     if run["finished"] is not None:
-        yield (
-            "finished",
-            f"{moment(run['finished'])}, after {show_duration(max(0.0, run['finished'] - run['created']))}",
-        )
+        took = show_duration(max(0.0, run["finished"] - run["created"]))
+        yield "finished", f"{moment(run['finished'])}, after {took}"
     yield "directory", run["cwd"]
     yield "seed", run["seed"]
     if run.get("max_fail") is not None:
@@ -64,8 +85,8 @@ def describe_run(run: Json) -> Pairs:
         yield "label", f"{clean(name)}={clean(value)}"
     for array in run["arrays"][:MAX_SHOWN]:
         first, last = array["first"], array["first"] + array["count"] - 1
-        place = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
-        yield place, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
+        elements = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
+        yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
         after = array["task"].get("after")
         if after:
             yield "", f"after {', '.join(clean(name) for name in after)}"
@@ -75,10 +96,8 @@ def describe_run(run: Json) -> Pairs:
     if len(run["arrays"]) > MAX_SHOWN:
         yield "...", many(len(run["arrays"]) - MAX_SHOWN, "more table")
     for span in run["spans"][:MAX_SHOWN]:
-        yield (
-            f"{run['run']}.{span['low']} .. {span['high'] - 1}",
-            f"{span['state']}: {clean(span['message'] or span['cause'])}",
-        )
+        elements = f"{run['run']}.{span['low']} .. {span['high'] - 1}"
+        yield elements, f"{span['state']}: {clean(span['message'] or span['cause'])}"
 
 
 def _params_text(params: Any) -> str:
@@ -95,15 +114,15 @@ def command_text(task: Json, element: int | None = None) -> str:
     spec = parse_spec(task)
     if spec.function:
         return clean(spec.labels.get("function", "a function")) + "(...)"
-    words = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
+    argv = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
     if element is not None and spec.sweep is not None:
         params = spec.sweep.at(element)
-        words = [fill(word, params) for word in words]
-    return shorten(clean(shlex.join(words)), 400)
+        argv = [fill(text, params) for text in argv]
+    return shorten(clean(shlex.join(argv)), 400)
 
 
 def needs_text(spec: Spec) -> str:
-    """What a task takes, in a few words."""
+    """The resources of a task."""
     needs = spec.needs
     parts = [many(needs.cores, "core")]
     parts += [f"{show_size(size)} {name}" for name, size in (("memory", needs.memory), ("disk", needs.disk)) if size]
@@ -115,7 +134,7 @@ def needs_text(spec: Spec) -> str:
 
 
 def describe_task(name: str, found: Json) -> Pairs:
-    """A task, with what happened to it."""
+    """Describe a task, with its events."""
     array, row = found["array"], found["task"] or {}
     offset = int(name.partition(".")[2]) - int(array["first"])
     spec = parse_spec(array["task"])
@@ -155,32 +174,17 @@ def _describe_row(name: str, row: Json, retries: int) -> Pairs:
 
 
 def event_text(event: Json) -> str:
-    """An event as one line: its kind in words, then what it says."""
+    """An event as one line: its kind, then its data."""
     data = event.get("data") or {}
-    wanted = (
-        "name",
-        "tasks",
-        "state",
-        "cause",
-        "why",
-        "reason",
-        "message",
-        "how",
-        "left",
-        "next",
-        "signal",
-        "host",
-        "count",
-    )
-    said = [f"{key} {clean(data[key])}" for key in wanted if data.get(key) not in (None, "")]
+    shown = [f"{key} {clean(data[key])}" for key in EVENT_DATA if data.get(key) not in (None, "")]
     attempt = f" #{event['attempt']}" if event.get("attempt") else ""
     pilot = f" on {event['pilot']}" if event.get("pilot") else ""
     kind = event["kind"].replace("tasks_", "task_").replace("_", " ")
-    return f"{kind}{attempt}{pilot}" + (f": {shorten(', '.join(said), 160)}" if said else "")
+    return f"{kind}{attempt}{pilot}" + (f": {shorten(', '.join(shown), 160)}" if shown else "")
 
 
 def describe_pilot(pilot: Json) -> Pairs:
-    """A pilot."""
+    """Describe a pilot."""
     yield "pilot", pilot["pilot"]
     yield "state", pilot["state"] + (f" ({clean(pilot['reason'])})" if pilot.get("reason") else "")
     yield "host", clean(pilot["host"])

@@ -1,4 +1,4 @@
-"""How progress looks: one live line on a terminal, a plain line now and then elsewhere. Always on standard error."""
+"""Progress displays: one live line on a terminal, a plain line now and then elsewhere; always on standard error."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY = 5.0
 PLAIN_FIRST = 1.0  # seconds until the first plain line
-LIVE_AFTER = 0.3  # what ends sooner needs no bar
+LIVE_AFTER = 0.3  # seconds; a run that ends sooner needs no bar
 BAR = 16
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is."""
+    """The progress of a run."""
 
     run: str
     name: str = ""
@@ -41,12 +41,12 @@ class Status:
 
     @property
     def done(self) -> int:
-        """How many are final."""
+        """How many tasks are final."""
         return self.succeeded + self.failed + self.cancelled
 
     @property
     def rate(self) -> float:
-        """Tasks per second since we watch."""
+        """Tasks per second since the waiting began."""
         return max(0, self.done - self.reused) / self.elapsed if self.elapsed > 0 else 0.0
 
 
@@ -83,25 +83,11 @@ def bar_of(status: Status) -> str:
 
 
 class Display(Protocol):
-    """What waiting needs of a terminal."""
+    """Shows the progress of a run."""
 
     def update(self, status: Status) -> None: ...
     def note(self, text: str) -> None: ...
     def close(self) -> None: ...
-
-
-class QuietDisplay:
-    """Only what must be said."""
-
-    def update(self, status: Status) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """On standard error."""
-        print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 class PlainDisplay:
@@ -125,11 +111,18 @@ class PlainDisplay:
             self.note(f"  {reason_text(status)}")
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line of its own."""
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Nothing."""
+        """Nothing has to be removed."""
+
+
+class QuietDisplay(PlainDisplay):
+    """For --quiet and --json: notes only, no progress."""
+
+    def update(self, status: Status) -> None:
+        """Nothing is printed."""
 
 
 class LiveDisplay:
@@ -142,7 +135,7 @@ class LiveDisplay:
         """Draw."""
         if status.elapsed < LIVE_AFTER:
             return
-        from rich.text import Text  # here, because a short command should not pay for it
+        from rich.text import Text  # imported here, because it is slow to import
 
         line = Text(no_wrap=True, overflow="ellipsis")  # Text takes no markup: a name cannot style or inject
         line.append(title_of(status), style="bold")
@@ -168,7 +161,7 @@ class LiveDisplay:
         self._live.console.print(Text(text))
 
     def close(self) -> None:
-        """Take the moving line away; what is to stay was printed."""
+        """Remove the moving line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -177,6 +170,6 @@ class LiveDisplay:
 def choose_display(quiet: bool) -> Display:
     """The display that fits where standard error goes."""
     if quiet:
-        return QuietDisplay()
+        return QuietDisplay(sys.stderr)
     moves = sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
     return LiveDisplay() if moves else PlainDisplay(sys.stderr)

@@ -1,7 +1,8 @@
-"""Text for terminals: user text made harmless, aligned columns, colours. No markup language, so nothing to escape."""
+"""Text for terminals: control characters removed, aligned columns, colours. No markup, so nothing to escape."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import unicodedata
@@ -10,30 +11,23 @@ from typing import Any
 
 import click
 
+from shoal.model.errors import printable
+
 PEEK = 100  # rows that decide the widths of a table that streams
 MAX_CELL = 60
 STATE_COLOURS = {
-    "succeeded": "green",
-    "failed": "red",
-    "lost": "red",
-    "cancelled": "yellow",
-    "running": "cyan",
-    "leased": "cyan",
-    "busy": "cyan",
-}
+    "succeeded": "green", "failed": "red", "lost": "red", "cancelled": "yellow",
+    "running": "cyan", "leased": "cyan", "busy": "cyan",
+}  # fmt: skip
 
 
 def clean(text: object) -> str:
     """User text for one cell: control, format and direction characters shown as escapes [input E20-E22]."""
-    shown = text if isinstance(text, str) else str(text)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shown)
+    return printable(text if isinstance(text, str) else str(text))
 
 
-def clean_block(data: bytes) -> str:
-    """A log for a terminal: lines and tabs stay, every other control character goes [input E22]."""
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+def clean_block(text: str) -> str:
+    """A log for a terminal: newlines and tabs stay, every other control character is removed [input E22]."""
     return "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
@@ -71,13 +65,9 @@ def cell(value: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cut: int | None = MAX_CELL) -> Iterator[str]:
-    """Lines of aligned columns, streamed: the first rows decide the widths, numbers stand right."""
+    """Lines of aligned columns, streamed: the first rows decide the widths; numbers are aligned right."""
     stream = iter(rows)
-    peeked: list[Sequence[object]] = []
-    for row in stream:
-        peeked.append(row)
-        if len(peeked) == PEEK:
-            break
+    peeked = list(itertools.islice(stream, PEEK))
     right = [
         bool(peeked) and all(isinstance(row[at], (int, float)) or row[at] is None for row in peeked)
         for at in range(len(head))
@@ -119,20 +109,35 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """Print a table, or a sentence if there are no rows."""
+    print_lines(table(head, rows) if rows else [empty])
+
+
+def print_answer(answer: Any, as_json: bool, *lines: str) -> None:
+    """Print the answer of the server as JSON, or lines for a person."""
+    if as_json:
+        print_json(answer)
+    else:
+        print_lines(lines)
+
+
 def print_json(document: Any) -> None:
-    """One JSON document on one line; everything but ASCII is escaped, so it is harmless on a terminal too."""
+    """Print a JSON document on one line; everything but ASCII is escaped, so it is safe on a terminal, too."""
     click.echo(json.dumps(document, separators=(",", ":"), default=str))
 
 
 def write_raw(data: bytes, to_stderr: bool = False) -> None:
-    """A log as it is into a pipe or file; made harmless on a terminal."""
+    """Write a log: every byte to a pipe or file; without control characters to a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream.isatty():
-        click.echo(clean_block(data), nl=bool(data) and not data.endswith(b"\n"), err=to_stderr)
+        click.echo(
+            clean_block(data.decode("utf-8", "replace")), nl=bool(data) and not data.endswith(b"\n"), err=to_stderr
+        )
         return
     stream.flush()
     binary = getattr(stream, "buffer", None)
-    if binary is None:  # a test's stand-in has text only
+    if binary is None:  # a stream of text only, as in tests
         stream.write(data.decode("utf-8", "replace"))
     else:
         binary.write(data)

@@ -18,14 +18,13 @@ from shoal.engine.why.reason import PARENTS, TOO_LARGE
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
-from shoal.report.phrases import done_of, live_of
 from shoal.report.source import HttpSource
-from shoal.report.summary import Failure, Tally, summary_lines, tally_run
+from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
-LOOK_EVERY = 1.0  # seconds between questions about pilots and reasons
+LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
 REFUSED, INTERRUPTED = 3, 130
@@ -35,7 +34,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Watch:
-    """One run that is waited for."""
+    """The state of waiting for one run."""
 
     session: Session
     client: Client
@@ -57,7 +56,7 @@ class Watch:
     _lost_at: float | None = None
 
     def follow(self, after: int = 0) -> None:
-        """Until the run is finished and all is read that led to it, or until it is clear that nothing can run."""
+        """Read events until the run is finished and all of them are read, or until it is clear that nothing can run."""
         self._began = self._moved = self.clock()
         self.tally.run = self.run
         for events in self.client.pages(self.run, after, wait=1.0, on_lost=self._on_lost, sleep=self.sleep):
@@ -72,11 +71,11 @@ class Watch:
             if self._over and self.tally.finished and len(events) < MAX_PAGE:
                 return
             if was_over and answered and not events:
-                return  # the journal ends without the run's end: retention took it
+                return  # the event of the run's end was deleted by retention
             if self.hopeless:
                 return
             if 0 < len(events) < MAX_PAGE:
-                # Let news gather: at a thousand tasks a second, one question each would be rude.
+                # Let events gather: at a thousand tasks a second, one request each would be too many.
                 self.sleep(0.02 if self.clock() - self._began < 1.0 else 0.2)
 
     @property
@@ -84,10 +83,10 @@ class Watch:
         return self._row.get("finished") is not None
 
     def _look(self) -> bool:
-        """Ask how far it is, and show it; did the server answer?"""
+        """Read the progress and show it; True if the server answered."""
         now = self.clock()
         try:
-            row = one_row(self.client, self.run)
+            row = self.client.run_row(self.run)
             if self._row and row.get("nonce") != self._row.get("nonce"):
                 raise NotFound(
                     f"{self.run} is another run now: the server's database was rolled back, and yours is gone",
@@ -101,7 +100,7 @@ class Watch:
                 if now - self._moved > STUCK_AFTER and not self._running():
                     self._ask_why(now)
         except Unreachable:
-            return False  # the next page of events finds out, and knows what to do
+            return False  # the next page of events meets the same error and handles it
         if self._running() or self._over:
             self._moved, self._reason, self._hopeless_since = now, "", None
         if self._lost_at is not None:
@@ -119,7 +118,7 @@ class Watch:
         return True
 
     def _ask_why(self, now: float) -> None:
-        """Why nothing runs. On a server of others a larger pilot may still come; here there is only this machine."""
+        """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
         answer = self.client.why(self.run)
         self._reason = reason_of(answer)
         if not (self.session.is_embedded and nothing_fits(answer)):
@@ -130,16 +129,16 @@ class Watch:
             self.hopeless = reason_of(answer, TOO_LARGE)
 
     def _running(self) -> int:
-        """How many tasks run. The row counts those with a pilot, which also fetches ahead: no more run than fit."""
+        """How many tasks run: of those with pilots, which also fetch tasks ahead, no more than there are slots."""
         live = live_of(self._row)
         if not live and self._facts.get("open_runs") == 1:
-            live = int(self._facts.get("live", 0))  # the row is written when a task ends, the server knows now
+            live = int(self._facts.get("live", 0))  # the row is written when a task ends, the status is newer
         left = self._row["total"] - done_of(self._row)
         slots = int(self._facts.get("slots", 0))
         return int(min(live, left, slots) if slots else min(live, left))
 
     def _on_lost(self, error: Unreachable) -> Client | None:
-        """The embedded server is started again; any other is waited for."""
+        """Start the embedded server again; wait for any other."""
         if self.session.is_embedded:
             self.client.close()
             self.client = self.session.client()
@@ -149,15 +148,6 @@ class Watch:
             self._lost_at = self.clock()
             self.display.note(f"shoal: {clean(error.message)}; trying again")
         return None
-
-
-def one_row(client: Client, run: str) -> Json:
-    """A run's row without its arrays: the newest run before the next one."""
-    page = client.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
-    if page and page[0]["run"] in (run, int(run[1:])):
-        row: Json = page[0]
-        return row
-    return client.run(run)
 
 
 def reason_of(why: Json, code: str = "") -> str:
@@ -176,7 +166,7 @@ def nothing_fits(why: Json) -> bool:
 
 
 def failure_text(failure: Failure) -> str:
-    """The first failure as it is shown at once: what, and the end of its standard error."""
+    """The first failure, which is shown at once, with the end of its standard error."""
     what = failure.message or failure.what or failure.cause
     lines = [f"shoal: {failure.example} failed ({failure.cause}): {clean(what)}"]
     tail = [clean(line) for line in failure.tail.strip().splitlines()[-TAIL_LINES:]]
@@ -186,13 +176,13 @@ def failure_text(failure: Failure) -> str:
 def wait_for(
     session: Session, client: Client, run: str, quiet: bool = False, as_json: bool = False, single: bool = False
 ) -> int:
-    """Wait for a run, show its end, return the exit status."""
+    """Wait for a run and print its summary; returns the exit status."""
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     try:
-        row = one_row(client, run)
+        row = client.run_row(run)
         already = done_of(row)
         if row["finished"] is None:
-            watch.follow(0 if already <= FOLLOW_MOST else newest_event(client))
+            watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))
     except KeyboardInterrupt:
         watch.display.close()
         return detach(watch.client, run)
@@ -204,67 +194,45 @@ def wait_for(
 
 
 def tell_hopeless(watch: Watch, as_json: bool) -> int:
-    """Nothing of the run can run here: one line that says why and what helps."""
+    """Say why nothing of the run can run here, and what helps."""
     run = watch.run
     with HttpSource(watch.client) as source:
         if as_json:
-            info = source.run(run)
-            print_json({**end_document(info, watch.tally, None), "stuck": watch.hopeless})
+            print_json({**end_document(source.run(run), watch.tally, None), "stuck": watch.hopeless})
     say(f"{run} cannot run here: {watch.hopeless}; it stays queued: `shoal cancel {run}` takes it back")
     return REFUSED
 
 
-def newest_event(client: Client) -> int:
-    """Where the journal ends now."""
-    return int(client.server().get("last_seq", 0))
-
-
 def tell_end(watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool) -> int:
-    """Show what became of a run; 0 only if all succeeded."""
+    """Print the summary of a run; returns 0 only if all its tasks succeeded."""
     with HttpSource(watch.client) as source:
-        return _tell_end(source, watch, as_json, single, quiet, complete)
-
-
-def _tell_end(source: HttpSource, watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool) -> int:
-    info = source.run(watch.run)
-    tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
-    ended = info["finished"]
-    wall = ended - info["created"] if ended is not None else None
-    status = 0 if info["counts"].get("succeeded", 0) == info["total"] else 1
-    if as_json:
-        print_json(end_document(info, tally, wall))
-    elif single:
-        tell_single(source, f"{watch.run}.1", quiet)
-    elif not quiet or status:
-        print_lines(clean(line) for line in summary_lines(info, tally, wall))
-        happened = tally.happened()
-        if happened:
-            click.echo("  what happened:")
-            print_lines(clean(f"    {sentence}") for sentence in happened)
-        click.echo(f"  rows: shoal results {watch.run}")
-    return status
+        info = source.run(watch.run)
+        tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
+        wall = info["finished"] - info["created"] if info["finished"] is not None else None
+        status = 0 if info["counts"].get("succeeded", 0) == info["total"] else 1
+        if as_json:
+            print_json(end_document(info, tally, wall))
+        elif single:
+            tell_single(source, f"{watch.run}.1", quiet)
+        elif not quiet or status:
+            happened = [f"    {sentence}" for sentence in tally.happened()]
+            lines = [*summary_lines(info, tally, wall), *(["  what happened:", *happened] if happened else [])]
+            print_lines(clean(line) for line in [*lines, f"  rows: shoal results {watch.run}"])
+        return status
 
 
 def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
-    """The end of a run for programs."""
-    groups = sorted(tally.failures.values(), key=lambda failure: -failure.count)
+    """The summary of a run as a JSON document."""
+    fields = ("cause", "what", "count", "example", "message")
+    failures = [{name: getattr(failure, name) for name in fields} for failure in tally.sorted_failures()]
     return {
-        "run": info["run"],
-        "name": info["name"],
-        "tasks": info["total"],
-        "counts": info["counts"],
-        "seconds": wall,
-        "median": tally.quantile(0.5),
-        "failures": [
-            {"cause": g.cause, "what": g.what, "count": g.count, "example": g.example, "message": g.message}
-            for g in groups
-        ],
-        "happened": tally.happened(),
-    }
+        "run": info["run"], "name": info["name"], "tasks": info["total"], "counts": info["counts"], "seconds": wall,
+        "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(),
+    }  # fmt: skip
 
 
 def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
-    """A single command: its own output as if it had run here, then one line about it."""
+    """Print the output of a single command as if it had run here, then one line about it."""
     found = source.task(task)
     row = found["task"] or found.get("span") or {}
     for stream in ("stdout", "stderr"):
@@ -284,19 +252,20 @@ def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
 
 
 def end_in_words(row: Json) -> str:
-    """How a task ended."""
-    said, number, code = str(row.get("message") or ""), row.get("signal"), row.get("exit_code")
+    """How a task ended, as a sentence."""
+    message, number, code = str(row.get("message") or ""), row.get("signal"), row.get("exit_code")
     if number:
-        if not said:
+        if not message:
             return f"it was ended by signal {number}"
-        return said if f"signal {number}" in said else f"{said} (ended by signal {number})"
-    if row.get("cause") == "task_error" and code and said in ("", f"exit code {code}"):
+        # The message of the cause `signal` names it already.
+        return message if row.get("cause") == "signal" else f"{message} (ended by signal {number})"
+    if row.get("cause") == "task_error" and code and message in ("", f"exit code {code}"):
         return f"the command ended with exit code {code}"
-    return said or str(row.get("cause") or "it did not run")
+    return message or str(row.get("cause") or "it did not run")
 
 
 def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep) -> int:
-    """The first Ctrl-C: leave the run alone, say how to come back; the second within 2 s cancels it."""
+    """After the first Ctrl-C: leave the run alone and say how to come back; a second within 2 s cancels it."""
     click.echo(
         f"\nshoal: detached, {run} goes on.  come back: shoal wait {run}   stop it: shoal cancel {run}"
         f"   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)",

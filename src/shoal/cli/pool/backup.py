@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option
+from shoal.cli.session import Session, json_option, state_directory
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
 from shoal.db import copies
 from shoal.db.location import way_out
 from shoal.db.migrate import newest, version_of
-from shoal.model.errors import BadInput, NotFound, Refused, echo
+from shoal.model.errors import NotFound, Refused
 from shoal.model.layout import DATABASE
 from shoal.model.quantities import many, show_size
 
@@ -27,35 +27,26 @@ STATE = click.option(
 
 
 def find_database(state: str | None) -> Path:
-    """The database that is meant: of a state directory, else of whichever server of this machine has one."""
+    """The database of a state directory, else of a server on this machine that has one."""
     if state is not None:
-        place = Path(state).absolute()
-        if not place.is_dir():
-            raise BadInput(
-                f"there is no directory {echo(state)!r}", code="no_such_directory", field="--state",
-                hint="name a server's state directory",
-            )  # fmt: skip
-        return place / DATABASE
+        return state_directory(state) / DATABASE
     session = Session()
     if not session.is_embedded:
-        told = read_server_file(own_state())
-        if told is None or told["url"] != session.target.url:
+        server = read_server_file(own_state())
+        if server is None or server.url != session.target.url:
             raise Refused(
                 f"the database of {session.target.url} is not of this machine's state directories", code="elsewhere",
                 hint="run it on the server's machine, with --state DIR",
             )  # fmt: skip
         return own_state() / DATABASE
-    places = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
-    return next((place for place in places if place.exists()), places[0])
+    paths = [embedded_server.state_dir() / DATABASE, own_state() / DATABASE]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _need(path: Path) -> str:
     if not path.exists():
-        raise NotFound(
-            f"there is no database in {echo_path(path.parent)}",
-            code="no_database",
-            hint="name another with --state DIR",
-        )
+        hint = "name another with --state DIR"
+        raise NotFound(f"there is no database in {echo_path(path.parent)}", code="no_database", hint=hint)
     return str(path)
 
 
@@ -135,7 +126,7 @@ def check(state: str | None, file: str | None, as_json: bool) -> None:
 
 
 def _load(path: str) -> list[str]:
-    """What a server could not read of a file whose pages are sound."""
+    """What a server could not read in a file whose pages are undamaged."""
     from shoal.db.sqlite import Database
     from shoal.engine.engine import Engine
     from shoal.model.timing import Timing
@@ -143,11 +134,11 @@ def _load(path: str) -> list[str]:
     with copies.reading(path) as connection:
         if version_of(connection, path) != newest():
             return []  # it is migrated first
-        connection.execute("BEGIN")  # one moment of a database that a server may be writing
+        connection.execute("BEGIN")  # a consistent snapshot of a database that a server may be writing
         try:
             snapshot = Database(connection, path, None, "full").snapshot()
             return Engine(snapshot, Timing(), Random(0), time.time()).check()
-        except Exception as error:  # whatever it is, a server would not start either
+        except Exception as error:  # whatever it is, a server would not start with it
             return [f"its rows cannot be read: {type(error).__name__}: {error}"]
 
 

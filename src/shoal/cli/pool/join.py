@@ -7,7 +7,7 @@ import click
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, argv_of, common_options, say
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
 from shoal.model.people import check_name
@@ -29,8 +29,7 @@ from shoal.wire.join import bootstrap_line
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
-@json_option
-@server_option
+@common_options
 def join(
     site: str | None,
     owner: str | None,
@@ -70,14 +69,10 @@ def join(
         )  # fmt: skip
     if not answer.get("pilot_sha256"):
         raise Refused(
-            "the server has no pilot to give away",
-            code="no_pilot",
+            "the server has no pilot to give away", code="no_pilot",
             hint="just started, it still builds it: try again in a few seconds; else see its server.log",
-        )
-    options: list[str] = []
-    for word, value in (("--cores", cores), ("--idle-end", idle_end), ("--site", site)):
-        options += [word, f"{value:g}" if isinstance(value, float) else str(value)] if value is not None else []
-    options += [word for tag in tags for word in ("--tag", tag)]
+        )  # fmt: skip
+    options = argv_of(("--cores", cores), ("--idle-end", idle_end), ("--site", site), ("--tag", tags))
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:

@@ -1,4 +1,4 @@
-"""`shoal login`, `logout`, `whoami`: which server one works with, and as whom."""
+"""`shoal login`, `logout`, `whoami`: the server to work with, and the account there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, common_options, json_option, say
 from shoal.client.config import config_home, find_target
 from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
 from shoal.model.errors import BadInput, echo
@@ -36,13 +36,13 @@ def login(string: str, force: bool, as_json: bool) -> None:
     if string != "-":
         say("note: the string is in your shell's history now; `shoal login -` asks for it instead")
     check_free(join, force)
-    client, told = reach(join)
+    client, identity = reach(join)
     with client:
         file = write_login(client.url, join.token, client.ca)
     if as_json:
-        print_json({"server": client.url, "config": str(file), **told})
+        print_json({"server": client.url, "config": str(file), **identity})
     else:
-        click.echo(f"logged in to {client.url} as {_who(told)}; the token ends {until(told.get('expires'))}")
+        click.echo(f"logged in to {client.url} as {_who(identity)}; the token ends {until(identity.get('expires'))}")
     used = find_target()
     if used.url != client.url:
         say(f"note: {used.origin} names {used.url or 'the embedded server'}, which goes before this login")
@@ -60,9 +60,9 @@ def _read() -> str:
     return text
 
 
-def _who(told: Json) -> str:
-    group = f", group {clean(told['group'])}" if told.get("group") else ""
-    return f"{clean(told.get('owner') or '?')} ({clean(told.get('role') or 'user')}{group})"
+def _who(identity: Json) -> str:
+    group = f", group {clean(identity['group'])}" if identity.get("group") else ""
+    return f"{clean(identity.get('owner') or '?')} ({clean(identity.get('role') or 'user')}{group})"
 
 
 @click.command()
@@ -80,8 +80,7 @@ def logout() -> None:
 
 
 @click.command()
-@json_option
-@server_option
+@common_options
 def whoami(as_json: bool, server: str | None) -> None:
     """Who you are to the server, what your token may do, and when it ends.
 
@@ -91,15 +90,15 @@ def whoami(as_json: bool, server: str | None) -> None:
       shoal whoami --json
     """
     with Session(server).any_client("whoami") as client:
-        told = client.whoami()
+        identity = client.whoami()
     if as_json:
-        print_json({"server": client.url, **told})
+        print_json({"server": client.url, **identity})
         return
-    scopes = told.get("scopes") or ()
+    scopes = identity.get("scopes") or ()
     print_lines(pairs([
         ("server", client.url),
-        ("you", _who(told)),
-        ("token", f"{told.get('token') or '-'} ({told.get('kind') or '-'})"),
+        ("you", _who(identity)),
+        ("token", f"{identity.get('token') or '-'} ({identity.get('kind') or '-'})"),
         ("may", ", ".join(map(str, scopes)) if isinstance(scopes, (list, tuple)) else scopes),
-        ("ends", until(told.get("expires"))),
+        ("ends", until(identity.get("expires"))),
     ]))  # fmt: skip

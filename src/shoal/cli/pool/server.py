@@ -17,7 +17,7 @@ import click
 from shoal.cli.output.describe import moment, until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.pool.backup import backup, check, restore
-from shoal.cli.session import Session, json_option, say, server_option
+from shoal.cli.session import Session, argv_of, common_options, json_option, say, server_option, state_directory
 from shoal.client.client import Client
 from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
@@ -28,7 +28,7 @@ from shoal.model.quantities import many, parse_size, show_size
 STOP_WITHIN = 15.0
 DRAIN_WITHIN = 60.0  # seconds that pilots get to finish what they have
 _HOST = re.compile(r"|[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
-_TIMES = ("_ends", "_expires", "_until")  # how names of facts end that are times to come
+_TIMES = ("_ends", "_expires", "_until")  # ends of the names of times in the future
 
 _STATE = click.option("--state", metavar="DIR", help="The server's state directory.")
 
@@ -56,25 +56,20 @@ for _command in (backup, restore, check):
 @server.command()
 @click.option("--state", metavar="DIR", help="State directory [default: $XDG_STATE_HOME/shoal/server].")
 @click.option(
-    "--listen",
-    multiple=True,
-    metavar="HOST:PORT",
+    "--listen", multiple=True, metavar="HOST:PORT",
     help="Open it to others over TLS; :8443 is every interface (repeat for more).",
-)
+)  # fmt: skip
 @click.option(
-    "--address",
-    multiple=True,
-    metavar="NAME:PORT",
+    "--address", multiple=True, metavar="NAME:PORT",
     help="Another address that others reach it by, e.g. behind a NAT (repeat for more).",
-)
+)  # fmt: skip
 @click.option(
     "--blob-quota", metavar="SIZE", help="Bytes of large arguments and results for each person [default: 20G]."
 )
 @click.option(
-    "--durability",
-    type=click.Choice(DURABILITIES),
+    "--durability", type=click.Choice(DURABILITIES),
     help="normal: faster, but a power cut may take the last moments [default: full].",
-)
+)  # fmt: skip
 @click.option("--new-ca", is_flag=True, help="Make a new CA: everyone must log in and join anew.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 @json_option
@@ -99,36 +94,32 @@ def start(
       shoal server start --listen 10.0.0.5:8443 --address box.example.org:8443
       shoal server start --state /data/shoal --listen 127.0.0.1:9000
     """
-    for option, words_ in (("--listen", listen), ("--address", address)):
-        for word in words_:
-            check_listen(word, option)
+    for option, addresses in (("--listen", listen), ("--address", address)):
+        for text in addresses:
+            check_listen(text, option)
     if address and not listen:
         raise click.UsageError("--address needs --listen (e.g. --listen :8443)")
-    place = embedded_server.make_private(Path(state).absolute() if state is not None else own_state())
-    client = embedded_server.running(place)
+    state_dir = embedded_server.make_private(Path(state).absolute() if state is not None else own_state())
+    client = embedded_server.running(state_dir)
     if client is not None:
         client.close()
-        raise Refused(
-            f"a server runs on {echo_path(place)} already: {client.url}",
-            code="in_use",
-            hint="use it, or `shoal server stop`",
-        )
-    words = ["--state", str(place)]
-    words += [part for word in listen for part in ("--listen", word)]
-    words += [part for word in address for part in ("--address", word)]
-    words += ["--blob-quota", str(parse_size(blob_quota, "--blob-quota"))] if blob_quota is not None else []
-    words += ["--durability", durability] if durability is not None else []
-    words += ["--new-ca"] if new_ca else []
+        hint = "use it, or `shoal server stop`"
+        raise Refused(f"a server runs on {echo_path(state_dir)} already: {client.url}", code="in_use", hint=hint)
+    quota = parse_size(blob_quota, "--blob-quota") if blob_quota is not None else None
+    arguments = argv_of(
+        ("--state", state_dir), ("--listen", listen), ("--address", address), ("--blob-quota", quota),
+        ("--durability", durability), ("--new-ca", new_ca),
+    )  # fmt: skip
     if foreground:
-        return _stay(words)
-    with embedded_server.start(place, words) as client:
+        return _stay(arguments)
+    with embedded_server.start(state_dir, arguments) as client:
         facts = client.server() if listen else {}
     reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
     if as_json:
-        print_json({"url": client.url, "state": str(place), "token_file": str(place / TOKEN_FILE), **reached})
+        print_json({"url": client.url, "state": str(state_dir), "token_file": str(state_dir / TOKEN_FILE), **reached})
         return 0
-    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {place / TOKEN_FILE}")]
-    print_lines(pairs([*shown, ("log", place / SERVER_LOG), *_facts(reached)]))
+    shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {state_dir / TOKEN_FILE}")]
+    print_lines(pairs([*shown, ("log", state_dir / SERVER_LOG), *_facts(reached)]))
     click.echo(f"use it: export SHOAL_SERVER={client.url}")
     click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")
     if listen:
@@ -148,38 +139,29 @@ def check_listen(text: str, option: str) -> None:
         )
 
 
-def _stay(words: list[str]) -> int:
-    child = subprocess.Popen([sys.executable, "-m", "shoal.server", *words], stdin=subprocess.DEVNULL)
+def _stay(arguments: list[str]) -> int:
+    child = subprocess.Popen([sys.executable, "-m", "shoal.server", *arguments], stdin=subprocess.DEVNULL)
     try:
         code = child.wait()
     except KeyboardInterrupt:
-        code = child.wait()  # it got the Ctrl-C too, and ends in order
-    # What it refused it has said itself; only the status is left to pass on.
+        code = child.wait()  # the server got the Ctrl-C, too, and shuts down
+    # The server itself wrote why it refused; only its status is passed on.
     return code if code >= 0 else 128 - code
 
 
 def _find(state: str | None, address: str | None) -> tuple[Client | None, Path | None]:
-    """The server that is meant: of a state directory, of an address, else the configured or the embedded one."""
+    """The server of a state directory or of an address, else the configured or the embedded one."""
     if state is not None and address is not None:
         raise BadInput("--state and --server together", code="usage", hint="give one of them")
     if state is not None:
-        place = Path(state).absolute()
-        if not place.is_dir():
-            raise BadInput(
-                f"there is no directory {echo(state)!r}",
-                code="no_such_directory",
-                field="--state",
-                hint="name a server's state directory",
-            )
-        return embedded_server.running(place), place
+        state_dir = state_directory(state)
+        return embedded_server.running(state_dir), state_dir
     session = Session(address)
     if session.is_embedded:
-        place = embedded_server.state_dir()
-        client = embedded_server.running(place)
-        if client is None and embedded_server.running(own_state()) is not None:
-            place = own_state()  # nobody configured it, but it is the only one there is
-            client = embedded_server.running(place)
-        return client, place
+        client = embedded_server.running(embedded_server.state_dir())
+        own = embedded_server.running(own_state()) if client is None else None
+        # One's own server is not configured here, but it is the only one that runs.
+        return (own, own_state()) if own is not None else (client, embedded_server.state_dir())
     client = session.client()
     if not client.health():
         raise Unreachable(f"no answer from {client.url}", hint="start it with `shoal server start`")
@@ -188,8 +170,7 @@ def _find(state: str | None, address: str | None) -> tuple[Client | None, Path |
 
 @server.command()
 @_STATE
-@json_option
-@server_option
+@common_options
 def status(state: str | None, as_json: bool, server: str | None) -> None:
     """How the server is. Exit status 4 if none runs.
 
@@ -198,10 +179,10 @@ def status(state: str | None, as_json: bool, server: str | None) -> None:
       shoal server status
       shoal server status --state /data/shoal
     """
-    client, place = _find(state, server)
+    client, state_dir = _find(state, server)
     if client is None:
         raise Unreachable(
-            f"no server is running on {echo_path(place or '')}", code="not_running",
+            f"no server is running on {echo_path(state_dir or '')}", code="not_running",
             hint="the next `shoal run` starts the embedded one; `shoal server start` one of your own",
         )  # fmt: skip
     with client:
@@ -210,13 +191,13 @@ def status(state: str | None, as_json: bool, server: str | None) -> None:
         print_json({"url": client.url, **facts})
         return
     shown: list[tuple[str, object]] = [("server", client.url)]
-    if place is not None:
-        shown.append(("state", clean(str(place))))
+    if state_dir is not None:
+        shown.append(("state", clean(str(state_dir))))
     print_lines(pairs([*shown, *_facts(facts)]))
 
 
 def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """What a server says of itself, in units people read; what is empty is left out."""
+    """The status of a server, in units that people read; empty values are left out."""
     for name, value in facts.items():
         if value in ("", None, []) or name in ("url", "state_dir", "started"):
             continue
@@ -244,22 +225,22 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
       shoal server stop
       shoal server stop --pilots
     """
-    client, place = _find(state, server)
+    client, state_dir = _find(state, server)
     if client is None:
-        click.echo(f"no server is running on {clean(str(place))}")
+        click.echo(f"no server is running on {clean(str(state_dir))}")
         return
-    told: dict[str, Any] = (read_server_file(place) or {}) if place is not None else {}
+    server_file = read_server_file(state_dir) if state_dir is not None else None
     _tell_open_work(client.server(), with_pilots)
     if with_pilots:
         drain(client)
     client.stop()
-    wait_until_gone(client, int(told.get("pid", 0)))
+    wait_until_gone(client, server_file.pid if server_file is not None else 0)
     client.close()
     click.echo("stopped")
 
 
 def _tell_open_work(facts: dict[str, Any], with_pilots: bool) -> None:
-    """What stopping means for the work that is open."""
+    """Say what stopping means for unfinished work."""
     live, runs = int(facts.get("live", 0)), int(facts.get("open_runs", 0))
     if live and with_pilots:
         say(f"waiting until the pilots have finished {many(live, 'task')} (at most {DRAIN_WITHIN:.0f} s)")
@@ -277,19 +258,16 @@ def drain(client: Client, within: float = DRAIN_WITHIN) -> None:
         if all(row["state"] == "gone" for row in client.pilots()["pilots"]):
             return
         time.sleep(0.1)
-    raise Refused(
-        f"pilots still run tasks after {within:.0f} s",
-        code="still_running",
-        hint="cancel the runs first, or leave out --pilots",
-    )
+    hint = "cancel the runs first, or leave out --pilots"
+    raise Refused(f"pilots still run tasks after {within:.0f} s", code="still_running", hint=hint)
 
 
 def wait_until_gone(client: Client, pid: int) -> None:
-    """Until its process has ended, or at least nobody answers."""
+    """Wait until its process has ended, or at least does not answer."""
     end = time.monotonic() + STOP_WITHIN
     while time.monotonic() < end:
         if not (embedded_server.is_alive(pid) if pid else client.health()):
             return
         time.sleep(0.05)
     if pid:
-        os.kill(pid, signal.SIGKILL)  # everything it acknowledged is on disk; a server that hangs helps nobody
+        os.kill(pid, signal.SIGKILL)  # everything it acknowledged is on disk, so it is safe to kill a server that hangs

@@ -1,12 +1,12 @@
-"""`shoal site list|share`: under whose names pilots come in."""
+"""`shoal site list|share`: the names of sites, and who may use them."""
 
 from __future__ import annotations
 
 import click
 
 from shoal.cli.output.describe import moment
-from shoal.cli.output.tables import print_json, print_lines, table
-from shoal.cli.session import Session, json_option, server_option
+from shoal.cli.output.tables import print_answer, print_json, print_table
+from shoal.cli.session import Session, common_options
 
 
 @click.group()
@@ -24,8 +24,7 @@ def site() -> None:
 
 
 @site.command("list")
-@json_option
-@server_option
+@common_options
 def list_sites(as_json: bool, server: str | None) -> None:
     """List the sites whose names you may use; administrators see all.
 
@@ -37,19 +36,16 @@ def list_sites(as_json: bool, server: str | None) -> None:
         answer = client.sites()
     if as_json:
         print_json(answer)
-    elif answer["sites"]:
-        rows = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in answer["sites"]]
-        print_lines(table(("site", "for", "since"), rows))
-    else:
-        click.echo("no sites: the first `shoal join --site NAME` makes one")
+        return
+    rows = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in answer["sites"]]
+    print_table(("site", "for", "since"), rows, "no sites: the first `shoal join --site NAME` makes one")
 
 
 @site.command("share")
 @click.argument("name", metavar="NAME")
 @click.argument("holders", metavar="HOLDER...", nargs=-1)
 @click.option("--only", is_flag=True, help="Of these only; without any, whoever comes next gets the name.")
-@json_option
-@server_option
+@common_options
 def share_site(name: str, holders: tuple[str, ...], only: bool, as_json: bool, server: str | None) -> None:
     """Let others have pilots under a site's name (administrators): users, @GROUP, or * for everybody.
 
@@ -62,7 +58,4 @@ def share_site(name: str, holders: tuple[str, ...], only: bool, as_json: bool, s
         raise click.UsageError("say with whom (anna, @phys, '*'), or --only to free the name")
     with Session(server).shared_client() as client:
         answer = client.share_site(name, holders, only)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"site {name} is for: {' '.join(answer['holders']) or 'whoever comes next'}")
+    print_answer(answer, as_json, f"site {name} is for: {' '.join(answer['holders']) or 'whoever comes next'}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import click
 
-from shoal.cli.output.describe import event_text
+from shoal.cli.output.describe import event_text, timestamp
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, server_option
 from shoal.client.client import Client
@@ -17,7 +16,7 @@ from shoal.model.ids import parse_run
 from shoal.report.source import Json
 from shoal.wire.checks import did_you_mean
 
-WAIT = 10.0  # seconds that the server holds a question
+WAIT = 10.0  # seconds that the server holds a request
 END = "run_finished"
 
 
@@ -58,7 +57,7 @@ def events(
         return
     with session.source() as source:
         if run is not None:
-            source.run(run)  # says so if there is none
+            source.run(run)  # raises if there is none
         for event in source.events(run or "", after or 0, kinds):
             _show(event, as_json)
 
@@ -71,11 +70,11 @@ def _follow(session: Session, run: str, kinds: tuple[str, ...], after: int | Non
         )
     with client:
         if run:
-            client.run(run)  # says so if there is none
+            client.run(run)  # raises if there is none
         if after is None:
             after = 0 if run else int(client.server().get("last_seq", 0))
-        asked = (*kinds, END) if run and kinds and END not in kinds else kinds
-        for page in client.pages(run, after, wait=WAIT, kinds=asked):
+        wanted = (*kinds, END) if run and kinds and END not in kinds else kinds
+        for page in client.pages(run, after, wait=WAIT, kinds=wanted):
             for event in page:
                 if not kinds or event["kind"] in kinds:
                     _show(event, as_json)
@@ -85,7 +84,7 @@ def _follow(session: Session, run: str, kinds: tuple[str, ...], after: int | Non
 
 
 def _is_over(client: Client, run: str) -> bool:
-    """Is the run finished now? One that was told to retry has finished before and goes on."""
+    """True if the run is finished now. A run with retried tasks has finished before and goes on."""
     return client.run(run)["finished"] is not None
 
 
@@ -93,7 +92,6 @@ def _show(event: Json, as_json: bool) -> None:
     if as_json:
         print_json(event)
         return
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
     about = f"r{event['run']}" if event.get("run") is not None else "-"
     about += f".{event['task']}" if event.get("task") is not None else ""
-    click.echo(f"{event['seq']:>8}  {moment}  {about:<10}  {event_text(event)}")
+    click.echo(f"{event['seq']:>8}  {timestamp(event['time'])}  {about:<10}  {event_text(event)}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from shoal.cli.output.tables import clean, write_raw
+from shoal.cli.output.tables import clean, clean_block, write_raw
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, NotFound, Unreachable
@@ -18,7 +18,7 @@ from shoal.model.quantities import many
 from shoal.model.states import TaskState
 from shoal.report.source import Json
 
-WAIT = 10.0  # seconds that the server holds a question
+WAIT = 10.0  # seconds that the server holds a request
 PAUSE = 1.0  # seconds before the next look at a task that does not run
 PATIENCE = 60.0  # seconds that a lost server is waited for
 
@@ -63,7 +63,8 @@ def _follow(session: Session, task: str, stream: str, attempt: int | None) -> No
             hint=f"without it: what is kept; `shoal wait {task.partition('.')[0]}` starts a server",
         )  # fmt: skip
     with client:
-        if not follow(client, task, stream, attempt, Terminal().write):
+        write = terminal_writer() if sys.stdout.isatty() else write_raw
+        if not follow(client, task, stream, attempt, write):
             _check_ran(task, client.task(task), attempt)
 
 
@@ -75,11 +76,8 @@ def follow(
     write: Callable[[bytes], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Hand over a stream as it comes, until the task is final and nothing more comes; retries are followed too.
-
-    Returns how many bytes came.
-    """
-    number, offset, came, lost, over = attempt, 0, 0, 0.0, False
+    """Write a stream as it grows, until the task is final; retries are followed, too. Returns the number of bytes."""
+    number, offset, received, lost, over = attempt, 0, 0, 0.0, False
     while True:
         try:
             if number is None:
@@ -93,7 +91,7 @@ def follow(
             sleep(PAUSE)
             continue
         write(part.data)
-        offset, came, lost = part.next, came + len(part.data), 0.0
+        offset, received, lost = part.next, received + len(part.data), 0.0
         if found is None:
             continue
         latest = _latest(found)
@@ -104,8 +102,8 @@ def follow(
             number = latest
         elif TaskState(found["state"]).final or (attempt is not None and (latest or 0) > attempt):
             if over:
-                return came
-            over = True  # it may have written between the two questions: once more
+                return received
+            over = True  # it may have written between the two requests: read once more
         else:
             sleep(PAUSE)
 
@@ -116,23 +114,14 @@ def _latest(found: Json) -> int | None:
     return None if row.get("reused") else int(row.get("attempt") or 0) or None
 
 
-class Terminal:
-    """Standard output in pieces: every byte into a pipe, harmless text on a terminal even if a letter is cut in two."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def write(self, data: bytes) -> None:
-        """One piece."""
-        if not sys.stdout.isatty():
-            write_raw(data)
-            return
-        text = self._decoder.decode(data)
-        click.echo("".join(c for c in text if c.isprintable() or c in "\n\t"), nl=False)
+def terminal_writer() -> Callable[[bytes], None]:
+    """A function that writes pieces to a terminal, without control characters; a character may be cut in two."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return lambda data: click.echo(clean_block(decoder.decode(data)), nl=False)
 
 
 def _check_ran(task: str, found: Json, attempt: int | None) -> None:
-    """A task without output: did it run at all, and so often?"""
+    """For a task without output: raise if it never ran, or had fewer attempts."""
     row = found["task"] or {}
     tries = int(row.get("attempt") or 0)
     if row.get("reused") or tries >= (attempt or 1):
@@ -141,7 +130,7 @@ def _check_ran(task: str, found: Json, attempt: int | None) -> None:
         raise NotFound(f"{task} had only {many(tries, 'attempt')}", code="no_log", hint=f"see `shoal show {task}`")
     if not TaskState(found["state"]).final:
         raise NotFound(f"{task} has not started yet", code="no_log", hint=f"see `shoal why {task}`")
-    told = row or found.get("span") or {}
-    because = clean(told.get("message") or told.get("cause") or "")
+    ended = row or found.get("span") or {}
+    because = clean(ended.get("message") or ended.get("cause") or "")
     reason = f": {because}" if because and because != found["state"] else ""
     raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")

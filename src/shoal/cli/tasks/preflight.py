@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent: do the files exist, is the program there [input E44, E45]."""
+"""Checks on this machine before anything is sent: files, directories and programs exist [input E44, E45]."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 
-MAX_CHECKED = 2_000  # names looked up per spec and field; a vanished file is told when its task is prepared
+MAX_CHECKED = 2_000  # names looked up per spec and field; other missing files fail their tasks
 
 
 def check_here(draft: Draft, far: bool = False) -> None:
-    """Refuse what cannot work: a missing directory, file or program. `far`: tasks run on other hosts, whose programs
-    are not known here."""
+    """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are unknown here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
         if base is not None and not os.path.isdir(base):
@@ -83,7 +82,7 @@ def _check_file(field: str, path: str, name: str) -> None:
 
 
 def _check_program(spec: Spec, base: str | None) -> None:
-    """A mistyped program fails a whole sweep task by task; say it now where it can be known."""
+    """Refuse a program that does not exist: otherwise it fails a whole sweep task by task."""
     if not spec.command or (spec.sweep is not None and holes(spec.command[0])):
         return
     program = _plain(spec, spec.command[0])
@@ -117,13 +116,13 @@ def _check_program(spec: Spec, base: str | None) -> None:
 def newest(draft: Draft) -> dict[str, object]:
     """The newest file that the commands name: results older than it are not taken over by --resume.
 
-    Words with placeholders are left out: they often name outputs, which are always newer than they should be.
+    Arguments with placeholders are left out: they often name outputs, which are newer than the results.
     """
     found: tuple[float, str] = (0.0, "")
     for spec in draft.submission.specs:
         base = directory_of(draft, spec) or draft.submission.cwd
-        words = [_plain(spec, word) for word in spec.command if spec.sweep is None or not holes(word)]
-        names = [word for word in words if word not in spec.outputs]
+        arguments = [_plain(spec, text) for text in spec.command if spec.sweep is None or not holes(text)]
+        names = [name for name in arguments if name not in spec.outputs]
         for name in [*names, *(name for _, name in named_files(spec))]:
             try:
                 state = os.stat(os.path.join(base, name))

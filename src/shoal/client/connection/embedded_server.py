@@ -1,4 +1,4 @@
-"""The embedded server: one per user, its own process, started when first needed [protocol 1]. Never imported here."""
+"""The embedded server: one per user, started as a process of its own when first needed [protocol 1]."""
 
 from __future__ import annotations
 
@@ -15,33 +15,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shoal.client.client import Client
-from shoal.client.config import durability, echo_path, read_server_file, state_home
-from shoal.model.errors import Refused, Unreachable
+from shoal.client.config import Target, durability, echo_path, read_server_file, state_home
+from shoal.model.errors import Refused, Unreachable, printable
+from shoal.model.file_systems import file_system, is_network
 from shoal.model.layout import DATABASE, SERVER_LOG, START_LOCK
 
 START_WITHIN = 15.0
-LOG_LINES = 3
-LEAST_FREE = 64 * 1024  # bytes without which a server cannot write a line
-MAX_LOG = 16 * 1024 * 1024  # then the log is begun anew, the last one kept beside it
-# SQLite's locks cannot be trusted on these, so the database must not be there. The same list is in db/location.py,
-# which the client does not see; a test holds the two together.
-NETWORK_FILE_SYSTEMS = frozenset(
-    (
-        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "fhgfs", "sshfs", "ceph"),
-        *("ceph-fuse", "9p", "afs", "glusterfs", "panfs", "pvfs2", "orangefs", "wekafs", "ncpfs", "coda"),
-        *("moosefs", "mfs", "juicefs", "rclone", "s3fs"),
-    )
-)
+LOG_LINES = 3  # of the log that are shown when a server did not start
+MAX_LOG_LINE = 200  # characters of those before the last
+LEAST_FREE = 64 * 1024  # bytes without which a server cannot write to its log
+MAX_LOG = 16 * 1024 * 1024  # bytes; then a new log is begun, and the last one is kept beside it
+MOUNTS = Path("/proc/self/mountinfo")
 
 Say = Callable[[str], None]
-_started: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not complain of a child still running
+_started: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not warn of a child still running
 
 
 def state_dir(say: Say | None = None) -> Path:
-    """Where the embedded server's state rests: local disk always; `say` hears once if that is not the usual place."""
+    """The embedded server's state directory, always on a local disk; `say` tells once if it is not the usual one."""
     usual = state_home()
-    kind = file_system(usual)
-    if kind.removeprefix("fuse.") not in NETWORK_FILE_SYSTEMS:
+    kind = _file_system_of(usual)
+    if not is_network(kind):
         return usual
     other = _local_state(usual)
     if say is not None and not (other / DATABASE).exists():
@@ -50,10 +44,10 @@ def state_dir(say: Say | None = None) -> Path:
 
 
 def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
-    """A directory for the state on this host's own disk: the one with our name, unless somebody else was there first.
+    """A state directory on this host's own disk: the one with our name, unless somebody else made it first.
 
-    Anybody may write to `base`, so anybody may have laid the name that we would take. Then it is one that nobody could
-    foresee, and a file in the usual place remembers it, for each host one, because hosts share that place.
+    Anybody may write to `base`, so anybody may have made a directory with the name that we would use. Then a random
+    name is used, and a file in the usual directory records it: one for each host, because hosts share that directory.
     """
     expected = base / f"shoal-{os.getuid()}"
     memo = usual / f"state-on-{os.uname().nodename}"
@@ -67,7 +61,7 @@ def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
         if _is_ours(expected):
             return expected
     except OSError:
-        return expected  # whoever makes it private says what is wrong
+        return expected  # `make_private` then says what is wrong
     else:
         return expected
     try:
@@ -86,7 +80,7 @@ def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Is it a directory of ours, no link, that nobody else can write to?"""
+    """True for a directory of our own, not a link, that nobody else can write to."""
     try:
         found = path.lstat()
     except OSError:
@@ -94,23 +88,12 @@ def _is_ours(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
-def file_system(path: Path, mounts: str = "/proc/self/mounts") -> str:
-    """The kind of file system a path is (or would be) on; empty if this system does not tell."""
+def _file_system_of(path: Path) -> str:
+    """The type of the file system a path is (or would be) on; empty if this system does not tell."""
     try:
-        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+        return file_system(os.path.realpath(path), MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
         return ""
-    place = os.path.realpath(path)
-    best, kind = "", ""
-    for line in lines:
-        parts = line.split(" ")
-        if len(parts) < 3:
-            continue
-        point = parts[1].encode().decode("unicode_escape")  # blanks are written \040
-        below = place == point or place.startswith(point.rstrip("/") + "/")
-        if below and len(point) >= len(best):  # of two mounts on one point the later counts
-            best, kind = point, parts[2]
-    return kind
 
 
 def make_private(path: Path) -> Path:
@@ -143,31 +126,31 @@ def unusable(state: Path, error: OSError) -> Refused:
 
 def running(state: Path) -> Client | None:
     """A client of the server that runs on this state directory, if one does and answers."""
-    told = read_server_file(state)
-    if told is None or not is_alive(told["pid"]):
+    server = read_server_file(state)
+    if server is None or not is_alive(server.pid):
         return None
-    if told["url"].startswith("http:"):
-        if not _is_server(told["pid"]):
-            return None  # left by one that is gone
+    if server.url.startswith("http:"):
+        if not _is_server(server.pid):
+            return None  # the file of a server that has ended
         raise Refused(
-            f"a server of an older Shoal (process {told['pid']}) runs on {echo_path(state)}, reached over plain http only",
+            f"a server of an older Shoal (process {server.pid}) runs on {echo_path(state)}, reached over plain http only",
             code="old_server",
-            hint=f"kill {told['pid']}; what its pilots run goes on, and is reported to the next server",
+            hint=f"kill {server.pid}; what its pilots run goes on, and is reported to the next server",
         )
-    client = Client(told["url"], str(told.get("token", "")))
-    # Its first moments after binding, or a machine under load: ask twice before calling it dead.
+    client = Client(server.url, server.token)
+    # Right after it started, or on a machine under load, it may answer late: ask twice.
     return client if client.health() or client.health(timeout=5.0) else None
 
 
 def _is_server(pid: int) -> bool:
-    """Is this process a server, and not one that got its number?"""
+    """True if this process is a server, and not another one that got the same id later."""
     with contextlib.suppress(OSError):
         return b"shoal.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
 def is_alive(pid: int) -> bool:
-    """Is there such a process (one that is not a zombie)?"""
+    """True if there is such a process, and it is not a zombie."""
     if pid <= 1:
         return False
     try:
@@ -182,14 +165,23 @@ def is_alive(pid: int) -> bool:
         return True
 
 
-def connect(say: Say | None = None, state: Path | None = None) -> Client:
-    """A client of the embedded server, started if it does not run."""
-    place = make_private(state if state is not None else state_dir(say))
-    client = running(place)
+def connect(target: Target, say: Say | None = None) -> Client:
+    """A client of the target; the embedded server is started if it does not run."""
+    if target.url is not None:
+        return Client(target.url, target.token, target.ca)
+    state = make_private(state_dir(say))
+    client = running(state)
     if client is not None:
         return client
     chosen = durability()
-    return start(place, ["--embedded", "--state", str(place), *(["--durability", chosen] if chosen else [])])
+    return start(state, ["--embedded", "--state", str(state), *(["--durability", chosen] if chosen else [])])
+
+
+def running_client(target: Target, say: Say | None = None) -> Client | None:
+    """A client of the target; None if it is the embedded server and that does not run."""
+    if target.url is not None:
+        return Client(target.url, target.token, target.ca)
+    return running(state_dir(say))
 
 
 def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Client:
@@ -203,9 +195,9 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
         _started.append(process)
         end = time.monotonic() + within
         while time.monotonic() < end:
-            told = read_server_file(state)
-            if told is not None and told["pid"] == process.pid:
-                client = Client(told["url"], str(told.get("token", "")))
+            server = read_server_file(state)
+            if server is not None and server.pid == process.pid:
+                client = Client(server.url, server.token)
                 if client.health():
                     return client
             if process.poll() is not None:
@@ -219,7 +211,7 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
 
 
 def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """The server's process: own session, no terminal, words into its log."""
+    """Start the server's process: a session of its own, no terminal, output to its log."""
     log = state / SERVER_LOG
     with contextlib.suppress(OSError):
         if log.stat().st_size > MAX_LOG:
@@ -235,7 +227,7 @@ def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
-            cwd="/",  # so that it holds no directory of the user's
+            cwd="/",  # so that it keeps no directory of the user busy
         )
     finally:
         os.close(descriptor)
@@ -250,7 +242,7 @@ def log_size(state: Path) -> int:
 
 
 def start_failure(state: Path, code: int | None, within: float, before: int = 0) -> Refused | Unreachable:
-    """Why the server did not start, in one line: the end of what it logged since `before`, and where the rest is."""
+    """Why the server did not start, in one line: the end of its log since `before`, and where the rest is."""
     log = state / SERVER_LOG
     size = log_size(state)
     try:
@@ -259,28 +251,25 @@ def start_failure(state: Path, code: int | None, within: float, before: int = 0)
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    tail = " | ".join(shorten(line) for line in lines[-LOG_LINES:]) or _silence(state)
+    # The last line is the reason with its fix, often a command to be typed: it is never cut.
+    shown = [*(line[:MAX_LOG_LINE] for line in lines[-LOG_LINES:-1]), *lines[-1:]]
+    tail = " | ".join(map(printable, shown)) or _silence(state)
     if code is None:
         return Unreachable(f"the server did not answer within {within:.0f} s: {tail}", hint=f"its log: {log}")
     return Refused(f"the server did not start: {tail}", code="start_refused", hint=f"its log: {log}")
 
 
 def _silence(state: Path) -> str:
-    """Why a server said nothing: on a full disk it could not."""
+    """Why the log of a server is empty: on a full disk it cannot write."""
     with contextlib.suppress(OSError):
         if shutil.disk_usage(state).free < LEAST_FREE:
             return "the disk is full, so it could not even say why: free some space"
     return "it said nothing"
 
 
-def shorten(line: str) -> str:
-    """A line of a log, fit for one line of a terminal."""
-    return "".join(c if c.isprintable() else " " for c in line)[:200]
-
-
 @contextlib.contextmanager
 def _only_one_starts(state: Path) -> Iterator[None]:
-    """Two commands at once start one server, not two. The kernel frees the lock however we end."""
+    """Of two commands at once only one starts a server. The kernel frees the lock however this process ends."""
     try:
         descriptor = os.open(state / START_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

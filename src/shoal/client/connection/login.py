@@ -1,19 +1,16 @@
-"""Being logged in: config.toml with the server, and beside it its token (0600) and its CA certificate.
+"""The login: config.toml with the server, and beside it the server's token (0600) and CA certificate.
 
-Each file is written whole or not at all, config.toml last: what it names is always there and belongs together.
+Each file is written whole or not at all, config.toml last: the files that it names are always there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 from shoal.client.client import Client
-from shoal.client.config import config_home, echo_path, read_config
+from shoal.client.config import config_home, echo_path, read_config, write_private
 from shoal.model.credentials import SUBMIT, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
 from shoal.wire.join import Join, parse_join
@@ -23,12 +20,12 @@ TRY_FOR = 10.0  # seconds for each address
 
 
 def parse_login(text: str) -> Join:
-    """The login string, checked: a join string with a person's token."""
+    """Parse a login string: a join string with a person's token."""
     try:
         join = parse_join(text)
     except BadInput as error:
-        words = error.message.replace("join string", "login string")
-        raise BadInput(words, code=error.code, hint="copy the whole of what `shoal token new` printed") from None
+        message = error.message.replace("join string", "login string")
+        raise BadInput(message, code=error.code, hint="copy the whole of what `shoal token new` printed") from None
     if kind_of(join.token) != SUBMIT:
         raise BadInput(
             "this string lets pilots in, not people", code="wrong_kind",
@@ -38,7 +35,7 @@ def parse_login(text: str) -> Join:
 
 
 def reach(join: Join) -> tuple[Client, dict[str, Any]]:
-    """A client of the first address that answers as the right server, and who we are there."""
+    """A client of the first address at which the right server answers, and its `whoami`."""
     lost: Unreachable | None = None
     for url in join.urls:
         client = Client(url, join.token, join.fingerprint, timeout=TRY_FOR)
@@ -73,7 +70,7 @@ def check_free(join: Join, force: bool) -> None:
 
 
 def _same_ca(fingerprint: str) -> bool:
-    """Is it the server we are logged in to, under another address?"""
+    """True if it is the server of the present login, at another address."""
     if not fingerprint:
         return False
     from shoal.client.connection.tls import fingerprint_of
@@ -85,20 +82,20 @@ def _same_ca(fingerprint: str) -> bool:
 
 
 def write_login(url: str, token: str, ca: str) -> Path:
-    """Keep a login; returns the file that says so."""
+    """Write the files of a login; returns config.toml."""
     folder = config_home()
     config = folder / CONFIG
     lines = [f"server = {json.dumps(url)}", f'token_file = "{TOKEN}"']  # a JSON text is a TOML text
     lines += [f'ca = "{CA}"'] if ca else []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config.unlink(missing_ok=True)  # from here to the end nobody is logged in: no token meets another server
-        _write(folder / TOKEN, token + "\n")
+        config.unlink(missing_ok=True)  # until the end there is no login: a token is never sent to another server
+        write_private(folder / TOKEN, f"{token}\n".encode())
         if ca:
-            _write(folder / CA, ca)
+            write_private(folder / CA, ca.encode())
         else:
             (folder / CA).unlink(missing_ok=True)
-        _write(config, "\n".join([*lines, ""]))
+        write_private(config, "\n".join([*lines, ""]).encode())
     except OSError as error:
         raise Refused(
             f"cannot write to {echo_path(folder)}: {error.strerror}", code="unwritable",
@@ -108,7 +105,7 @@ def write_login(url: str, token: str, ca: str) -> Path:
 
 
 def remove_login() -> str:
-    """Forget the login; returns the server it was for, empty if there was none."""
+    """Remove the login; returns its server, empty if there was none."""
     folder = config_home()
     there = read_config(folder / CONFIG).get("server", "")
     try:
@@ -119,17 +116,3 @@ def remove_login() -> str:
             f"cannot remove {echo_path(folder / CONFIG)}: {error.strerror}", code="unwritable", hint="remove it by hand"
         ) from None
     return there
-
-
-def _write(file: Path, text: str) -> None:
-    """A file only its owner reads, whole or not at all."""
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        part.replace(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise

@@ -1,12 +1,10 @@
-"""A server that may go away and come back: which one, connections to it, and the patience to wait for it.
+"""Connections to a server that may end and be started again: requests are repeated until a time limit.
 
-The embedded server has another address after each start, so a lost connection is made anew from the beginning.
+The embedded server has another address after each start, so its address is read again for each new connection.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -15,21 +13,15 @@ from typing import TypeVar
 from shoal.client.client import Client
 from shoal.client.config import find_target, find_trust
 from shoal.client.connection import embedded_server
+from shoal.client.console import say
 from shoal.client.unpickle.trust import Pair, Trust, parse_trust
 from shoal.model.errors import ShoalError
 
-PATIENCE = 600.0  # seconds without an answer until the server counts as gone
-TELL_AFTER = 5.0  # seconds without an answer until the person hears of it
+PATIENCE = 600.0  # seconds without a response until the server counts as gone
+TELL_AFTER = 5.0  # seconds without a response until the person is told
 LONGEST_PAUSE = 5.0
 
 T = TypeVar("T")
-
-
-def say(text: str) -> None:
-    """A note to the person, on standard error so that output can be piped."""
-    clean = "".join(c if c.isprintable() else " " for c in text)
-    with contextlib.suppress(OSError, ValueError):  # nobody listens, which is no reason to lose results
-        print(f"shoal: {clean}", file=sys.stderr, flush=True)
 
 
 class Stopped(Exception):
@@ -49,47 +41,44 @@ class Reconnecting:
         self.patience = patience
         self.trust = parse_trust(trust if trust is not None else find_trust())
 
-    @property
-    def is_far(self) -> bool:
-        """Is it reached over the network, so that tasks run on hosts unlike this one?"""
-        return self.target.url is not None and self.target.url.startswith("https:")
-
     def connect(self) -> Client:
-        """A new connection."""
-        if self.target.url is not None:
-            return Client(self.target.url, self.target.token, self.target.ca)
-        return embedded_server.connect(say)
+        """A new connection; the embedded server is started if it does not run."""
+        return embedded_server.connect(self.target, say)
 
 
 class ServerConnection:
-    """One kept connection of a link. One thread at a time asks; any thread may cut it."""
+    """One persistent connection. Any thread may send requests, one at a time, and any thread may cut it."""
 
     def __init__(self, link: Reconnecting) -> None:
         self._link = link
         self._client: Client | None = None
         self._stop = threading.Event()
+        self._lock = threading.Lock()  # held during a request
 
     @property
     def trust(self) -> Trust:
-        """What may be loaded of results that others' pilots made."""
+        """What may be loaded of results from other people's pilots."""
         return self._link.trust
 
     @property
     def client(self) -> Client:
-        """The connection now; made if there is none."""
+        """The client; connected if it is not."""
         if self._client is None:
             self._client = self._link.connect()
-            if self._stop.is_set():  # asked after the client is there to be seen by who cuts
+            if self._stop.is_set():  # checked after the client is set, so that `cut` sees one or the other
                 raise Stopped
         return self._client
 
     def ask(self, do: Callable[[Client], T], patience: float | None = None) -> T:
-        """What `do` gets from the server, asked again while it is away: so `do` must be harmless to repeat.
+        """Send a request, and repeat it while the server does not answer: so `do` must be idempotent.
 
-        Unreachable is raised when the patience (seconds; None: the link's) is over; Stopped if the line was cut.
+        Unreachable is raised when the patience (seconds; None: the link's) is over; Stopped if the connection was cut.
         """
-        patience = self._link.patience if patience is None else patience
-        began, pause, told = 0.0, 0.05, False
+        with self._lock:
+            return self._ask(do, self._link.patience if patience is None else patience)
+
+    def _ask(self, do: Callable[[Client], T], patience: float) -> T:
+        began, pause, was_told = 0.0, 0.05, False
         while True:
             if self._stop.is_set():
                 raise Stopped
@@ -103,29 +92,29 @@ class ServerConnection:
                 began = began or now
                 if not error.transient or now - began >= patience:
                     raise
-                if now - began > TELL_AFTER and not told:
-                    told = True
+                if now - began > TELL_AFTER and not was_told:
+                    was_told = True
                     say(f"{error.message}; waiting for it, up to {patience:.0f} s")
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             except (ValueError, AttributeError):
                 self.drop()
-                if self._stop.is_set():  # a TLS socket closed under the reader answers in many ways
+                if self._stop.is_set():  # a TLS socket closed under the reader raises many kinds of errors
                     raise Stopped from None
                 raise
-            if told:
+            if was_told:
                 say("the server answers again")
             return answer
 
     def drop(self) -> None:
-        """Let the connection go; the next question makes a new one."""
+        """Close the connection; the next request makes a new one."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def cut(self) -> None:
-        """End whatever waits on this line, from any thread, for good."""
+        """End a waiting request, from any thread, and refuse further ones."""
         self._stop.set()
         client = self._client
         if client is not None:

@@ -1,7 +1,5 @@
-"""How a server is known over TLS [protocol 9; security S2]: by its own CA under one fixed name, or by the system's
-trust.
-
-There is no way to skip the check.
+"""Verification of a server over TLS [protocol 9; security S2]: by its own CA under one fixed name, or by the system's
+certificates. There is no way to skip it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _PEM_HEAD = "-----BEGIN CERTIFICATE-----"
 
 
 class TlsConnection(http.client.HTTPConnection):
-    """HTTP over TLS to a name that need not be the address."""
+    """HTTP over TLS; the name to be verified may differ from the address."""
 
     def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port, timeout=timeout)
@@ -34,14 +32,14 @@ class TlsConnection(http.client.HTTPConnection):
 
 
 def is_fingerprint(ca: str) -> bool:
-    """Is it the SHA-256 of a certificate, rather than the certificate?"""
+    """True for the SHA-256 of a certificate, rather than the certificate."""
     return _FINGERPRINT.fullmatch(ca) is not None
 
 
 def fingerprint_of(pem: str) -> str:
     """The SHA-256 of the first certificate in a PEM text; empty if it holds none."""
     try:
-        # Only the first one: what follows it was not compared with anything.
+        # Only the first one: what follows it is not compared with anything.
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(pem))).hexdigest()
     except ValueError:
         return ""
@@ -53,7 +51,7 @@ def _first(pem: str) -> str:
 
 
 def make_context(ca: str) -> ssl.SSLContext:
-    """What verifies a server: its own CA given as PEM, or the system's trust if that is empty."""
+    """The TLS context that verifies a server: by its own CA given as PEM, or by the system's certificates."""
     try:
         context = ssl.create_default_context(cadata=ca or None)
     except (ssl.SSLError, ValueError) as error:
@@ -71,11 +69,11 @@ def name_of(ca: str, host: str) -> str:
 
 
 def fetch_ca(url: str, host: str, port: int, fingerprint: str, timeout: float) -> str:
-    """The server's CA certificate, taken from whoever answers and believed only if it has this fingerprint."""
+    """Fetch the server's CA certificate without verification; accepted only if it has this fingerprint."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent over it, and the fingerprint judges what comes back
+    context.verify_mode = ssl.CERT_NONE  # no secret is sent, and the fingerprint verifies the response
     connection = TlsConnection(host, port, timeout, context, SERVER_NAME)
     try:
         connection.request("GET", "/v1/ca", headers={"Host": SERVER_NAME})
@@ -92,7 +90,7 @@ def fetch_ca(url: str, host: str, port: int, fingerprint: str, timeout: float) -
 
 
 def wrong_certificate(url: str, why: str) -> Refused:
-    """Somebody else answers there, or the server made itself a new CA."""
+    """The error for another server at that address, or for a server with a new CA."""
     return Refused(
         f"server certificate does not match: {url}: {echo(why)}", code="wrong_certificate",
         hint="if its administrator made a new CA, ask for a new string and `shoal login -` again",
@@ -100,7 +98,7 @@ def wrong_certificate(url: str, why: str) -> Refused:
 
 
 def explain(error: ssl.SSLError, url: str) -> ShoalError:
-    """A failed handshake in one line."""
+    """The error for a failed handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
             when = "is not valid yet" if error.verify_code == _NOT_YET_VALID else "has expired"

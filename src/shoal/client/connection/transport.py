@@ -1,7 +1,6 @@
-"""One kept connection to a server: a Unix socket whose other end is known, or TLS; what may be repeated and when.
+"""One persistent HTTP connection to a server, over a Unix socket or TLS; which requests are repeated, and when.
 
-No call is known here. Nothing is sent before the server has proven itself: the kernel says under which account it runs,
-or TLS that it has the right key.
+Nothing is sent before the server is verified: by the account of its process, which the kernel tells, or by its key.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 HTTPS_PORT = 443
 MAX_ANSWER = 1 << 31
 TOO_MUCH = 429
-MAX_WAITS = 5  # for a server that says it is too much
+MAX_WAITS = 5  # for a server that answers 429
 LONGEST_WAIT = 30.0  # seconds, each
 _URL_HINT = "write https://HOST:PORT or unix:/path/to/socket"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; header names in lower case."""
+    """A response; header names in lower case."""
 
     status: int
     data: bytes
@@ -43,7 +42,7 @@ class Answer:
 
 
 class ForeignServer(OSError):
-    """The socket of our server is served by another account."""
+    """The Unix socket is served by a process of another account."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -83,23 +82,23 @@ class Transport:
         self._context: ssl.SSLContext | None = None
 
     def close(self) -> None:
-        """Let the connection go; the next request makes a new one."""
+        """Close the connection; the next request makes a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def interrupt(self) -> None:
-        """End what another thread waits for here, for good: it finds the connection lost, and makes no other."""
+        """End the request of another thread: it finds the connection lost, and no new one is made."""
         self._interrupted = True
         connection = self._connection
         waiting = connection.sock if connection is not None else None
         if waiting is not None:
             with contextlib.suppress(OSError):
-                # Of the plain socket, below TLS: its own shutdown would take the session away under the reader.
+                # Of the plain socket, below TLS: the shutdown of TLS would free the session under the reader.
                 socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
     def send(self, method: str, target: str, data: bytes | None, may_repeat: bool, timeout: float) -> Answer:
-        """The answer to one request, whatever its status; a server that has too much to do is asked again later."""
+        """The response to one request, whatever its status; after a 429 it is repeated later."""
         waits = 0
         while True:
             answer = self._send_once(method, target, data, may_repeat, timeout)
@@ -111,8 +110,10 @@ class Transport:
     def begin(
         self, method: str, target: str, headers: Mapping[str, str], body: Iterable[memoryview], timeout: float
     ) -> http.client.HTTPResponse:
-        """Send a request whose body or answer is too large to be held; the answer must be read to its end, or `close`d.
-        A server may refuse before it has read the body: its word counts more than the connection that it ended."""
+        """Send a request with a large body or response; the response must be read to its end, or `close`d.
+
+        A server may refuse before it has read the body: then its response counts, not the lost connection.
+        """
         connection, _ = self._connected(timeout)
         try:
             try:
@@ -132,7 +133,7 @@ class Transport:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
         if self.ca and self.url.startswith("https:"):
-            headers["Host"] = SERVER_NAME  # the name that was verified, wherever the server stands
+            headers["Host"] = SERVER_NAME  # the name that was verified, whatever the address
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -147,22 +148,22 @@ class Transport:
                 answer = _ask(connection, method, target, headers, data or b"")
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                # A kept connection may have been closed by the server just now: once more, if that is harmless.
+                # The server may have closed the connection while it was idle: repeat the request if it is idempotent.
                 if reused and may_repeat and not self._interrupted:
                     continue
                 raise self._lost(error) from None
             except BaseException:
-                self.close()  # Ctrl-C in the middle of an answer: its rest must not be taken for the next one
+                self.close()  # Ctrl-C in the middle of a response: its rest must not be read as the next one
                 raise
             if not answer.is_kept:
                 self.close()
             return Answer(answer.status, answer.body, answer.headers)
 
     def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
-        """The kept connection if it is still good, else a new one."""
+        """The present connection if it is still open, else a new one."""
         kept = self._connection
         if kept is not None and kept.sock is not None:
-            # Readable without a request sent: the server closed it.
+            # Readable before a request was sent: the server closed it.
             if not select.select([kept.sock], [], [], 0)[0]:
                 kept.sock.settimeout(timeout)
                 return kept, True
@@ -177,7 +178,7 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             raise self._lost(error) from None
         self._connection = connection
-        if self._interrupted:  # asked after the connection is there to be seen by who interrupts
+        if self._interrupted:  # checked after the connection is set, so that `interrupt` sees one or the other
             self.close()
             raise Unreachable(f"the connection to {self.url} was ended from here", code="interrupted")
         return connection, False
@@ -206,7 +207,7 @@ class Transport:
 
             from shoal.client.connection import tls
 
-            # An end in the middle is no matter of TLS: the server went away.
+            # An early end of the stream is no error of TLS: the server ended.
             if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
                 return tls.explain(error, self.url)
         what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
@@ -236,7 +237,7 @@ def wait_of(retry_after: str) -> float:
 
 
 def check_url(url: str) -> str:
-    """The address of a server, if it is one we may talk to: who listens there has to prove that it is the server."""
+    """Check the address of a server: only kinds of addresses at which the server can be verified are accepted."""
     if url.startswith(unix_socket.SCHEME):
         if not url.removeprefix(unix_socket.SCHEME).startswith("/"):
             raise _no_address(url)

@@ -1,4 +1,4 @@
-"""`shoal.attach`: the futures of calls that an earlier process submitted."""
+"""`shoal.attach`: futures for calls that an earlier process submitted."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shoal.client.connection.reconnect import Reconnecting, ServerConnection, say
+from shoal.client.connection.reconnect import Reconnecting, ServerConnection
+from shoal.client.console import say
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.open_run import read_run
-from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of, id_of, labels_of
+from shoal.client.executor.script_session import CLIENT, MAX_LOOKED, glob_of
 from shoal.client.executor.stream import Stream
 from shoal.model.errors import NotFound, echo
 from shoal.model.quantities import many
 
 
 class Attached:
-    """The calls of an executor that is gone: `futures` in the order of submission, `run`, `name`.
+    """The calls of an executor whose process has ended: `futures` in the order of submission, `run`, `name`.
 
-    Nothing can be added to it. Leaving it changes nothing on the server.
+    No call can be added. Dropping this object changes nothing on the server.
     """
 
     def __init__(self, stream: Stream, run: str, name: str, futures: list[CallFuture[Any]]) -> None:
@@ -55,13 +56,13 @@ def attach(
     `trust` is that of `Executor`.
     """
     link = Reconnecting(server, trust=trust)
-    line = ServerConnection(link)
+    connection = ServerConnection(link)
     try:
-        row = _find(line, name)
-        run = id_of(row)
-        opened = read_run(line, run)
+        row = _find(connection, name)
+        run = str(row["run"])
+        opened = read_run(connection, run)
     finally:
-        line.drop()
+        connection.drop()
     opened.is_ours = False
     futures: dict[int, CallFuture[Any]] = {element: CallFuture(None) for element in range(1, opened.first)}
     say(f"attached to {run}: {many(len(futures), 'call')}, {len(opened.rows):,} of them finished")
@@ -73,13 +74,13 @@ def attach(
     return Attached(stream, run, str(row.get("name") or ""), list(futures.values()))
 
 
-def _find(line: ServerConnection, name: str | None) -> dict[str, Any]:
+def _find(connection: ServerConnection, name: str | None) -> dict[str, Any]:
     if name is not None and re.fullmatch(r"r[0-9]+", name):
-        return line.ask(lambda client: client.run(name))
-    me = line.ask(lambda client: client.whoami()).get("owner")
-    page = line.ask(lambda client: client.runs(name=glob_of(name or ""), limit=MAX_LOOKED))
+        return connection.ask(lambda client: client.run(name))
+    me = connection.ask(lambda client: client.whoami()).get("owner")
+    page = connection.ask(lambda client: client.runs(name=glob_of(name or ""), limit=MAX_LOOKED))
     for row in page["runs"]:
-        if CLIENT in labels_of(row) and row.get("owner", me) == me:
+        if CLIENT in row["labels"] and row.get("owner", me) == me:
             return row  # type: ignore[no-any-return]  # rows are plain JSON
     what = f"run of an executor named {echo(name)!r}" if name else "run of an executor"
     raise NotFound(f"there is no {what}", code="unknown_run", hint="see `shoal ps`")

@@ -1,4 +1,4 @@
-"""Work done aside, one thing after another, by a thread that begins with the first of it."""
+"""A background thread that runs functions one after another; it is started when the first one is queued."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Background:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def put(self, do: Callable[[], None]) -> None:
-        """Do this when all that came before is done."""
+    def put(self, function: Callable[[], None]) -> None:
+        """Call a function after all that were queued before it."""
         with self._lock:
-            self._queue.put(do)
+            self._queue.put(function)
             if self._thread is not None:
                 return
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -33,14 +33,14 @@ class Background:
             except RuntimeError:  # the interpreter is ending and starts no thread any more
                 pass
         self._queue.get()
-        do()
+        function()
 
-    def is_mine(self) -> bool:
-        """Is this one of the errands?"""
+    def is_current_thread(self) -> bool:
+        """True if the caller is one of the queued functions."""
         return threading.current_thread() is self._thread
 
     def finish(self) -> None:
-        """Wait until all is done; the thread ends."""
+        """Wait until the queue is empty; the thread ends."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -49,8 +49,8 @@ class Background:
             thread.join()
 
     def _run(self) -> None:
-        while (do := self._queue.get()) is not None:
+        while (function := self._queue.get()) is not None:
             try:
-                do()
-            except Exception:  # one errand that fails must not take the others along
-                _log.exception("an errand failed")
+                function()
+            except Exception:  # one that fails must not keep the others from being called
+                _log.exception("work in the background failed")

@@ -14,7 +14,8 @@ from concurrent.futures import Executor as StandardExecutor
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from shoal.client.connection.reconnect import Reconnecting, say
+from shoal.client.connection.reconnect import Reconnecting
+from shoal.client.console import say
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import check_python, default_name, fields_of, place_of, script_folder
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
@@ -27,14 +28,14 @@ from shoal.wire.task import parse_spec
 
 PIECES = (500, 1_000, 2_000, 4_000)  # calls of a map that go out together: the first soon, the others cheaply
 MAX_PIECE_BYTES = 8 * 1024 * 1024
-MAX_TABLES = 1_000  # functions whose table is remembered
+MAX_TABLES = 1_000  # functions whose table is cached
 AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
 
 R = TypeVar("R")
 _ordinals = itertools.count(1)
 _all: weakref.WeakSet[Executor] = weakref.WeakSet()
-_streams: set[Stream] = set()  # those with an end still to come
-_inherited: list[Stream] = []  # a parent's, in a forked child: kept, so that nothing of them is closed here
+_streams: set[Stream] = set()  # those that have not ended
+_inherited: list[Stream] = []  # of the parent, in a forked child: referenced, so that nothing of them is closed here
 
 
 class Executor(StandardExecutor):
@@ -86,8 +87,8 @@ class Executor(StandardExecutor):
         )  # fmt: skip
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
-        parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the server's words, but now
-        self._python = check_python(python, self._link.is_far) if python is not None else sys.executable
+        parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
+        self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = (initializer, initargs) if initializer is not None else None
         named = {str(key): str(value) for key, value in (labels or {}).items()}
         self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
@@ -107,7 +108,7 @@ class Executor(StandardExecutor):
 
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
-        """Schedule `fn(*args, **kwargs)`; what cannot be pickled is told by the future."""
+        """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future."""
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
         try:
@@ -149,7 +150,7 @@ class Executor(StandardExecutor):
         return itertools.chain.from_iterable(results) if chunksize > 1 else results
 
     def command(self, command: list[str] | str, **fields: Any) -> CallFuture[str]:
-        """Schedule a command (a list of words, or a text for the shell) with any task fields.
+        """Schedule a command (a list of arguments, or a text for the shell) with any task fields.
 
         The result is the last line of its standard output.
         """
@@ -190,7 +191,7 @@ class Executor(StandardExecutor):
             stream.add_calls(table, piece, batch)
 
     def _table(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """The table of a function's calls; the same object for the same function, so that neighbours go together."""
+        """The table of a function's calls; the same object for the same function, so that calls are sent together."""
         text = self._functions.text_of(function, self._put)
         table = self._tables.get(text)
         if table is None:
@@ -218,7 +219,7 @@ class Executor(StandardExecutor):
         return base
 
     def _put(self, parts: Any) -> str:
-        return self._begin().control.put(parts)
+        return self._begin().put_blob(parts)
 
     # --- the stream
     def _begin(self) -> Stream:
@@ -228,7 +229,7 @@ class Executor(StandardExecutor):
             if self._stream is None:
                 self._stream = Stream(self._link, self._session.open, self._echo)
                 _streams.add(self._stream)
-                # An executor that is forgotten ends when its calls have: the stream must not hold it.
+                # An executor without references ends when its calls have: the stream must not refer to it.
                 weakref.finalize(self, _retire, self._stream).atexit = False
             elif self._stream.broken is not None:
                 raise self._stream.broken
@@ -246,7 +247,7 @@ class Executor(StandardExecutor):
                 _streams.discard(stream)
 
     def detach(self) -> None:
-        """Leave: the calls go on without this process, which hears no more of them. `shoal.attach` brings them back."""
+        """Leave the calls to the server, without their results in this process; `shoal.attach` finds them again."""
         with self._lock:
             self._is_shut = True
             stream = self._stream
@@ -268,7 +269,7 @@ class Executor(StandardExecutor):
         return False
 
     def _after_fork(self) -> None:
-        """In a child: what the parent does is the parent's; the next call here makes a run of its own."""
+        """In a forked child: the stream belongs to the parent; the next call here makes a run of its own."""
         self._lock = threading.Lock()
         if self._stream is not None:
             self._stream.is_foreign = True
@@ -277,7 +278,7 @@ class Executor(StandardExecutor):
 
 
 def _detach(stream: Stream, wait: Callable[[float], object] = clock.sleep) -> None:
-    """The first Ctrl-C: the calls go on, and the person is told how to come back; the second cancels them."""
+    """After the first Ctrl-C: leave the calls and say how to come back; a second one cancels them."""
     left = stream.detach()
     _streams.discard(stream)
     if not left or not stream.run:

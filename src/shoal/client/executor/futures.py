@@ -1,4 +1,4 @@
-"""What callers hold while calls run: a Future for each `submit`, a Batch for each `map`."""
+"""Handles of calls: a Future for each `submit`, a Batch for each `map`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.client.executor.outcome import CANCELLED, STATE, Row, outcome_of
+from shoal.client.executor.outcome import CANCELLED, ResultRow, outcome_of
 
 if TYPE_CHECKING:
     from shoal.client.executor.stream import Stream
 
 R = TypeVar("R")
-_once = threading.Lock()  # a future is told only once that it is cancelled
+_once = threading.Lock()  # only one thread marks a future as cancelled
 
 
 class CallFuture(Future[R]):
@@ -22,13 +22,13 @@ class CallFuture(Future[R]):
 
     def __init__(self, stream: Stream | None = None) -> None:
         super().__init__()
-        self.stream = stream  # where it runs; None for one that never will
+        self.stream = stream  # None for a call that was never sent
         self.element = 0  # its number in the run, once it was sent
         self._cancelling = False
 
     @property
     def task(self) -> str:
-        """The id for `shoal show`, `shoal logs`, `shoal why`; empty while the call is on its way."""
+        """The id for `shoal show`, `shoal logs`, `shoal why`; empty until the call is sent."""
         return f"{self.stream.run}.{self.element}" if self.stream is not None and self.element > 0 else ""
 
     def cancel(self) -> bool:
@@ -38,12 +38,12 @@ class CallFuture(Future[R]):
         return self.stream.cancel_future(self)
 
     def running(self) -> bool:
-        """Is it being executed now? Asks the server, for only the server knows."""
+        """True if the call is executed now. Asks the server, because only the server knows."""
         return not self.done() and self.stream is not None and self.stream.is_running(self.element)
 
-    # --- from the stream
+    # --- called by the stream
     def cancel_here(self) -> bool:
-        """Cancelled, as far as this process is concerned; False if it is done."""
+        """Mark it as cancelled in this process; False if it is done."""
         with _once:
             again, self._cancelling = self._cancelling, True
         if again or not super().cancel():
@@ -51,16 +51,16 @@ class CallFuture(Future[R]):
         self.set_running_or_notify_cancel()  # wakes wait() and as_completed()
         return True
 
-    def settle(self, run: str, row: Row) -> None:
-        """Its row came."""
-        if row[STATE] == CANCELLED:
+    def settle(self, run: str, row: ResultRow) -> None:
+        """Set the outcome from the row of its task."""
+        if row.state == CANCELLED:
             self.cancel_here()
             return
         returned, value = outcome_of(run, row)
         self.settle_as(returned, value)
 
     def settle_as(self, returned: bool, value: Any) -> None:
-        """Its value or exception came; if it was cancelled meanwhile, nothing changes."""
+        """Set its value or exception; a future that was cancelled meanwhile stays cancelled."""
         try:
             if returned:
                 self.set_result(value)
@@ -70,45 +70,45 @@ class CallFuture(Future[R]):
             pass
 
 
-class _Nothing:
-    """What stands for a row that did not come yet, or was handed over."""
+class _Marker:
+    """Stands for a row that was not received yet, or was given to the reader."""
 
 
-WAITING, TAKEN = _Nothing(), _Nothing()
+WAITING, TAKEN = _Marker(), _Marker()
 
 
 class Batch:
-    """The rows of one `map`, in the order of its calls. Objects are made when they are asked for."""
+    """The rows of one `map`, in the order of its calls. Results are unpickled when they are read."""
 
     def __init__(self, stream: Stream) -> None:
-        self.rows: list[Any] = []  # Row, an exception, WAITING or TAKEN
+        self.rows: list[Any] = []  # ResultRow, an exception, WAITING or TAKEN
         self._stream = stream
-        self._news = threading.Condition(threading.Lock())
-        self._wanted: int | None = None  # the row that somebody waits for
+        self._changed = threading.Condition(threading.Lock())
+        self._wanted: int | None = None  # the position that a reader waits for
 
     def extend(self, count: int) -> int:
-        """Room for more rows; returns the place of the first."""
+        """Add positions for more rows; returns the first."""
         at = len(self.rows)
         self.rows += [WAITING] * count
         return at
 
-    def tell(self) -> None:
-        """Rows came."""
+    def wake_reader(self) -> None:
+        """Wake the reader if the row that it waits for is there."""
         wanted = self._wanted
         if wanted is not None and self.rows[wanted] is not WAITING:
-            with self._news:
-                self._news.notify_all()
+            with self._changed:
+                self._changed.notify_all()
 
     def fail(self, error: BaseException, first: int = 0, count: int | None = None) -> None:
-        """Nothing more will come, for all or for some places."""
+        """Set an error for all positions, or for some, that have no row yet."""
         for at in range(first, len(self.rows) if count is None else first + count):
             if self.rows[at] is WAITING:
                 self.rows[at] = error
-        with self._news:
-            self._news.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def results(self, end: float | None) -> Iterator[Any]:
-        """The values in order; raises what a call raised, TimeoutError at `end`; what is not needed is cancelled."""
+        """The values in order; raises what a call raised, TimeoutError at `end`; calls without a reader are cancelled."""
         try:
             for at in range(len(self.rows)):
                 row = self.rows[at]
@@ -122,14 +122,14 @@ class Batch:
                 self._stream.cancel_unstarted(self)
 
     def _wait(self, at: int, end: float | None) -> Any:
-        with self._news:
+        with self._changed:
             self._wanted = at
             try:
                 while (row := self.rows[at]) is WAITING:
                     left = None if end is None else end - time.monotonic()
                     if left is not None and left <= 0:
                         raise TimeoutError
-                    self._news.wait(left)
+                    self._changed.wait(left)
             finally:
                 self._wanted = None
         return row
@@ -137,7 +137,7 @@ class Batch:
     def _value(self, row: Any) -> Any:
         if isinstance(row, BaseException):
             raise row
-        if row[STATE] == CANCELLED:
+        if row.state == CANCELLED:
             raise CancelledError
         returned, value = outcome_of(self._stream.run, row)
         if returned:

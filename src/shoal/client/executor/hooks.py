@@ -1,5 +1,4 @@
-"""`shoal.Run`: user code that makes tasks while it runs, merges results as they come, and decides when it is over
-[DIANE U1].
+"""`shoal.Run`: user code that makes tasks while it runs, merges their results, and decides when it is over [DIANE U1].
 
 The paper's ApplicationManager [DIANE 4.5.5]: `initialize`, `tasks_done`, `has_more_work`, `finalize` are here `start`,
 `done`, `is_over`, `result`; its task-failure policy is `failed`. Departures: one class instead of three, and tasks are
@@ -22,7 +21,7 @@ class Task:
     """One task of a Run. `value` or `error` is there when `done` or `failed` is called with it."""
 
     def __init__(self, make: Callable[[], CallFuture[Any]], tag: Any = None) -> None:
-        self.tag = tag  # whatever the user wants to know it by
+        self.tag = tag  # set by the user to recognise the task
         self.value: Any = None
         self.error: BaseException | None = None
         self.tries = 0
@@ -35,24 +34,24 @@ class Task:
         return self._future.task if self._future is not None else ""
 
     def cancel(self) -> bool:
-        """Take it back unless it runs; a cancelled task is neither done nor failed."""
+        """Cancel the task unless it runs; a cancelled task is neither done nor failed."""
         return self._future is not None and self._future.cancel()
 
-    def begin(self, told: Callable[[Task], None]) -> None:
-        """Submit it; `told` hears of its end."""
+    def begin(self, on_end: Callable[[Task], None]) -> None:
+        """Submit the task; `on_end` is called at its end."""
         self.tries += 1
         self.error = None
         self._future = self._make()
-        self._future.add_done_callback(lambda _: told(self))
+        self._future.add_done_callback(lambda _: on_end(self))
 
     def settle(self) -> bool:
-        """Take the result over; False if it was cancelled."""
+        """Set `value` or `error`; False if the task was cancelled."""
         assert self._future is not None
         try:
             self.value = self._future.result()
         except CancelledError:
             return False
-        except BaseException as error:  # also SystemExit: it is the task's, not ours
+        except BaseException as error:  # also SystemExit: it was raised by the task
             self.error = error
         return True
 
@@ -77,27 +76,27 @@ class Run:
         return "raise"
 
     def is_over(self) -> bool:
-        """Is the answer good enough? Asked after every task; what still runs then is cancelled."""
+        """True if the result is good enough. Called after every task; tasks that still run are then cancelled."""
         return False
 
     def result(self) -> Any:
-        """The answer so far; at the end, the answer."""
+        """The result so far; at the end, the final one."""
         return None
 
     # --- for hooks
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
-        """A call as a task; set `tag` on what this returns to know it again."""
+        """Submit a call as a task; set `tag` on the returned task to recognise it later."""
         executor = self._running()
         return self._begin(Task(lambda: executor.submit(function, *args, **kwargs)))
 
     def command(self, command: list[str] | str, **fields: Any) -> Task:
-        """A command as a task, with any task fields; its value is the last line it prints."""
+        """Submit a command as a task, with any task fields; its value is the last line it prints."""
         executor = self._running()
         return self._begin(Task(lambda: executor.command(command, **fields)))
 
     @property
     def unfinished(self) -> int:
-        """Tasks whose end was not heard of yet."""
+        """The number of tasks that have not ended."""
         return self._count
 
     @property
@@ -110,7 +109,7 @@ class Run:
         """Run until `is_over()`, or until no task is left; returns `result()`. Options are those of `shoal.Executor`."""
         if self._executor is not None:
             raise RuntimeError("it runs already")
-        self._told: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._count = 0
         self._executor = Executor(**options)
         try:
@@ -118,7 +117,7 @@ class Run:
                 try:
                     self.start()
                     while self._count and not self.is_over():
-                        self._hear(self._told.get())
+                        self._handle(self._ended.get())
                 except KeyboardInterrupt:
                     raise  # detaches, as a `with` block of an executor does
                 except BaseException:
@@ -131,14 +130,14 @@ class Run:
             self._executor = None
 
     def launch(self, **options: Any) -> Future[Any]:
-        """`execute` in a thread of its own; meanwhile `result()` is the answer so far."""
+        """Run `execute` in a thread of its own; meanwhile `result()` is the result so far."""
         future: Future[Any] = Future()
 
         def work() -> None:
             future.set_running_or_notify_cancel()
             try:
                 future.set_result(self.execute(**options))
-            except BaseException as error:  # whoever asks for the result hears of it
+            except BaseException as error:  # raised where the result is read
                 future.set_exception(error)
 
         threading.Thread(target=work, name="shoal-run", daemon=True).start()
@@ -153,10 +152,10 @@ class Run:
 
     def _begin(self, task: Task) -> Task:
         self._count += 1
-        task.begin(self._told.put)
+        task.begin(self._ended.put)
         return task
 
-    def _hear(self, task: Task) -> None:
+    def _handle(self, task: Task) -> None:
         self._count -= 1
         if not task.settle():
             return

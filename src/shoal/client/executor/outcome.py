@@ -1,24 +1,56 @@
-"""What became of a call: a row of the results feed as a value or as the exception to raise."""
+"""The outcome of a call: a row of the result pages, as the value to return or the exception to raise."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from shoal.client.unpickle.trust import Pair, Trust
 from shoal.model.errors import ShoalError
 from shoal.wire.payload import load, of_text
 
-# element, state, result, cause, message, attempt, last line, bytes of stdout and of stderr, and how the result is loaded:
-# None: by pickle, for it comes from a pilot of one's own; else only plain values and these further names
-Row = list[Any]
-Closed = Sequence[Any]  # low, high, state, cause, message: elements low .. high - 1 ended without rows of their own
-ELEMENT, STATE, RESULT, CAUSE, MESSAGE, ATTEMPT, LINE, OUT, ERR, NAMES = range(10)
-COLUMNS = ERR + 1  # of a row as the server sends it
 SUCCEEDED, CANCELLED = "succeeded", "cancelled"
 INITIALIZER = "initializer failed:"
 DIGEST = "sha256:"
+
+
+class ResultRow(NamedTuple):
+    """The end of one element: the columns that the server sends, and how the result is loaded."""
+
+    element: int
+    state: str
+    result: Any = ""  # a payload text or digest; later the bytes of the blob, or the exception instead of it
+    cause: str = ""
+    message: str = ""
+    attempt: int = 0
+    last_line: str = ""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    # None: by pickle, because the result is from a pilot of one's own; else only plain values and these further names.
+    names: frozenset[Pair] | None = frozenset()
+
+    @property
+    def is_blob(self) -> bool:
+        """True if the result is stored as a blob that is not fetched yet."""
+        return isinstance(self.result, str) and self.result.startswith(DIGEST)
+
+
+COLUMNS = len(ResultRow._fields) - 1  # of a row as the server sends it
+
+
+class ClosedRange(NamedTuple):
+    """Elements `low` to `high - 1`, which ended together and without rows of their own."""
+
+    low: int
+    high: int
+    state: str
+    cause: str | None
+    message: str | None
+
+    def row(self, element: int) -> ResultRow:
+        """The row of one of the elements."""
+        return ResultRow(element, self.state, cause=self.cause or "", message=self.message or "")
 
 
 class RemoteTraceback(Exception):
@@ -44,38 +76,36 @@ class TaskFailed(ShoalError):
         super().__init__(message, hint=f"see `shoal show {task}`, `shoal logs {task}`" if task else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (self.message, self.task, self.cause, self.state)
+        return _unpickled, (self.message, self.task, self.cause, self.state)
 
 
-def _made_again(message: str, task: str, cause: str, state: str) -> TaskFailed:
+def _unpickled(message: str, task: str, cause: str, state: str) -> TaskFailed:
     return TaskFailed(message, task=task, cause=cause, state=state)
 
 
-def closed_row(element: int, state: str, cause: str | None, message: str | None) -> Row:
-    """The row of an element that has none."""
-    return [element, state, "", cause or "", message or "", 0, "", 0, 0, frozenset()]
-
-
-def rows_of_page(page: Mapping[str, Any], trust: Trust) -> list[Row]:
+def rows_of_page(page: Mapping[str, Any], trust: Trust) -> Iterator[ResultRow]:
     """The rows of a page of results, each with how its result is to be loaded.
 
-    The server says which of them were made on a pilot that is not the reader's own; one that does not say is of an older
-    kind, and then all may be.
+    The server lists the elements that ran on a pilot which is not the reader's own. An older server sends no list; then
+    every element may have.
     """
-    rows: list[Row] = page["results"]
     foreign = page.get("foreign")
-    if trust.is_all or foreign == []:
-        return [[*row[:COLUMNS], None] for row in rows]
-    others = set(foreign) if foreign is not None else {row[ELEMENT] for row in rows}
-    return [[*row[:COLUMNS], trust.names if row[ELEMENT] in others else None] for row in rows]
+    others = frozenset(foreign) if foreign is not None else None
+    for columns in page["results"]:
+        is_foreign = not trust.is_all and (others is None or columns[0] in others)
+        yield ResultRow._make((*columns[:COLUMNS], trust.names if is_foreign else None))
+
+
+def closed_ranges(page: Mapping[str, Any]) -> Iterator[ClosedRange]:
+    """The ranges of a page of results that ended without rows."""
+    return (ClosedRange(*columns) for columns in page.get("closed") or ())
 
 
 def unpack(result: Any, names: frozenset[Pair] | None) -> Any:
-    """The object behind a result: a text, or the bytes of its blob."""
+    """The object of a result, which is a payload text or the bytes of a blob."""
     if names is not None:
-        from shoal.client.unpickle.restricted import (
-            load_restricted,  # where nobody else's pilots are it is never loaded
-        )
+        # Imported here: without other people's pilots it is never needed.
+        from shoal.client.unpickle.restricted import load_restricted
 
         return load_restricted(of_text(result) if isinstance(result, str) else result, names)
     if isinstance(result, str):
@@ -83,28 +113,28 @@ def unpack(result: Any, names: frozenset[Pair] | None) -> Any:
     return load(result)  # a bytearray, so that arrays, which point into it, can be written to as one expects
 
 
-def outcome_of(run: str, row: Row) -> tuple[bool, Any]:
+def outcome_of(run: str, row: ResultRow) -> tuple[bool, Any]:
     """Whether the call returned, and the value; else the exception."""
-    result = row[RESULT]
+    result = row.result
     if isinstance(result, BaseException):
         return False, result
     try:
-        if row[STATE] == SUCCEEDED:
-            return True, unpack(result, row[NAMES]) if result else row[LINE]
+        if row.state == SUCCEEDED:
+            return True, unpack(result, row.names) if result else row.last_line
         if result:
-            error, text = unpack(result, row[NAMES])
+            error, text = unpack(result, row.names)
             if isinstance(error, BaseException) and isinstance(text, str):
                 if text:
                     error.__cause__ = RemoteTraceback(text)
                 return False, error
     except Exception as error:  # whatever an object's own code raises while it is built
-        error.add_note(f"the result of {run}.{row[ELEMENT]} could not be read here: {row[MESSAGE]}")
+        error.add_note(f"the result of {run}.{row.element} could not be read here: {row.message}")
         return False, error
     return False, failure_of(run, row)
 
 
-def failure_of(run: str, row: Row) -> TaskFailed:
-    """A call that ended without an exception of its own: killed, over its limits, lost."""
-    task, cause, message = f"{run}.{row[ELEMENT]}", row[CAUSE], row[MESSAGE]
-    words = message if not cause or cause in message else f"{cause}: {message}" if message else cause
-    return TaskFailed(f"{task} {row[STATE]}: {words}", task=task, cause=cause, state=row[STATE])
+def failure_of(run: str, row: ResultRow) -> TaskFailed:
+    """The exception of a call that ended without one of its own: killed, over its limits, lost."""
+    task, cause, message = f"{run}.{row.element}", row.cause, row.message
+    reason = message if not cause or cause in message else f"{cause}: {message}" if message else cause
+    return TaskFailed(f"{task} {row.state}: {reason}", task=task, cause=cause, state=row.state)

@@ -1,20 +1,20 @@
-"""Calls that wait to be sent, and who waits for them once they are: plain records without a lock of their own.
+"""Calls that wait to be sent, and the futures and batches that wait for their results.
 
-Everything here is called under the lock of the stream that owns it.
+Plain records without a lock of their own: everything here is called under the lock of the stream that owns it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.client.executor.futures import WAITING, Batch, CallFuture
-from shoal.client.executor.outcome import ELEMENT, ERR, OUT, Row
+from shoal.client.executor.outcome import ResultRow
 from shoal.model.limits import MAX_BULK_BODY, MAX_CALLS
 
 MAX_SENT = MAX_BULK_BODY // 2  # bytes of one addition: the rest of the body is small, but not nothing
-TAKEN_BACK = -1  # the element of a future that was cancelled before it was sent
+CANCELLED_UNSENT = -1  # the element of a future that was cancelled before it was sent
 
 
 class Piece:
@@ -31,27 +31,27 @@ class Piece:
 
     @property
     def count(self) -> int:
-        """How many elements it will be."""
+        """The number of elements."""
         return len(self.futures) if self.futures is not None else len(self.calls)
 
     def takes(self, table: Mapping[str, Any], text: str) -> bool:
-        """May another call join?"""
+        """True if another call may be added."""
         return (
             self.table is table and bool(text) and self.futures is not None
             and len(self.calls) < MAX_CALLS and self.size + len(text) < MAX_SENT
         )  # fmt: skip
 
     def add(self, text: str, future: CallFuture[Any]) -> None:
-        """Another call joins."""
+        """Add a call."""
         assert self.futures is not None
         self.calls.append(text)
         self.futures.append(future)
         self.size += len(text) + 3
 
     def drop_cancelled(self) -> None:
-        """Forget calls that were cancelled while they waited here."""
-        if self.futures is not None and any(future.element == TAKEN_BACK for future in self.futures):
-            kept = [n for n, future in enumerate(self.futures) if future.element != TAKEN_BACK]
+        """Remove calls that were cancelled while they waited here."""
+        if self.futures is not None and any(future.element == CANCELLED_UNSENT for future in self.futures):
+            kept = [n for n, future in enumerate(self.futures) if future.element != CANCELLED_UNSENT]
             self.futures = [self.futures[n] for n in kept]
             self.calls = [self.calls[n] for n in kept] if self.calls else []
 
@@ -61,7 +61,7 @@ class Piece:
 
 
 class _Span:
-    """Elements that go to a batch in a row."""
+    """Consecutive elements whose rows go to consecutive positions of a batch."""
 
     __slots__ = ("at", "batch", "end", "first", "left")
 
@@ -69,23 +69,30 @@ class _Span:
         self.first, self.end, self.batch, self.at, self.left = first, first + count, batch, at, count
 
 
-class RowsForWaiters:
-    """Rows and those who get them."""
+class Position(NamedTuple):
+    """One position of a batch."""
+
+    batch: Batch
+    at: int
+
+
+class MatchedRows:
+    """Rows with the futures and batches that get them."""
 
     __slots__ = ("batches", "count", "printed", "singles")
 
     def __init__(self) -> None:
-        self.singles: list[tuple[CallFuture[Any], Row]] = []
+        self.singles: list[tuple[CallFuture[Any], ResultRow]] = []
         self.batches: dict[int, Batch] = {}
-        self.printed: list[Row] = []  # those whose call wrote something
+        self.printed: list[ResultRow] = []  # rows of calls that wrote something
         self.count = 0
 
 
 class Waiters:
-    """Who waits for which element: futures one by one, batches by spans."""
+    """The future or batch that waits for each element: futures one by one, batches by spans."""
 
     def __init__(self) -> None:
-        self._single: dict[int, CallFuture[Any] | tuple[Batch, int]] = {}
+        self._single: dict[int, CallFuture[Any] | Position] = {}
         self._starts: list[int] = []
         self._spans: list[_Span] = []
 
@@ -94,12 +101,12 @@ class Waiters:
         future.element = element
         self._single[element] = future
 
-    def add_place(self, element: int, batch: Batch, at: int) -> None:
-        """A place of a batch waits for an element."""
-        self._single[element] = batch, at
+    def add_position(self, element: int, batch: Batch, at: int) -> None:
+        """A position of a batch waits for an element."""
+        self._single[element] = Position(batch, at)
 
     def add_piece(self, first: int, piece: Piece) -> None:
-        """Everybody who waits for a piece whose elements begin with `first`; later pieces have higher numbers."""
+        """Register the waiters of a piece whose elements begin with `first`; later pieces have higher numbers."""
         if piece.futures is not None:
             for element, future in enumerate(piece.futures, first):
                 self.add_future(element, future)
@@ -107,27 +114,23 @@ class Waiters:
             self._starts.append(first)
             self._spans.append(_Span(first, piece.count, piece.batch, piece.at))
 
-    def find(self, rows: Iterable[Row]) -> RowsForWaiters:
-        """Match rows with who waits for them, who then waits no more; second and unwanted rows are dropped."""
-        found, span = RowsForWaiters(), None
+    def find(self, rows: Iterable[ResultRow]) -> MatchedRows:
+        """Match rows with their waiters, which are then removed; repeated and unwanted rows are dropped."""
+        found, span = MatchedRows(), None
         for row in rows:
-            element = row[ELEMENT]
+            element = row.element
             if span is None or not span.first <= element < span.end:
                 single = self._single.pop(element, None)
                 if single is not None:
-                    self._match_single(single, row, found)
+                    self._match(single, row, found)
                     continue
                 span = self._span_of(element)
                 if span is None:
                     continue
-            batch, place = span.batch, span.at + element - span.first
-            if batch.rows[place] is not WAITING:
+            position = Position(span.batch, span.at + element - span.first)
+            if span.batch.rows[position.at] is not WAITING:
                 continue
-            batch.rows[place] = row
-            found.batches[id(batch)] = batch
-            found.count += 1
-            if row[OUT] or row[ERR]:
-                found.printed.append(row)
+            self._match(position, row, found)
             span.left -= 1
             if not span.left:
                 at = self._starts.index(span.first)
@@ -136,14 +139,14 @@ class Waiters:
         return found
 
     @staticmethod
-    def _match_single(single: CallFuture[Any] | tuple[Batch, int], row: Row, found: RowsForWaiters) -> None:
-        if isinstance(single, CallFuture):
-            found.singles.append((single, row))
+    def _match(waiter: CallFuture[Any] | Position, row: ResultRow, found: MatchedRows) -> None:
+        if isinstance(waiter, CallFuture):
+            found.singles.append((waiter, row))
         else:
-            single[0].rows[single[1]] = row
-            found.batches[id(single[0])] = single[0]
+            waiter.batch.rows[waiter.at] = row
+            found.batches[id(waiter.batch)] = waiter.batch
         found.count += 1
-        if row[OUT] or row[ERR]:
+        if row.stdout_bytes or row.stderr_bytes:
             found.printed.append(row)
 
     def _span_of(self, element: int) -> _Span | None:
@@ -151,22 +154,22 @@ class Waiters:
         return self._spans[at] if at >= 0 and element < self._spans[at].end else None
 
     def elements(self, batch: Batch | None = None) -> list[int]:
-        """What is waited for: all of it, or by one batch."""
+        """The elements that are waited for, by anybody or by one batch."""
         spans = [span for span in self._spans if batch is None or span.batch is batch]
         found = [
             n for span in spans for n in range(span.first, span.end)
             if span.batch.rows[span.at + n - span.first] is WAITING
         ]  # fmt: skip
         for element, single in self._single.items():
-            if batch is None or (isinstance(single, tuple) and single[0] is batch):
+            if batch is None or (isinstance(single, Position) and single.batch is batch):
                 found.append(element)
         return found
 
     def clear(self) -> tuple[list[CallFuture[Any]], list[Batch]]:
-        """Nobody waits any more; returns who did."""
+        """Remove and return all waiters."""
         singles = list(self._single.values())
         batches = {id(span.batch): span.batch for span in self._spans}
-        batches |= {id(single[0]): single[0] for single in singles if isinstance(single, tuple)}
+        batches |= {id(single.batch): single.batch for single in singles if isinstance(single, Position)}
         self._single.clear()
         self._starts.clear()
         self._spans.clear()

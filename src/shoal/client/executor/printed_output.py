@@ -1,4 +1,4 @@
-"""What functions print, on the screen of the person who called them."""
+"""Output of functions, written to the standard streams of the program that called them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
-from shoal.client.executor.outcome import ELEMENT, ERR, LINE, OUT, Row
+from shoal.client.executor.outcome import ResultRow
 from shoal.model.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 
 
 class PrintedOutput:
-    """Writes the output of calls. A single line came with the result; more is fetched aside."""
+    """Writes the output of calls. A single line came with the result; more is fetched in the background."""
 
     def __init__(self, link: Reconnecting, background: Background) -> None:
-        self._line, self._background = ServerConnection(link), background
+        self._connection, self._background = ServerConnection(link), background
 
-    def show(self, run: str, rows: list[Row]) -> None:
-        """Show what these calls wrote."""
+    def show(self, run: str, rows: list[ResultRow]) -> None:
+        """Write the output of these calls."""
         for row in rows:
-            out, line = row[OUT], row[LINE]
-            if not row[ERR]:
-                size = len(line.encode("utf-8", "replace"))
-                if out == size or out == size + 1:
-                    write(sys.stdout, line + "\n" * (out - size))
+            if not row.stderr_bytes:
+                missing = row.stdout_bytes - len(row.last_line.encode("utf-8", "replace"))
+                if missing in (0, 1):  # all but perhaps the final newline is here
+                    write(sys.stdout, row.last_line + "\n" * missing)
                     continue
             self._background.put(lambda row=row: self._fetch(run, row))  # type: ignore[misc]  # this very row
 
-    def _fetch(self, run: str, row: Row) -> None:
-        task = f"{run}.{row[ELEMENT]}"
-        for stream, size in (("stdout", row[OUT]), ("stderr", row[ERR])):
-            if size:
-                write(sys.stdout if stream == "stdout" else sys.stderr, self._read(task, stream))
+    def _fetch(self, run: str, row: ResultRow) -> None:
+        task = f"{run}.{row.element}"
+        if row.stdout_bytes:
+            write(sys.stdout, self._read(task, "stdout"))
+        if row.stderr_bytes:
+            write(sys.stderr, self._read(task, "stderr"))
 
     def _read(self, task: str, stream: str) -> str:
         data, at = b"", 0
         try:
             while True:
-                part = self._line.ask(lambda client, at=at: client.logs(task, stream, offset=at))  # type: ignore[misc]  # bound now
+                part = self._connection.ask(lambda client, at=at: client.logs(task, stream, offset=at))  # type: ignore[misc]  # bound now
                 data += part.data
                 if not part.data or part.next <= at:
                     break
@@ -52,12 +52,12 @@ class PrintedOutput:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Let the connection go."""
-        self._line.drop()
+        """Close the connection."""
+        self._connection.drop()
 
 
 def write(stream: TextIO | None, text: str) -> None:
-    """Write if somebody listens; a closed pipe is no reason to lose results."""
+    """Write to a stream if it is open; a closed pipe is no reason to lose results."""
     try:
         if stream is not None and text:
             stream.write(text)

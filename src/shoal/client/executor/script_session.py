@@ -1,4 +1,4 @@
-"""Which run belongs to which script: so that the same script, started again after a crash, finds its calls."""
+"""Sessions of scripts: the same script, started again after a crash, finds the run with its calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shoal.client.connection.embedded_server import is_alive
-from shoal.client.connection.reconnect import ServerConnection, say
+from shoal.client.connection.reconnect import ServerConnection
+from shoal.client.console import say
 from shoal.client.environment import environment_field
 from shoal.client.executor.open_run import OpenRun, read_run
 from shoal.model.quantities import many
@@ -34,10 +34,10 @@ class Session:
     labels: Mapping[str, str] = field(default_factory=dict)
     attach: bool = True  # go on with the run of an earlier start
 
-    def open(self, line: ServerConnection, probe: tuple[str, str]) -> OpenRun:
-        """The run of an earlier start that was cut short, else a new one."""
+    def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
+        """The run of an earlier process that ended early, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed)
-        found = find_earlier(line, self.name, key, probe) if self.attach else None
+        found = find_earlier(connection, self.name, key, probe) if self.attach else None
         if found is not None:
             return found
         document = {
@@ -45,12 +45,12 @@ class Session:
             "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
             **({"seed": self.seed} if self.seed is not None else {}),
         }  # fmt: skip
-        answer = line.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
+        answer = connection.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
         return OpenRun(str(answer["run"]))
 
 
 def script() -> str:
-    """The program that runs, as an absolute path; for prompts and notebooks a word that stands for them."""
+    """The absolute path of the program; INTERACTIVE for prompts and notebooks."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if not isinstance(file, str) or is_interactive():
@@ -59,25 +59,25 @@ def script() -> str:
 
 
 def is_interactive() -> bool:
-    """Does a person type into this process, in a terminal or a notebook?"""
+    """True in an interactive interpreter or a notebook."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
 
 
 def session_key(name: str, ordinal: int, *more: object) -> str:
-    """What two starts of one script have in common. The arguments of a notebook's kernel differ each time."""
+    """A key that all starts of one script share. The arguments of a notebook's kernel differ each time."""
     program = script()
     arguments = [] if program == INTERACTIVE else sys.argv[1:]
-    told = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    identity = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
+    return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def this_client() -> str:
-    """This very process among all others: machine, number, time of its start."""
+    """The identity of this process: machine, process id, start time."""
     return f"{_machine()}:{os.getpid()}:{_start_of(os.getpid())}"
 
 
 def is_abandoned(client: str) -> bool:
-    """Is the process that made a run dead? Of another machine nobody here can tell, so it counts as alive."""
+    """True if the process that made a run has ended. On another machine that is unknown, so it counts as alive."""
     machine, _, rest = client.partition(":")
     number, _, start = rest.partition(":")
     if machine != _machine() or not number.isdecimal():
@@ -92,20 +92,20 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When a process began, in ticks of the kernel; empty where the kernel does not tell."""
+    """The start time of a process in clock ticks; empty if the kernel does not tell."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     return ""
 
 
-def find_earlier(line: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
-    """The run of an earlier life of this script, if that life ended without closing it and knew this first call."""
-    page = line.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
-    row = next((row for row in page["runs"] if labels_of(row).get(SESSION) == key), None)
-    if row is None or not row.get("open") or not is_abandoned(labels_of(row).get(CLIENT, "")):
+def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
+    """The run of an earlier process of this script, if it ended without closing the run and submitted this first call."""
+    page = connection.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
+    row = next((row for row in page["runs"] if row["labels"].get(SESSION) == key), None)
+    if row is None or not row.get("open") or not is_abandoned(row["labels"].get(CLIENT, "")):
         return None
-    run = id_of(row)
-    opened = read_run(line, run)
+    run = str(row["run"])
+    opened = read_run(connection, run)
     total = sum(map(len, opened.calls.values()))
     if not opened.knows(*probe):
         if len(opened.rows) < total:
@@ -115,17 +115,6 @@ def find_earlier(line: ServerConnection, name: str, key: str, probe: tuple[str, 
     return opened
 
 
-def labels_of(row: dict[str, Any]) -> dict[str, str]:
-    """The labels of a run's row."""
-    labels = row.get("labels") or {}
-    return json.loads(labels) if isinstance(labels, str) else labels
-
-
-def id_of(row: dict[str, Any]) -> str:
-    """The id of a run's row."""
-    return str(row["run"]) if str(row["run"]).startswith("r") else f"r{row['run']}"
-
-
 def glob_of(name: str) -> str:
-    """A pattern that only this name fits."""
+    """A glob pattern that matches only this name."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -1,8 +1,7 @@
-"""Python calls on their way out: functions, arguments and objects as payload texts [protocol 6]. No server is known
-here.
+"""Serialization of calls: functions, arguments and objects as payload texts [protocol 6].
 
-Plain pickle first, for it is ten times faster; cloudpickle where that fails, and for everything of `__main__`, which no
-runner can import: lambdas, closures, functions and classes of a script or notebook travel by value.
+Plain pickle first, because it is ten times faster; cloudpickle where that fails, and for everything of `__main__`, which
+no runner can import: lambdas, closures, functions and classes of a script or notebook are sent by value.
 """
 
 from __future__ import annotations
@@ -20,66 +19,46 @@ from shoal.wire.payload import Bytes, Ref, container, to_text
 
 PROTOCOL = 5
 MAIN = b"__main__"
-MAX_KEPT = 256  # functions whose text is remembered
+MAX_KEPT = 256  # functions whose text is cached
 _MISSING = object()
 _FIXED = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    bytes,
-    type(None),
-    type(...),
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    Ref,
-)
+    int, float, complex, bool, str, bytes, type(None), type(...), types.ModuleType, types.BuiltinFunctionType, Ref,
+)  # fmt: skip
 
 Put = Callable[[Sequence[Bytes]], str]
 
 
-def dump(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """A pickle and the large buffers left out of it; what only this process knows is in it by value."""
+def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """A pickle and the large buffers left out of it; what only this process knows is in it by value.
+
+    `in_band`: the buffers are in the pickle, because small arrays need no blob of their own.
+    """
     buffers: list[pickle.PickleBuffer] = []
+    callback = None if in_band else buffers.append
     try:
-        data = pickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+        data = pickle.dumps(value, PROTOCOL, buffer_callback=callback)
         if MAIN not in data:
             return data, buffers
-    except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle has the last word
+    except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle may still succeed, or raises the error
         pass
     import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
-    buffers = []
-    return cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append), buffers
-
-
-def dump_whole(value: Any) -> bytes:
-    """A pickle with everything in it: small arrays need no blob of their own."""
-    try:
-        data = pickle.dumps(value, PROTOCOL)
-        if MAIN not in data:
-            return data
-    except Exception:  # as above
-        pass
-    import cloudpickle
-
-    whole: bytes = cloudpickle.dumps(value, PROTOCOL)
-    return whole
+    buffers.clear()
+    return cloudpickle.dumps(value, PROTOCOL, buffer_callback=callback), buffers
 
 
 def text_of(value: Any, put: Put) -> str:
-    """An object as a payload text; `put` takes the parts of a blob and names it."""
+    """An object as a payload text; `put` uploads the parts of a blob and returns its digest."""
     data, buffers = dump(value)
     if buffers and len(data) + sum(buffer.raw().nbytes for buffer in buffers) <= MAX_INLINE:
-        data, buffers = dump_whole(value), []
+        data, buffers = dump(value, in_band=True)
     if buffers or len(data) > MAX_INLINE:
         return put(container(data, buffers))
     return to_text(data)
 
 
 def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exception]:
-    """A text for each call's positional arguments, or why there is none: a tight loop, for it runs once a task."""
+    """A text for each call's positional arguments, or the error: a tight loop, because it runs once for each task."""
     dumps, encode, buffers = pickle.dumps, b2a_base64, list[pickle.PickleBuffer]()
     keep, nothing = buffers.append, dict[str, Any]()
     for args in calls:
@@ -88,19 +67,19 @@ def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exc
             if not buffers and len(data) <= MAX_INLINE and MAIN not in data:
                 yield encode(data, newline=False).decode("ascii")
                 continue
-        except Exception:  # the slow way finds out what it is, and says so
+        except Exception:  # the slow path below raises the error again, or succeeds
             pass
         buffers.clear()
         try:
             yield text_of((args, {}), put)
         except Unreachable:
             raise
-        except Exception as error:  # belongs to this call, not to its neighbours
+        except Exception as error:  # it concerns this call only, not the others
             yield error
 
 
 class Functions:
-    """Texts of functions. A function by value takes globals along, so its text is kept only while they stay the same."""
+    """Cached texts of functions. A pickle by value holds globals, so it is kept only while they stay the same."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[_Watched, str]] = {}
@@ -113,7 +92,7 @@ class Functions:
         text = text_of(function, put)
         fits = isinstance(function, types.FunctionType) or is_importable(function)
         watched = _Watched(function) if fits else None
-        if watched is not None and watched.can_tell:
+        if watched is not None and watched.is_comparable:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
             self._kept[id(function)] = watched, text
@@ -121,7 +100,7 @@ class Functions:
 
 
 class _Watched:
-    """A function, and all that its pickle depends on, by identity. What can change inside cannot be watched."""
+    """A function and all that its pickle depends on, compared by identity; mutable values cannot be compared so."""
 
     def __init__(self, function: Any) -> None:
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
@@ -129,11 +108,11 @@ class _Watched:
         self._codes: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
         import cloudpickle
 
-        # A module that its author has sent by value may change anywhere.
-        self.can_tell = not cloudpickle.list_registry_pickle_by_value() and self._add(function)
+        # A module that is registered to be pickled by value may change anywhere.
+        self.is_comparable = not cloudpickle.list_registry_pickle_by_value() and self._add(function)
 
     def is_same(self) -> bool:
-        """Would its pickle be the same now?"""
+        """True if its pickle would be the same now."""
         return (
             all(f.__code__ is code and f.__defaults__ is plain and f.__kwdefaults__ is named
                 for f, code, plain, named in self._codes)
@@ -145,7 +124,7 @@ class _Watched:
         if any(known is function for known, *_ in self._codes):
             return True
         if is_importable(function):
-            return True  # goes by name: nothing of it is in the pickle
+            return True  # pickled by name: nothing of it is in the pickle
         if function.__dict__:
             return False
         code, plain, named = function.__code__, function.__defaults__, function.__kwdefaults__
@@ -175,7 +154,7 @@ class _Watched:
 
 
 def content_of(cell: types.CellType) -> Any:
-    """What a closure's cell holds."""
+    """The value in a closure's cell."""
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet
@@ -183,7 +162,7 @@ def content_of(cell: types.CellType) -> Any:
 
 
 def names_in(code: types.CodeType) -> set[str]:
-    """Every name a code object and those inside it look up; some are attributes, which does no harm here."""
+    """Every name that a code object and those inside it look up; some are attributes, which does no harm here."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -192,7 +171,7 @@ def names_in(code: types.CodeType) -> set[str]:
 
 
 def is_importable(thing: Any) -> bool:
-    """Does a function or class go by its name, found at the top of a module other than `__main__`?"""
+    """True if a function or class is pickled by its name: it is at the top of a module other than `__main__`."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     if module is None or module.__name__ == "__main__":
         return False
@@ -200,7 +179,7 @@ def is_importable(thing: Any) -> bool:
 
 
 def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], list[Any]]:
-    """Many calls of a function as one. A closure, so that it travels by value and no runner needs this module."""
+    """Many calls of a function as one. A closure, so that it is pickled by value and no runner needs this module."""
 
     def chunk(calls: list[tuple[Any, ...]]) -> list[Any]:
         return [function(*args) for args in calls]
@@ -209,6 +188,6 @@ def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], l
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a person calls a function."""
+    """The name of a function as people write it."""
     name = getattr(function, "__qualname__", None) or getattr(type(function), "__qualname__", "call")
     return str(name).replace("<locals>.", "")[:120]

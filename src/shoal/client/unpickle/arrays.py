@@ -1,8 +1,8 @@
-"""Rules for numpy and pandas values in results from somebody else's pilot; see `restricted_pickle`.
+"""Rules of restricted unpickling for numpy and pandas values; see `restricted`.
 
 Both libraries trust what they load: a dtype whose flags lie makes numpy read bytes as addresses, a block placed outside of
 its frame makes pandas write beyond an array. So each state is compared with what the library itself would have written,
-and each part is measured against the others, before it is handed over. Names are those of numpy 1.17 to 2 and of pandas
+and each part is checked against the others, before the library gets it. Names are those of numpy 1.17 to 2 and of pandas
 1.4 to 3; neither is loaded unless a result names it.
 """
 
@@ -35,21 +35,18 @@ def _dtype_state(value: Any, state: Any) -> None:
     """Set the state of a dtype, if it is the one that numpy itself gives a dtype of this description."""
     import numpy
 
-    need(
-        type(state) is tuple and len(state) in (8, 9) and state[0] in (3, 4) and state[1] in ("<", ">", "|", "="),
-        "dtype",
-    )
+    need(type(state) is tuple and len(state) in (8, 9), "dtype")
+    need(state[0] in (3, 4) and state[1] in ("<", ">", "|", "="), "dtype")
     order, subtype, names, fields, size = state[1:6]
-    # Only these kinds take the size that a state says: it must be the one that the dtype already has.
+    # Only these kinds take their size from the state: it must be the one that the dtype already has.
     need(value.kind not in "SUV" or (type(size) is int and size == value.itemsize), "dtype")
     need(value.kind == "V" or (fields is None and subtype is None), "dtype")
     if fields is not None:
         need(type(names) is tuple and type(fields) is dict and set(names) == set(fields) and subtype is None, "dtype")
         parts = [fields[name] for name in names]
         need(all(type(name) is str for name in names), "dtype")
-        need(
-            all(type(part) is tuple and len(part) == 2 and isinstance(part[0], numpy.dtype) for part in parts), "dtype"
-        )
+        need(all(type(part) is tuple and len(part) == 2 for part in parts), "dtype")
+        need(all(isinstance(part[0], numpy.dtype) for part in parts), "dtype")
         need(not any(part[0].hasobject for part in parts), "dtype with objects in fields")
         formats, offsets = [part[0] for part in parts], [part[1] for part in parts]
         wanted = numpy.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size})
@@ -59,10 +56,8 @@ def _dtype_state(value: Any, state: Any) -> None:
         wanted = numpy.dtype(subtype)
     elif value.kind in "Mm":
         unit: Any = state[8][1] if len(state) == 9 and type(state[8]) is tuple and len(state[8]) == 2 else None
-        need(
-            type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and all(type(n) is int for n in unit[1:]),
-            "dtype",
-        )
+        need(type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes, "dtype")
+        need(all(type(n) is int for n in unit[1:]), "dtype")
         name = unit[0].decode("ascii")
         need(re.fullmatch("[A-Za-z]{1,7}", name) and unit[2:] == (1, 1), "dtype")
         of = "" if name == "generic" else f"[{unit[1]}{name}]"
@@ -116,10 +111,8 @@ def _array_state(value: Any, state: Any) -> None:
         need(dtype == numpy.dtype(object) and type(data) is list and len(data) == math.prod(shape), "array of objects")
         need(not holds_name(data), "array of objects")
     else:
-        need(
-            isinstance(data, (bytes, bytearray)) and dtype.itemsize and len(data) == math.prod(shape) * dtype.itemsize,
-            "array",
-        )
+        need(isinstance(data, (bytes, bytearray)) and dtype.itemsize, "array")
+        need(len(data) == math.prod(shape) * dtype.itemsize, "array")
     value.__setstate__(state)
 
 
@@ -131,11 +124,11 @@ def _scalar(dtype: Any, data: Any) -> Any:
     return numpy.frombuffer(data, dtype=dtype)[0] if dtype.itemsize else dtype.type()
 
 
-def _linalg_error(*words: Any) -> Any:
+def _linalg_error(*args: Any) -> Any:
     import numpy
 
-    need(not holds_name(words), "LinAlgError")
-    return numpy.linalg.LinAlgError(*words)
+    need(not holds_name(args), "LinAlgError")
+    return numpy.linalg.LinAlgError(*args)
 
 
 # --- pandas
@@ -204,11 +197,8 @@ def _unpickle_block(values: Any, placement: Any, ndim: Any) -> Any:
     rows = values.shape[0] if ndim == 2 and values.ndim == 2 else 1 if ndim == 2 else len(values)
     if type(placement) is slice:
         first, last, step = placement.start, placement.stop, placement.step
-        need(
-            all(type(n) is int and n >= 0 for n in (first, last))
-            and (step is None or (type(step) is int and step > 0)),
-            "block",
-        )
+        need(all(type(n) is int and n >= 0 for n in (first, last)), "block")
+        need(step is None or (type(step) is int and step > 0), "block")
         need(len(range(first, last, step or 1)) == rows, "block")
     else:
         need(type(placement) is numpy.ndarray and placement.dtype.kind == "i" and placement.shape == (rows,), "block")
@@ -218,17 +208,15 @@ def _unpickle_block(values: Any, placement: Any, ndim: Any) -> Any:
 def _block_manager(blocks: Any, axes: Any) -> Any:
     import numpy
 
-    need(
-        type(blocks) is tuple and type(axes) is list and len(axes) == 2 and all(_is_index(axis) for axis in axes),
-        "frame",
-    )
+    need(type(blocks) is tuple and type(axes) is list, "frame")
+    need(len(axes) == 2 and all(_is_index(axis) for axis in axes), "frame")
     rows, found = len(axes[1]), []
     for block in blocks:
         need(type(block).__module__.startswith("pandas.core.internals.") and block.ndim == 2, "frame")
         need(block.shape == (len(block.mgr_locs), rows), "frame")
         found.append(block.mgr_locs.as_array)
-    places = numpy.sort(numpy.concatenate(found)) if found else numpy.arange(0)
-    need(numpy.array_equal(places, numpy.arange(len(axes[0]))), "frame")
+    positions = numpy.sort(numpy.concatenate(found)) if found else numpy.arange(0)
+    need(numpy.array_equal(positions, numpy.arange(len(axes[0]))), "frame")
     made = import_module(_MANAGERS).BlockManager(blocks, axes)
     made._verify_integrity()
     return made
@@ -244,10 +232,8 @@ def _series_manager_state(value: Any, state: Any) -> None:
     inner = state[3].get("0.14.1")
     need(type(inner) is dict and set(inner) == {"axes", "blocks"}, "series")
     axes, blocks = inner["axes"], inner["blocks"]
-    need(
-        type(axes) is list and len(axes) == 1 and _is_index(axes[0]) and type(blocks) is list and len(blocks) == 1,
-        "series",
-    )
+    need(type(axes) is list and len(axes) == 1 and _is_index(axes[0]), "series")
+    need(type(blocks) is list and len(blocks) == 1, "series")
     block = blocks[0]
     need(type(block) is dict and set(block) == {"values", "mgr_locs"} and _is_array(block["values"]), "series")
     size, where = len(axes[0]), block["mgr_locs"]
@@ -258,16 +244,14 @@ def _series_manager_state(value: Any, state: Any) -> None:
 
 def _frame_state(value: Any, state: Any) -> None:
     managers = import_module(_MANAGERS)
-    need(
-        type(state) is dict and set(state) <= {"_mgr", "_typ", "_metadata", "attrs", "_flags", "_name", "name"}, "frame"
-    )
+    known = {"_mgr", "_typ", "_metadata", "attrs", "_flags", "_name", "name"}
+    need(type(state) is dict and set(state) <= known, "frame")
     need(not holds_name({key: part for key, part in state.items() if key != "_mgr"}), "frame")
     kind = managers.BlockManager if type(value).__name__ == "DataFrame" else managers.SingleBlockManager
     need(type(state.get("_mgr")) is kind and state.get("_typ") in ("dataframe", "series"), "frame")
     need(state.get("_metadata") in ([], ["_name"], ["name"]) and type(state.get("attrs", {})) is dict, "frame")
-    need(
-        state.get("_flags", {}) in ({}, {"allows_duplicate_labels": True}, {"allows_duplicate_labels": False}), "frame"
-    )
+    flags: Any = ({}, {"allows_duplicate_labels": True}, {"allows_duplicate_labels": False})
+    need(state.get("_flags", {}) in flags, "frame")
     value.__setstate__(state)
 
 
@@ -342,7 +326,7 @@ def _dtype_with_fields(value: Any, state: Any) -> None:
 
 
 def _string_dtype(storage: Any, missing: Any = None) -> Any:
-    # What is kept by Arrow is built by Arrow, which is not looked through here.
+    # What Arrow stores is built by Arrow, whose pickles are not checked here.
     pandas = import_module("pandas")
     need(storage == "python" and (missing is None or missing is pandas.NA or missing != missing), "dtype")
     return pandas.StringDtype(storage) if missing is None else pandas.StringDtype(storage, missing)
@@ -408,12 +392,12 @@ VALUES: frozenset[Pair] = frozenset({("pandas", "NA"), ("pandas._libs.missing", 
 
 
 def value_of(pair: Pair) -> Any:
-    """The one value that a name of `VALUES` stands for."""
+    """The value of a name of `VALUES`."""
     return _pandas(pair[1])
 
 
 def is_hollow(value: Any) -> bool:
-    """Is it a value that was made without its state, and whose code in C would take what is missing for an array?"""
+    """True for a value that was made without its state, and whose C code would read the missing state as an array."""
     kind = type(value)
     if kind.__module__.partition(".")[0] != "pandas":
         return False
@@ -423,7 +407,7 @@ def is_hollow(value: Any) -> bool:
 
 
 def state_of(value: Any) -> Callable[[Any, Any], None] | None:
-    """How the state of a numpy or pandas value is set; None if it is none that may have one."""
+    """The function that sets the state of a numpy or pandas value; None for values that have no state."""
     kind = type(value)
     if kind.__module__.partition(".")[0] == "numpy":
         import numpy
@@ -432,12 +416,13 @@ def state_of(value: Any) -> Callable[[Any, Any], None] | None:
     if kind.__module__.partition(".")[0] != "pandas":
         return None
     name = kind.__name__
-    for names, build in (
+    builders = (
         (_ARRAYS, _backed_state),
         (_MASKED, _masked_state),
         (_FRAMES, _frame_state),
         (_DTYPES, _dtype_with_fields),
-    ):
+    )
+    for names, build in builders:
         if name in names and kind is _pandas(name):
             return build
     return _series_manager_state if kind is type(_series_manager()) else None

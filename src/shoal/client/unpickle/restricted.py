@@ -1,13 +1,13 @@
-"""Results that somebody else's pilot made: plain data and well-known values are built, nothing else is looked up or called.
+"""Restricted unpickling of results from other people's pilots: plain data and well-known values only.
 
-A pickle is a program. Here none of its names is ever imported: a name on the exact list (`restricted_rules`,
-`restricted_arrays`) stands for a rule of ours, which checks the arguments and builds the value itself; any other name is
-refused. No class or function is ever on the stack, so nothing can be set on one, and only the instructions that today's
-pickles need are understood. The interpreter of the standard library that is written in Python is used, because each of
-its instructions can be replaced; the faster one also makes room for whatever a pickle says that it will need.
+A pickle is a program. Here none of its names is ever imported: a name on the exact list (`rules`, `arrays`) stands for a
+rule of ours, which checks the arguments and builds the value itself; any other name is refused. No class or function is
+ever on the stack, so nothing can be set on one, and only the instructions that today's pickles need are accepted. The
+unpickler of the standard library that is written in Python is used, because each of its instructions can be replaced;
+the one written in C also allocates whatever size a pickle announces.
 
-A value gets its state once, right after it was made and before anything else is built from it: what was measured against
-it would no longer hold.
+A value gets its state once, right after it was made and before anything else is built from it: checks of the later value
+rely on the state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RULES: dict[Pair, Rule] = {**rules.STANDARD, **arrays.RULES}
 
 
 class _Allowed(Name):
-    """A class or function that the owner allowed by name: it is used as pickle would."""
+    """A class or function that the owner allowed by name: it is used as pickle would use it."""
 
     __slots__ = ("target",)
 
@@ -43,7 +43,7 @@ class _Allowed(Name):
 
 
 class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs do not describe
-    """Loads one pickle."""
+    """Unpickler of one pickle."""
 
     def __init__(self, data: bytes, buffers: Iterable[Any], extra: Iterable[Pair]) -> None:
         super().__init__(io.BytesIO(data), buffers=buffers)
@@ -53,7 +53,7 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         self._open: dict[int, Any] = {}  # what may still get a state, by id; kept, so that no id is given again
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name; refused if it is not on the list."""
+        """The object that stands for a name; refused if the name is not on the list."""
         pair = module, name
         if pair in self._extra:
             target = super().find_class(module, name)
@@ -86,25 +86,25 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
         need(isinstance(name, Name) and type(args) is tuple and type(more) is dict, "call")
         need(not (isinstance(name, _Allowed) and holds_name((args, more))), "call")
         do = name.rule.call if how == "call" else name.rule.new
-        words = f"{name.pair[0]}.{name.pair[1]}"
+        full_name = f"{name.pair[0]}.{name.pair[1]}"
         if do is None or (more and not isinstance(name, _Allowed)):
-            refuse(f"it uses {words} in a way that no value of its kind needs")
+            refuse(f"it uses {full_name} in a way that no value of its kind needs")
         self._close((args, more))
         try:
             made = do(*args, **more)
         except (UntrustedResult, MemoryError):
             raise
         except Exception as error:
-            refuse(f"{words} could not be built: {type(error).__name__}")
+            refuse(f"{full_name} could not be built: {type(error).__name__}")
         if name.rule.kind is not None and name.rule.build is not None:
             self._kinds.setdefault(name.rule.kind, name.rule.build)
-        # What the owner's own function gives out may be part of something already, so only their classes get a state.
+        # What the owner's own function returns may be part of another value already, so only their classes get a state.
         if type(made) in self._kinds or (not isinstance(name, _Allowed) and arrays.state_of(made)):
             self._open[id(made)] = made
         return made
 
     def _close(self, used: Any) -> None:
-        """What something is built from keeps the state that it has; objects of the owner's classes may refer to each other."""
+        """Values that another one is built from keep their state; objects of the owner's classes may refer to each other."""
         for part in parts_of(used):
             if id(part) in self._open and self._kinds.get(type(part)) is not _set_state:
                 need(not arrays.is_hollow(part), type(part).__name__)
@@ -148,7 +148,7 @@ class Restricted(_Interpreter):  # type: ignore[misc]  # a class that the stubs 
 
     def _bytearray(self) -> None:
         size = int.from_bytes(self.read(8), "little")
-        need(size <= self._size, "bytearray")  # it would be made before it is read
+        need(size <= self._size, "bytearray")  # it would be allocated before it is read
         self.append(bytearray(self.read(size)))
 
     def _other(self) -> None:

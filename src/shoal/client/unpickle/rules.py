@@ -1,4 +1,4 @@
-"""What may be in a result that somebody else's pilot made: exact names, and how each value is built; see `restricted_pickle`."""
+"""Rules of restricted unpickling: exact names of the standard library, and how each value is built; see `restricted`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WAY_OUT = (
 
 
 class UntrustedResult(ShoalError):
-    """A result from somebody else's pilot holds what is not loaded unseen."""
+    """A result from another person's pilot holds objects that are not trusted."""
 
     code = "untrusted_result"
 
 
 class Name:
-    """What stands on the stack for a name of the list; `rule` builds the value."""
+    """Stands for a name of the list on the stack of the unpickler; `rule` builds the value."""
 
     __slots__ = ("pair", "rule")
 
@@ -65,11 +65,6 @@ def need(condition: object, what: str) -> None:
 
 
 # --- the standard library
-def _bytes_of(*args: Any) -> bytes:
-    need(args == (), "bytes")
-    return b""
-
-
 def _range(*args: int) -> range:
     need(all(type(n) is int for n in args), "range")
     return range(*args)
@@ -145,9 +140,12 @@ def _counter(counts: Any) -> Any:
     return Counter(counts)
 
 
-def _ordered(*args: Any) -> Any:
-    need(args == (), "OrderedDict")
-    return OrderedDict()
+def _empty(cls: type) -> Callable[..., Any]:
+    def make(*args: Any) -> Any:
+        need(args == (), cls.__name__)
+        return cls()
+
+    return make
 
 
 def _slice(*args: Any) -> slice:
@@ -172,17 +170,15 @@ def _exception(cls: type[Exception]) -> Rule:
 
 
 def _exception_state(error: Any, state: Any) -> None:
-    """The attributes of an exception; none with a meaning to the interpreter but its notes."""
+    """Set the attributes of an exception; none with a meaning to the interpreter but its notes."""
     need(type(state) is dict and not holds_name(state), "exception")
     for name, value in state.items():
-        need(
-            type(name) is str and name.isidentifier() and (not name.startswith("__") or name == "__notes__"),
-            "exception",
-        )
+        need(type(name) is str and name.isidentifier(), "exception")
+        need(not name.startswith("__") or name == "__notes__", "exception")
         setattr(error, name, value)
 
 
-# Those that are no `Exception` end programs: a foreign pilot has no business to raise them here.
+# Others than `Exception` end programs: another person's pilot must not raise them here.
 _EXCEPTIONS: dict[Pair, type[Exception]] = {
     ("builtins", name): cls
     for name, cls in vars(builtins).items()
@@ -197,7 +193,7 @@ _EXCEPTIONS |= {
 }
 
 STANDARD: dict[Pair, Rule] = {
-    ("builtins", "bytes"): Rule(_bytes_of),
+    ("builtins", "bytes"): Rule(_empty(bytes)),
     ("builtins", "range"): Rule(_range),
     ("builtins", "slice"): Rule(_slice),
     ("builtins", "complex"): Rule(_complex),
@@ -211,7 +207,7 @@ STANDARD: dict[Pair, Rule] = {
     ("decimal", "Decimal"): Rule(_decimal),
     ("fractions", "Fraction"): Rule(_fraction),
     ("uuid", "UUID"): Rule(new=lambda: uuid.UUID.__new__(uuid.UUID), build=_uuid, kind=uuid.UUID),
-    ("collections", "OrderedDict"): Rule(_ordered),
+    ("collections", "OrderedDict"): Rule(_empty(OrderedDict)),
     ("collections", "defaultdict"): Rule(_defaultdict),
     ("collections", "Counter"): Rule(_counter),
     ("collections", "deque"): Rule(_deque),
@@ -227,7 +223,7 @@ VALUES: dict[Pair, Any] = {("builtins", "Ellipsis"): ..., ("builtins", "NotImple
 
 
 def holds_name(value: Any) -> bool:
-    """Is a name left somewhere in plain containers, where a value should be?"""
+    """True if a name is left somewhere in plain containers, where a value should be."""
     return any(isinstance(part, Name) for part in parts_of(value))
 
 
@@ -250,7 +246,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def is_finite_shape(shape: Any) -> bool:
-    """Is it the shape of an array: a tuple of sizes whose product can be counted?"""
+    """True for the shape of an array: a tuple of sizes whose product is bounded."""
     return type(shape) is tuple and len(shape) <= 64 and all(type(n) is int and n >= 0 for n in shape) and (
         math.prod(shape) < 1 << 48
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whose results are loaded as they are: only those of one's own pilots, or also those of a group's [SECURITY.md]."""
+"""Trust in results: which are unpickled without restriction, only those of one's own pilots or a group's [SECURITY.md]."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Trust:
     names: frozenset[Pair] = frozenset()  # besides plain values
 
 
-def parse_trust(said: str | Iterable[type | Pair | str] | None) -> Trust:
-    """What `Executor(trust=...)` or the setting `trust` means: "own", "group", classes, or names of them."""
-    if said is None or said == OWN:
+def parse_trust(setting: str | Iterable[type | Pair | str] | None) -> Trust:
+    """Parse `Executor(trust=...)` or the setting `trust`: "own", "group", classes, or names of classes."""
+    if setting is None or setting == OWN:
         return Trust()
-    if said == GROUP:
+    if setting == GROUP:
         return Trust(is_all=True)
-    items = [part.strip() for part in said.split(",")] if isinstance(said, str) else list(said)
+    items = [part.strip() for part in setting.split(",")] if isinstance(setting, str) else list(setting)
     return Trust(names=frozenset(_pair_of(item) for item in items))
 
 

@@ -9,9 +9,8 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from shoal.db.reader import EventsGone
 from shoal.model.credentials import redact
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, TooBusy, TooLarge, echo
+from shoal.model.errors import BadInput, Conflict, EventsGone, NotFound, Refused, ShoalError, TooBusy, TooLarge, echo
 from shoal.server.auth.authentication import Caller
 from shoal.server.http.bodies import Charge
 from shoal.server.http.routes import MAX_TEXT, Query, Route
@@ -53,7 +52,10 @@ def answer(data: Any, status: int = 200) -> web.Response:
 def refusal(error: ShoalError) -> web.Response:
     """An error as a JSON response [input E0], without secrets that the request had in a wrong field [security S12]."""
     texts = {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}
-    response = answer({"error": {name: redact(text) for name, text in texts.items()}}, status_of(error))
+    document: dict[str, Any] = {name: redact(text) for name, text in texts.items()}
+    if isinstance(error, EventsGone):
+        document["oldest"] = error.oldest
+    response = answer({"error": document}, status_of(error))
     if response.status == 429:
         response.headers["Retry-After"] = str(math.ceil(error.after) if isinstance(error, TooBusy) else 10)
     if response.status in (401, 408, 411, 413, 415, 421) or error.code == "too_many_bodies":

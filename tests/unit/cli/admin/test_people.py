@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.main import COMMANDS, cli
+from shoal.cli.commands import COMMANDS, cli
 from shoal.model.credentials import ENROL, SUBMIT, make
 from shoal.wire.join import Join, bootstrap_line, parse_join
 from tests.unit.cli.conftest import Typed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_the_live_line_takes_no_markup_and_is_gone_at_the_end(
 
 
 def test_quiet_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
-    display = QuietDisplay()
+    display = QuietDisplay(sys.stderr)
     display.update(Status("r1", total=1, elapsed=100.0))
     display.note("careful")
     display.close()

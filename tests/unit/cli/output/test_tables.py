@@ -35,7 +35,7 @@ def test_printable_text_stays_as_it_is(text: str) -> None:
 
 
 def test_a_log_keeps_lines_and_tabs_and_loses_other_controls() -> None:
-    assert clean_block(b"a\tb\r\n\x1b[2Jc\x07\xff\n") == "a\tb\n[2Jc\ufffd\n"
+    assert clean_block("a\tb\r\n\x1b[2Jc\x07\ufffd\n") == "a\tb\n[2Jc\ufffd\n"
 
 
 def test_columns_are_aligned_also_for_wide_characters() -> None:

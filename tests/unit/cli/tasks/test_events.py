@@ -80,7 +80,7 @@ def test_following_a_run_ends_with_it_even_if_the_end_was_filtered_out(
 def test_a_run_that_goes_on_after_an_earlier_end_is_followed_on(
     typed: Typed, server: FakeServer, run: dict[str, Any]
 ) -> None:
-    server.answers["/v1/runs/r1"] = [{"finished": None}, {"finished": None}, {"finished": 5.0}]
+    server.answers["/v1/runs/r1"] = [{"run": 1, "finished": end} for end in (None, None, 5.0)]
     pages: list[Any] = [{"events": [event(n, "run_finished")], "last": n} for n in (1, 2)]
     server.answers["/v1/events"] = pages
     assert len(typed("events", "--run", "r1", "-f")[1].splitlines()) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.tasks.logs import PATIENCE, Terminal, follow
+from shoal.cli.tasks.logs import PATIENCE, follow, terminal_writer
 from shoal.client.client import Client, LogPart
 from shoal.model.errors import Unreachable
 from tests.unit.cli.conftest import Typed
@@ -85,9 +85,9 @@ def test_a_letter_cut_in_two_is_whole_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    terminal = Terminal()
+    write = terminal_writer()
     for piece in ("é".encode()[:1], "é".encode()[1:] + b"\x1b[31m!\n", b"no newline"):
-        terminal.write(piece)
+        write(piece)
     assert capsys.readouterr().out == "é[31m!\nno newline"
 
 

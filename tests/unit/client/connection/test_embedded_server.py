@@ -11,38 +11,9 @@ from pathlib import Path
 import pytest
 
 from shoal.client.client import Client
+from shoal.client.config import Target
 from shoal.client.connection import embedded_server
-from shoal.db import location
 from shoal.model.errors import Refused, Unreachable
-
-MOUNTS = """\
-proc /proc proc rw 0 0
-/dev/sda1 / ext4 rw 0 0
-box:/u /users nfs4 rw 0 0
-/dev/sdb /users/ann/local\\040disk xfs rw 0 0
-sshfs#x /mnt fuse.sshfs rw 0 0
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/var/x", "ext4"), ("/users/ann/.local", "nfs4"), ("/users/ann/local disk/x", "xfs"), ("/usersx", "ext4"),
-        ("/mnt", "fuse.sshfs"),
-    ],
-)  # fmt: skip
-def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(MOUNTS, encoding="utf-8")
-    assert embedded_server.file_system(Path(path), str(mounts)) == kind
-
-
-def test_a_system_that_does_not_tell_is_trusted(tmp_path: Path) -> None:
-    assert embedded_server.file_system(Path("/x"), str(tmp_path / "none")) == ""
-
-
-def test_client_and_database_agree_on_what_a_network_file_system_is() -> None:
-    assert embedded_server.NETWORK_FILE_SYSTEMS == location.NETWORK
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
@@ -50,7 +21,7 @@ def test_state_on_a_network_file_system_moves_to_local_disk_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(embedded_server, "file_system", lambda path: kind)
+    monkeypatch.setattr(embedded_server, "_file_system_of", lambda path: kind)
     said: list[str] = []
     assert embedded_server.state_dir(said.append) == Path(f"/var/tmp/shoal-{os.getuid()}")
     assert kind in said[0]
@@ -120,9 +91,10 @@ def fake_spawn(monkeypatch: pytest.MonkeyPatch, code: int | None, log: str = "",
 
 def test_a_server_that_answers_is_used_and_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned = fake_spawn(monkeypatch, None, url="unix:/run/shoal-9")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(Client, "health", lambda self, timeout=2.0: True)
-    assert embedded_server.connect(state=tmp_path).url == "unix:/run/shoal-9"
-    assert embedded_server.connect(state=tmp_path).url == "unix:/run/shoal-9"
+    assert embedded_server.connect(Target()).url == "unix:/run/shoal-9"
+    assert embedded_server.connect(Target()).url == "unix:/run/shoal-9"
     assert len(spawned) == 1
 
 
@@ -138,6 +110,14 @@ def test_a_refused_start_tells_the_end_of_its_own_log_in_one_line(
     assert "old complaint" not in line
     assert str(tmp_path / "server.log") in line
     assert line.isprintable()
+
+
+def test_the_command_that_helps_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix = f"shoal server restore --state {tmp_path} {tmp_path}/{'d' * 200}/shoal-rescued.db"
+    fake_spawn(monkeypatch, 3, log=f"{'x' * 500}\nshoal.db was removed while a server ran (`{fix}`, or delete it)\n")
+    with pytest.raises(Refused) as caught:
+        embedded_server.start(tmp_path, [])
+    assert f"`{fix}`, or delete it)" in caught.value.line and "x" * 201 not in caught.value.line
 
 
 def test_a_server_that_never_answers_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client.config import find_target
+from shoal.client.config import find_target, write_private
 from shoal.client.connection import login
 from shoal.client.connection.login import check_free, parse_login, reach, remove_login, write_login
 from shoal.model.credentials import ENROL, SUBMIT, make
@@ -89,14 +89,14 @@ def test_a_failure_on_the_way_leaves_nobody_logged_in_rather_than_half(
     folder: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_login("https://old:8443", TOKEN, authority.pem)
-    real = login._write
+    real = write_private
 
-    def full(file: Path, text: str) -> None:
+    def full(file: Path, data: bytes) -> None:
         if file.name == "ca.pem":
             raise OSError(28, "No space left on device")
-        real(file, text)
+        real(file, data)
 
-    monkeypatch.setattr(login, "_write", full)
+    monkeypatch.setattr(login, "write_private", full)
     with pytest.raises(Refused, match="No space left"):
         write_login("https://new:8443", OTHER, authority.pem)
     assert find_target().url is None  # the new token never meets the old server

@@ -125,7 +125,7 @@ def test_errands_are_run_in_order_and_one_that_fails_does_not_stop_the_others(ca
     background.put(lambda: 1 // 0)  # type: ignore[arg-type]
     background.put(lambda: done.append(2))
     background.finish()
-    assert done == [1, 2] and "an errand failed" in caplog.text
+    assert done == [1, 2] and "work in the background failed" in caplog.text
     background.finish()
 
 

@@ -574,7 +574,7 @@ def test_a_server_that_ended_for_want_of_work_is_not_started_for_listening(
     with executor() as ex:
         assert ex.submit(double, 1).result(SOON) == 2
         pool.before = lose("results", 10**6)
-        until(lambda: ex._stream is not None and ex._stream._feed._active == 0.0)
+        until(lambda: ex._stream is not None and ex._stream._poll._active == 0.0)
         count = len(pool.asked)
         time.sleep(0.05)
         assert len(pool.asked) == count

@@ -1,0 +1,92 @@
+"""`shoal results`: one row per task, as a table, CSV or JSON. Works with a server and without one."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+
+import click
+
+from shoal.cli.output.tables import print_lines, table
+from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
+from shoal.model.errors import BadInput
+from shoal.model.ids import parse_run, parse_task
+from shoal.model.quantities import many
+from shoal.report.results import columns_of, iterate
+from shoal.report.source import Json, latest_run
+
+TABLE_ROWS = 100
+MAX_MEMBERS = 8  # of a result that the table shows as columns
+CSV_PEEK = 1_000  # rows whose results decide the columns of a CSV
+
+
+@click.command()
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, one row each.")
+@LIMIT_OPTION
+@server_option
+def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, server: str | None) -> None:
+    """One row per task: its parameters, state, exit code, duration, host and the last line it printed.
+
+    Without a run, of the latest one.
+    A last line that is JSON is parsed. In CSV the members of a JSON object are columns of their own too.
+    In Python, `pandas.DataFrame(shoal.results("r12"))` gives the same rows.
+
+    \b
+    Examples:
+      shoal results r12
+      shoal results r12 --csv > results.csv
+      shoal results r12 --json | jq .result
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json together (give one of them)")
+    if run is not None and "." in run:
+        parse_task(run)
+        raise BadInput(f"{run} is a task", code="bad_id", hint=f"name its run: {run.partition('.')[0]}")
+    if run is not None:
+        parse_run(run)
+    with Session(server).bulk_source() as source:
+        run = latest_run(source, say) if run is None else run
+        info = source.run(run)
+        rows: Iterator[Json] = iterate(source, run, flat=not as_json)
+        if limit:
+            rows = itertools.islice(rows, limit)
+        if as_json:
+            for row in rows:
+                sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
+        elif as_csv:
+            _write_csv(columns_of(info), rows)
+        else:
+            _print_results(info, rows, limit)
+
+
+def _write_csv(columns: list[str], rows: Iterator[Json]) -> None:
+    peeked = list(itertools.islice(rows, CSV_PEEK))
+    # Members that only later rows have are still in the `result` column, which holds the whole line.
+    names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(peeked)]))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    # Most rows have just these columns, in this order.
+    writer.writerows(
+        row.values() if [*row] == names else [row.get(name) for name in names] for row in itertools.chain(peeked, rows)
+    )
+
+
+def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
+    columns = columns_of(info)
+    if limit is None:
+        rows = itertools.islice(rows, TABLE_ROWS)
+    peeked = list(itertools.islice(rows, TABLE_ROWS))
+    extra = [name for name in dict.fromkeys(itertools.chain.from_iterable(peeked)) if name not in columns]
+    if extra and len(extra) <= MAX_MEMBERS:
+        # Results are objects: their members say more as columns than as one text.
+        columns = [*columns[:-1], *extra]
+    shown = itertools.chain(peeked, rows)
+    print_lines(table(columns, ([row.get(name) for name in columns] for row in shown)))
+    if limit is None and info["total"] > TABLE_ROWS:
+        left = info["total"] - TABLE_ROWS
+        click.echo(f"... {many(left, 'more row')}: --limit 0, --csv or --json")

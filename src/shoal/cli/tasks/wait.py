@@ -1,0 +1,44 @@
+"""`shoal wait`: wait for runs, with progress."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.session import Session, common_options, say
+from shoal.cli.tasks.options import QUIET_OPTION
+from shoal.model.ids import parse_run
+from shoal.report.source import latest_run
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@QUIET_OPTION
+@common_options
+def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) -> int:
+    """Wait for runs with progress; exit status 0 only if all their tasks succeeded. Without a run: the latest one.
+
+    \b
+    Examples:
+      shoal wait
+      shoal wait r12
+      shoal wait r12 r13 --json
+
+    Ctrl-C stops the waiting, not the runs; a second one within 2 s cancels the run that is waited for.
+    """
+    from shoal.cli.output.wait_for_run import INTERRUPTED, wait_for
+
+    for run in runs:
+        parse_run(run)
+    session = Session(server)
+    if not runs:
+        with session.source() as source:
+            runs = (latest_run(source, say),)
+    with session.client_for(runs[0]) as client:
+        found = [client.run(run) for run in runs]  # all of them exist before the first is waited for
+    worst = 0
+    for run, info in zip(runs, found, strict=True):
+        status = wait_for(session, session.client(), run, quiet, as_json, single=info["total"] == 1)
+        if status == INTERRUPTED:
+            return status
+        worst = max(worst, status)
+    return worst
