@@ -19,7 +19,9 @@ from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import STREAM_ROOM
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Capacity, Exchange, Lease, Order, Register, Registered, Reply, TagValue, Verdict
 
@@ -68,7 +70,8 @@ class Script:
         self.parked: int | None = None
         stage = Staging(PilotFacts(str(self.work), {"PATH": "/bin"}))
         agent = Agent(Capacity(2), random.Random(1))
-        self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append)
+        blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
+        self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append, blobs)
         self.loop.uplink = self
 
     def describe(self, join: Join) -> Register:
@@ -161,7 +164,7 @@ def script(tmp_path: Path) -> Iterator[Script]:
     script = Script(tmp_path)
     yield script
     script.guard.close()
-    script.loop.attempts.channel.close()
+    script.loop.commands.channel.close()
 
 
 def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:

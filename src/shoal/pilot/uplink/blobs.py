@@ -87,14 +87,21 @@ class _Kept:
 class Blobs:
     """The blobs that this pilot has at hand."""
 
-    def __init__(self, place: ServerAddress, folder: str, most: int = MOST_KEPT, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        place: ServerAddress,
+        folder: str,
+        most: int = MOST_KEPT,
+        patience: float = PATIENCE,
+        moved: Callable[[int, float], None] = lambda size, seconds: None,
+    ) -> None:
         self._place, self._folder, self._most, self._patience = place, folder, most, patience
         self._session = self._near = ""
         self._lines = threading.local()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # least recently used first
         self._change = threading.Condition()
         self._end = threading.Event()
-        self.moved: Callable[[int, float], None] = lambda size, seconds: None  # hears of transfers
+        self._moved = moved  # is called with the size and duration of each transfer
 
     def joined(self, session: str, blob_dir: str = "") -> None:
         """The server took us in; `blob_dir` is its own directory of blobs, if it can be read from here."""
@@ -205,7 +212,7 @@ class Blobs:
             while left:
                 left = left[file.write(left) :]
         response.read()  # nothing, but it ends the answer
-        self.moved(size, time.monotonic() - began)
+        self._moved(size, time.monotonic() - began)
         return ""
 
     def _read_refusal(self, get: Get, line: BlobConnection, response: http.client.HTTPResponse) -> str:

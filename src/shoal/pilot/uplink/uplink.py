@@ -369,7 +369,7 @@ def read_after(text: Optional[str]) -> Optional[float]:
     return min(MOST_AFTER, max(LEAST_AFTER, float(text)))
 
 
-def tell_unfit(place: ServerAddress, message: Register, timeout: float = 5.0) -> bool:
+def report_unfit(place: ServerAddress, message: Register, timeout: float = 5.0) -> bool:
     """Say once that this host is unfit; nobody waits long for it, and it may fail."""
     line = ServerConnection(place)
     try:
