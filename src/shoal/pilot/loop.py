@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional, Protocol
 
-from shoal.pilot.agent import events, outcome
+from shoal.pilot.agent import events
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.allocation import Allocation
 from shoal.pilot.agent.events import Event
@@ -24,7 +24,7 @@ from shoal.pilot.commands.executor import CommandExecutor
 from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import Executor
 from shoal.pilot.functions.executor import FunctionExecutor
-from shoal.pilot.guard import proctree
+from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.host import memory_files, probe
 from shoal.pilot.host.siblings import Siblings

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Optional
 
@@ -49,7 +50,6 @@ from shoal.pilot.agent.in_flight import InFlight
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.pilot.agent.outbox import NOTHING, Outbox
-from shoal.pilot.agent.outcome import stopped
 from shoal.pilot.agent.registration import Registration, back_off, nonce, patience
 from shoal.pilot.agent.renewal import Renewal
 from shoal.pilot.agent.send_schedule import SendSchedule
@@ -260,10 +260,17 @@ class Agent:
         if not self.leaving and self._slots.took_back(run, event.report):
             actions.append(Settle(run.lease.attempt, False))
             return
-        report = stopped(event.report, run.stopping, self._stop_all or run.is_moving)
+        report = self._as_stopped(event.report, run.stopping, run.is_moving)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
         self._schedule.report(now, bool(self.waiting and not self.leaving))
+
+    def _as_stopped(self, report: Report, why: str, is_moving: bool = False) -> Report:
+        """What we stopped ourselves did not fail: it was cancelled, or is given back because it goes on elsewhere."""
+        if not why or report.outcome != "failed":
+            return report
+        outcome = "returned" if self._stop_all or is_moving else "cancelled"
+        return replace(report, outcome=outcome, cause="cancelled", message=why)
 
     def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
         self._news_at = now
@@ -277,7 +284,7 @@ class Agent:
         for report in event.reports:
             run.done += 1
             why = self._ending.pop(report.attempt, "")
-            self.reports[report.attempt] = stopped(report, why, self._stop_all)
+            self.reports[report.attempt] = self._as_stopped(report, why)
             self._slots.learn(run.lease.function, [report.duration])
         run.since = now
         if event.batch is not None or event.reports:

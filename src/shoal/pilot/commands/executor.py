@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
-from shoal.pilot.agent import outcome
 from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
@@ -26,7 +25,7 @@ from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, StageError
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.executor import GUARD_GONE
-from shoal.pilot.guard import proctree
+from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
 from shoal.pilot.host import disk_space, probe
