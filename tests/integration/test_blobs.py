@@ -398,7 +398,7 @@ def test_a_pilot_fetches_from_a_real_server_and_stores_there(guests: Guests, tmp
         blobs.store(b"x" * (33 << 20))
     blobs.joined(anna.host.session, str(guests.state / BLOBS))
     assert blobs.fetch(name_of(data[::-1])) == str(guests.state / BLOBS / blob_name(name_of(data[::-1])))
-    blobs._line().drop()
+    blobs._connection().drop()
 
 
 def test_a_client_is_told_of_the_quota_before_it_sends(guests: Guests) -> None:

@@ -19,7 +19,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model": ("blobs", "credentials", "errors", "ids", "layout", "limits", "rangeset", "sweep"),
     "shoal.sched": ("size",),
     "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "payload"),
-    "shoal.wire.http": ("blob_transfer", "http1", "unix_socket"),
+    "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),
 }
 _SOURCE = Path(__file__).resolve().parents[2]
 _FIRST_LINE = b"#!/usr/bin/env python3\n"

@@ -44,7 +44,7 @@ def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     made = make(server, tmp_path)
     yield made
     made.close()
-    made._line().drop()
+    made._connection().drop()
 
 
 def test_a_blob_is_fetched_once_and_cannot_be_changed_by_accident(
@@ -134,7 +134,7 @@ def test_least_recently_used_goes_and_never_one_in_use(server: BlobServer, tmp_p
     for digest in digests:
         blobs.free(digest)
     assert kept() == {2, 3}
-    blobs._line().drop()
+    blobs._connection().drop()
 
 
 def test_two_threads_that_want_the_same_fetch_it_once(server: BlobServer, blobs: Blobs) -> None:
@@ -143,7 +143,7 @@ def test_two_threads_that_want_the_same_fetch_it_once(server: BlobServer, blobs:
 
     def work() -> None:
         found.append(blobs.fetch(DIGEST))
-        blobs._line().drop()
+        blobs._connection().drop()
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
@@ -211,7 +211,7 @@ def test_a_server_that_stays_away_is_given_up_when_patience_ends(server: BlobSer
         blobs.store(BIG)
     assert caught.value.transient
     assert time.monotonic() - began < 10.0
-    blobs._line().drop()
+    blobs._connection().drop()
 
 
 def test_the_end_of_the_pilot_ends_the_waiting(server: BlobServer, blobs: Blobs) -> None:
