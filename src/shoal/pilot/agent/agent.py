@@ -17,35 +17,8 @@ from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_SIBLINGS
-from shoal.pilot.agent.events import (
-    Action,
-    Announced,
-    Answered,
-    Called,
-    Contact,
-    Disowned,
-    Ended,
-    Event,
-    Fetch,
-    Fetched,
-    Finish,
-    Joined,
-    Leave,
-    NoAnswer,
-    Noticed,
-    Outdated,
-    Outlived,
-    Recall,
-    Rejected,
-    Saved,
-    Send,
-    Settle,
-    Signal,
-    Started,
-    Tick,
-    Watch,
-    Wrote,
-)
+from shoal.pilot.agent import events
+from shoal.pilot.agent.events import Action, Event
 from shoal.pilot.agent.in_flight import InFlight
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.lease_proofs import LeaseProofs
@@ -77,7 +50,7 @@ class Agent:
         self._proofs = LeaseProofs()
         self._checkpoints = 0  # that were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
-        self._failures, self._joining = 0, Registration(rng)
+        self._failures, self._registration = 0, Registration(rng)
         self._quiet_until = 0.0  # set: not even an empty exchange is taken
         self._contact: Optional[float] = None
         self._schedule = SendSchedule()
@@ -88,23 +61,23 @@ class Agent:
         self._mute = False  # nobody listens
         self._outlived: dict[str, None] = {}  # dead pilots of this host that the server has not heard of
         self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
-            Joined: self._on_joined,
-            Answered: self._on_answered,
-            NoAnswer: self._on_no_answer,
-            Outdated: self._on_outdated,
-            Rejected: self._on_rejected,
-            Disowned: self._on_disowned,
-            Started: self._on_started,
-            Ended: self._on_ended,
-            Saved: self._on_saved,
-            Called: self._on_called,
-            Wrote: self._on_wrote,
-            Leave: self._on_leave,
-            Fetched: lambda event, now, actions: self._renewal.take(event, now),
-            Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
-            Announced: self._on_announced,
-            Outlived: self._on_outlived,
-            Tick: lambda event, now, actions: None,
+            events.Joined: self._on_joined,
+            events.Answered: self._on_answered,
+            events.NoAnswer: self._on_no_answer,
+            events.Outdated: self._on_outdated,
+            events.Rejected: self._on_rejected,
+            events.Disowned: self._on_disowned,
+            events.Started: self._on_started,
+            events.Ended: self._on_ended,
+            events.Saved: self._on_saved,
+            events.Called: self._on_called,
+            events.Wrote: self._on_wrote,
+            events.Leave: self._on_leave,
+            events.Fetched: lambda event, now, actions: self._renewal.take(event, now),
+            events.Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
+            events.Announced: self._on_announced,
+            events.Outlived: self._on_outlived,
+            events.Tick: lambda event, now, actions: None,
         }
 
     # --- the one entry
@@ -119,8 +92,8 @@ class Agent:
         begun = self._slots.begin(now)
         actions += begun
         if any(begin.lease.function for begin in begun):
-            self._schedule.soon(now)
-        actions += [Recall(attempt) for attempt in self._slots.recall(now)]
+            self._schedule.add_start(now)
+        actions += [events.Recall(attempt) for attempt in self._slots.recall(now)]
         self._renew(now, actions)
         self._talk(now, actions)
         self._maybe_finish(now, actions)
@@ -135,11 +108,11 @@ class Agent:
         if self._mute:
             times = []
         elif self.registered is None:
-            times += self._joining.deadline()
+            times += self._registration.deadline()
         elif self._quiet_until:
             times.append(self._quiet_until)
-        elif not times and self._in_flight.has_room:
-            times += self._schedule.times(self._in_flight.carries, not self._in_flight.may_ask(self._joining.is_new))
+        elif not times and self._in_flight.has_capacity:
+            times += self._schedule.times(self._in_flight.carries, not self._in_flight.may_poll(self._registration.is_new))
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
@@ -153,64 +126,64 @@ class Agent:
         return min(times) if times else None
 
     # --- events
-    def _on_joined(self, event: Joined, now: float, actions: list[Action]) -> None:
+    def _on_joined(self, event: events.Joined, now: float, actions: list[Action]) -> None:
         self.registered = event.registered
         self._beat = event.registered.beat
-        self._joining.joined()
+        self._registration.on_joined()
         self._failures = 0
         self._in_flight.clear()
         self._contact = now
         self._schedule.urgent = True
-        actions.append(Contact(now))
+        actions.append(events.Contact(now))
 
-    def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
+    def _on_answered(self, event: events.Answered, now: float, actions: list[Action]) -> None:
         reply = event.reply
-        flight = self._in_flight.land(reply.seq)
+        flight = self._in_flight.remove(reply.seq)
         if flight is None:
             return  # a duplicate: everything in it was taken already
         self._failures = 0
-        self._joining.answered()
-        self._in_flight.hurry(now)
+        self._registration.on_answered()
+        self._in_flight.retry_now(now)
         self._contact = max(self._contact or 0.0, flight.sent_at)
         self._beat = reply.hold
-        actions.append(Contact(self._contact))
+        actions.append(events.Contact(self._contact))
         said = flight.exchange
         self._proofs.answered(said)
         for session in said.ended:
             self._outlived.pop(session, None)
         self._farewell = bool(said.leaving) and not said.held
-        actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
+        actions += [events.Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
         if self.outbox.has_announced:
-            self._schedule.tell(now)
-        self._schedule.answered(now, reply.leases)
+            self._schedule.add_tags(now)
+        self._schedule.on_answered(now, reply.leases)
         for lease in reply.leases:
             self._take(lease, now - flight.sent_at)
         for order in reply.orders:
             self._obey(order, now, actions)
 
-    def _on_no_answer(self, event: NoAnswer, now: float, actions: list[Action]) -> None:
+    def _on_no_answer(self, event: events.NoAnswer, now: float, actions: list[Action]) -> None:
         self._failures += 1
         container_request = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
         again = max(container_request, now + back_off(self.rng, self._failures))
         if event.seq == 0:
-            self._joining.put_off(again)
+            self._registration.postpone(again)
         else:
-            self._in_flight.put_off(event.seq, again, container_request)
+            self._in_flight.postpone(event.seq, again, container_request)
 
-    def _on_outdated(self, event: Outdated, now: float, actions: list[Action]) -> None:
-        flight = self._in_flight.land(event.seq, is_answered=False)
+    def _on_outdated(self, event: events.Outdated, now: float, actions: list[Action]) -> None:
+        flight = self._in_flight.remove(event.seq, is_answered=False)
         if flight is not None:
             self.outbox.put_back([flight.exchange])
             self._schedule.urgent = True
 
-    def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
+    def _on_rejected(self, event: events.Rejected, now: float, actions: list[Action]) -> None:
         if event.seq not in self._in_flight:
             return
         self._failures += 1
         again = now + back_off(self.rng, self._failures)
-        if not event.is_sure and self._in_flight.put_off_foreign(event.seq, again, FOREIGN_TRIES):
+        if not event.is_sure and self._in_flight.postpone_foreign(event.seq, again, FOREIGN_TRIES):
             return  # not the server's words: something between may let it through the next time
-        flight = self._in_flight.land(event.seq, is_answered=False)
+        flight = self._in_flight.remove(event.seq, is_answered=False)
         assert flight is not None
         said = flight.exchange
         if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
@@ -219,51 +192,51 @@ class Agent:
         # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
         self._quiet_until = again
 
-    def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
+    def _on_disowned(self, event: events.Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._in_flight:
             return  # about a session we already left
         self.outbox.put_back(self._in_flight.underway)
         self._in_flight.clear()
-        self._joining.disowned(self.registered, now)
+        self._registration.on_disowned(self.registered, now)
         self.registered = None
 
-    def _on_started(self, event: Started, now: float, actions: list[Action]) -> None:
+    def _on_started(self, event: events.Started, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._schedule.soon(now)
+            self._schedule.add_start(now)
 
-    def _on_announced(self, event: Announced, now: float, actions: list[Action]) -> None:
+    def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
-            self._schedule.tell(now)
+            self._schedule.add_tags(now)
 
-    def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
+    def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
         self._outlived.update(dict.fromkeys(event.sessions))
         self._schedule.urgent = True
 
-    def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
+    def _on_saved(self, event: events.Saved, now: float, actions: list[Action]) -> None:
         if event.attempt in self.running:  # else its report says what there is to say
             self._checkpoints += 1
             self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
 
-    def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
+    def _on_wrote(self, event: events.Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
         self._schedule.urgent = self._schedule.urgent or bool(event.tails)
 
-    def _on_ended(self, event: Ended, now: float, actions: list[Action]) -> None:
+    def _on_ended(self, event: events.Ended, now: float, actions: list[Action]) -> None:
         self._news_at = now
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
         if not self.leaving and self._slots.took_back(run, event.report):
-            actions.append(Settle(run.lease.attempt, False))
+            actions.append(events.Settle(run.lease.attempt, False))
             return
         report = self._as_stopped(event.report, run.stopping, run.is_moving)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
-        self._schedule.report(now, bool(self.waiting and not self.leaving))
+        self._schedule.add_report(now, bool(self.waiting and not self.leaving))
 
     def _as_stopped(self, report: Report, why: str, is_moving: bool = False) -> Report:
         """What we stopped ourselves did not fail: it was cancelled, or is given back because it goes on elsewhere."""
@@ -272,7 +245,7 @@ class Agent:
         outcome = "returned" if self._stop_all or is_moving else "cancelled"
         return replace(report, outcome=outcome, cause="cancelled", message=why)
 
-    def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
+    def _on_called(self, event: events.Called, now: float, actions: list[Action]) -> None:
         self._news_at = now
         run = self.running.get(event.piece)
         if run is None:
@@ -288,8 +261,8 @@ class Agent:
             self._slots.learn(run.lease.function, [report.duration])
         run.since = now
         if event.batch is not None or event.reports:
-            self._schedule.report(now, bool(self.waiting and not self.leaving))
-        self._schedule.soon(now)
+            self._schedule.add_report(now, bool(self.waiting and not self.leaving))
+        self._schedule.add_start(now)
         if event.over:
             self._slots.end(event.piece, now)
         if event.over and self.leaving:
@@ -299,7 +272,7 @@ class Agent:
         while self.waiting:
             self._give_back(names(self.waiting.popleft()), why)
 
-    def _on_leave(self, event: Leave, now: float, actions: list[Action]) -> None:
+    def _on_leave(self, event: events.Leave, now: float, actions: list[Action]) -> None:
         self._news_at = now
         self.leaving = event.why if self._renewing else self.leaving or event.why
         self._renewing = ""
@@ -343,7 +316,7 @@ class Agent:
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
-            self._on_leave(Leave(order.why or "told to drain"), now, actions)
+            self._on_leave(events.Leave(order.why or "told to drain"), now, actions)
         elif order.kind == "move":
             actions += self._slots.move(order.attempt, order.why)
             self._give_back(self._slots.take_out(parse_attempt(order.attempt)), order.why)
@@ -355,9 +328,9 @@ class Agent:
         elif order.kind == "take_back":
             self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
         elif order.kind == "signal" and order.attempt in self.running:
-            actions.append(Signal(order.attempt, order.signal))
+            actions.append(events.Signal(order.attempt, order.signal))
         elif order.kind == "tail" and order.attempt in self.running:
-            actions.append(Watch(order.attempt, order.stream))
+            actions.append(events.Watch(order.attempt, order.stream))
         elif order.kind == "renew":
             self._renewal.order(order.why)
 
@@ -371,7 +344,7 @@ class Agent:
             return
         digest = self._renewal.fetch(now)
         if digest:
-            actions.append(Fetch(digest))
+            actions.append(events.Fetch(digest))
         elif self._renewal.ready:
             self._renewing = self._renewal.ready
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
@@ -386,9 +359,9 @@ class Agent:
         if self._mute:
             return
         if self.registered is None:
-            actions += self._joining.ask(now)
+            actions += self._registration.begin(now)
             return
-        actions += [Send(exchange) for exchange in self._in_flight.due(now)]
+        actions += [events.Send(exchange) for exchange in self._in_flight.due(now)]
         if self._in_flight.failed:
             return  # the server is away: no second message until the first got through
         if now < self._quiet_until:
@@ -396,10 +369,10 @@ class Agent:
         self._quiet_until = 0.0
         due = self._schedule.is_due(now) or self.outbox.has_tail(self._in_flight.underway)
         due = due or self.outbox.has_checkpoint(self._in_flight.underway)
-        if due and self._in_flight.has_room and not self._in_flight.carries:
-            actions.append(Send(self._exchange(now)))
-        if self._in_flight.may_ask(self._joining.is_new) and now >= self._schedule.ask_at:
-            actions.append(Send(self._exchange(now, is_asking=self._in_flight.carries)))
+        if due and self._in_flight.has_capacity and not self._in_flight.carries:
+            actions.append(events.Send(self._exchange(now)))
+        if self._in_flight.may_poll(self._registration.is_new) and now >= self._schedule.poll_at:
+            actions.append(events.Send(self._exchange(now, is_asking=self._in_flight.carries)))
 
     def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
         """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
@@ -407,17 +380,17 @@ class Agent:
         content = NOTHING if is_asking else self.outbox.pack(self._in_flight.underway)
         held = self._slots.held(now) + self.outbox.held()
         exchange = Exchange(
-            PROTOCOL, self.registered.pilot, self.registered.session, self._in_flight.number(), self._in_flight.ack, self.free(),
+            PROTOCOL, self.registered.pilot, self.registered.session, self._in_flight.next_number(), self._in_flight.ack, self.free(),
             held, content.reports, content.tags, content.tails, self.leaving, nonce(self.rng), content.batches, content.published,
-            list(self._proofs.to_say()),
+            list(self._proofs.to_send()),
             list(self._outlived)[:MAX_SIBLINGS],
             content.checkpoints,
         )  # fmt: skip
         self._in_flight.add(exchange, now)
         if is_asking:
-            self._schedule.asked(now, self._slots.has_untold(now))
+            self._schedule.on_polled(now, self._slots.has_unreported(now))
         else:
-            self._schedule.said(now, self.outbox.has_report(self._in_flight.underway), self._slots.has_untold(now))
+            self._schedule.on_sent(now, self.outbox.has_report(self._in_flight.underway), self._slots.has_unreported(now))
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
@@ -437,4 +410,4 @@ class Agent:
 
     def _end(self, actions: list[Action], code: int, why: str) -> None:
         self.ended = True
-        actions.append(Finish(code, why, self._renewing if code == 0 else ""))
+        actions.append(events.Finish(code, why, self._renewing if code == 0 else ""))

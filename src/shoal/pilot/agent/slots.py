@@ -51,7 +51,7 @@ class Slots:
         self.running: OrderedDict[str, RunningAttempt] = OrderedDict()
         self._gpus = list(range(room.gpus))
         self._paces: OrderedDict[str, float] = OrderedDict()  # function -> seconds of a call
-        self.lines = GuardQueue()
+        self.guard_queue = GuardQueue()
 
     def add(self, lease: Lease) -> None:
         """It waits, before those of a smaller precedence; what goes on where the last ones end waits with them: larger
@@ -96,7 +96,7 @@ class Slots:
             found.update(run.left if run.lease.function else [attempt])
         return found
 
-    def has_untold(self, now: float) -> bool:
+    def has_unreported(self, now: float) -> bool:
         """Is a call under way of which it was not yet told that it began?"""
         return any(run.lease.function and now < run.since + TOLD for run in self.running.values())
 
@@ -128,7 +128,7 @@ class Slots:
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
             self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
             begun.append(Begin(lease, gpus))
-        if self.waiting and self.lines.is_brisk:
+        if self.waiting and self.guard_queue.is_worthwhile:
             begun += self._stand_in_line(now)
         return begun
 
@@ -138,10 +138,10 @@ class Slots:
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
             return []  # many at a time cost less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and self.lines.may_stand(run))
+        ends = deque(run for run in self.running.values() if not run.behind and self.guard_queue.may_queue(run.lease))
         begun: list[Begin] = []
         head = self.waiting[0]
-        if not ends or not self.lines.may_line_up(head) or any(run.lease.room != head.room for run in ends):
+        if not ends or not self.guard_queue.may_queue(head) or any(run.lease.room != head.room for run in ends):
             return begun
         for lease in self._take_some(left):
             before = ends.popleft()
@@ -218,7 +218,7 @@ class Slots:
         run = self.running.pop(attempt, None)
         if run is not None:
             behind = self.running.get(run.behind)
-            self.lines.step_out(run, self.running.get(run.after), behind, now)
+            self.guard_queue.unlink(run, self.running.get(run.after), behind, now)
             if not run.after and behind is None:
                 self._gpus.extend(run.gpus)
             if run.lease.function and run.done < run.lease.count:
@@ -266,7 +266,7 @@ class Slots:
     def took_back(self, run: RunningAttempt, report: Report) -> bool:
         """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""
         if report.started is not None:
-            self.lines.note(report.duration)
+            self.guard_queue.record(report.duration)
         elif run.is_recalled and not run.stopping:
             self._add_again(run.lease)
             return True

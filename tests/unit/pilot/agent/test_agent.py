@@ -42,7 +42,7 @@ from shoal.pilot.agent.events import (
     Wrote,
 )
 from shoal.pilot.agent.registration import BACKOFF_MOST
-from shoal.pilot.agent.send_schedule import LAZY, TELL_AGAIN
+from shoal.pilot.agent.send_schedule import START_DELAY, TAGS_INTERVAL
 from shoal.wire.messages import (
     Batch,
     Capacity,
@@ -344,7 +344,7 @@ def test_a_start_waits_a_little_for_company() -> None:
     driver.answer(leases=[lease(1)])
     assert sent(driver.see(Started("r1.1#1@1"))) == []
     due = driver.agent.deadline()
-    assert due == driver.now + LAZY
+    assert due == driver.now + START_DELAY
     (exchange,) = sent(driver.tick())
     assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
 
@@ -425,7 +425,7 @@ def test_a_task_that_never_ends_publishing_is_heard_now_and_then() -> None:
         driver.see(Tick())
         while len(driver.open) > 1:
             driver.answer()
-    assert 10 <= len(only(driver.did, Send)) - count <= 2 * 10 / TELL_AGAIN + 5
+    assert 10 <= len(only(driver.did, Send)) - count <= 2 * 10 / TAGS_INTERVAL + 5
 
 
 def test_what_a_call_publishes_is_said_in_the_name_of_the_call_that_its_piece_is_at() -> None:
@@ -535,7 +535,7 @@ def test_word_of_a_session_already_left_is_ignored() -> None:
     assert driver.agent.registered is REGISTERED
 
 
-def test_an_answer_from_before_does_not_count_after_joining_again() -> None:
+def test_an_answer_from_before_does_not_count_after_registration_again() -> None:
     driver = Driver()
     driver.see(Disowned(1))
     driver.open.clear()
@@ -1165,7 +1165,7 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
                 driver.tick()
             due = driver.agent.deadline()
             assert due is None or due > driver.now, f"round {round_}: a loop without rest"
-            assert len(driver.agent._in_flight) <= MAX_IN_FLIGHT
+            assert len(driver.agent._in_flight.underway) <= MAX_IN_FLIGHT
 
 
 # --- checkpoints

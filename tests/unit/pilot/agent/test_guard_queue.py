@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.pilot.agent.guard_queue import AHEAD, BRISK, LONG
+from shoal.pilot.agent.guard_queue import AHEAD, SHORT, LONG
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.messages import Capacity, Lease, Report
 
@@ -14,7 +14,7 @@ def commands(count: int, **more: object) -> Lease:
 
 def brisk(cores: int = 2) -> Slots:
     slots = Slots(Capacity(cores, gpus=cores))
-    slots.lines.note(BRISK / 2)
+    slots.guard_queue.record(SHORT / 2)
     return slots
 
 
@@ -26,7 +26,7 @@ def test_what_is_not_known_to_be_short_waits_here() -> None:
     slots = Slots(Capacity(2))
     slots.add(commands(20))
     assert len(slots.begin(0.0)) == 2
-    slots.lines.note(2 * BRISK)
+    slots.guard_queue.record(2 * SHORT)
     assert slots.begin(0.0) == []
 
 
