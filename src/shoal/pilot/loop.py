@@ -80,7 +80,7 @@ class Loop:
         stage.pipes = self._pipes.paths
         self._usage, self._network, self._siblings = usage, network, siblings
         self._siblings_at = 0.0  # when to check them next
-        self._tails = LogUpload(lambda: agent.outbox.tail_room)
+        self._tails = LogUpload(lambda: agent.outbox.tail_capacity)
         report, pause, tails = self._on_attempt, self._pause, self._tails
         self.functions = FunctionExecutor(
             stage, umask, agent.room.cores, channel.send, report, self.post, pause, tails, blobs

@@ -112,14 +112,18 @@ class Agent:
         elif self._quiet_until:
             times.append(self._quiet_until)
         elif not times and self._in_flight.has_capacity:
-            times += self._schedule.times(self._in_flight.carries, not self._in_flight.may_poll(self._registration.is_new))
+            times += self._schedule.times(
+                self._in_flight.carries, not self._in_flight.may_poll(self._registration.is_new)
+            )
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
             times.append(
-                self._since() + (2 * self._beat if hurried else patience(self.registered, self.outbox.unheard)) + 0.01
+                self._since()
+                + (2 * self._beat if hurried else patience(self.registered, self.outbox.unacknowledged))
+                + 0.01
             )
         if recall is not None:
             times.append(recall)
@@ -153,7 +157,7 @@ class Agent:
             self._outlived.pop(session, None)
         self._farewell = bool(said.leaving) and not said.held
         actions += [events.Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
-        if self.outbox.has_announced:
+        if self.outbox.has_published:
             self._schedule.add_tags(now)
         self._schedule.on_answered(now, reply.leases)
         for lease in reply.leases:
@@ -209,7 +213,7 @@ class Agent:
     def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
-            self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
+            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
             self._schedule.add_tags(now)
 
     def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
@@ -219,7 +223,7 @@ class Agent:
     def _on_saved(self, event: events.Saved, now: float, actions: list[Action]) -> None:
         if event.attempt in self.running:  # else its report says what there is to say
             self._checkpoints += 1
-            self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
+            self.outbox.add_checkpoint(Checkpoint(event.attempt, event.files, self._checkpoints))
 
     def _on_wrote(self, event: events.Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -230,7 +234,7 @@ class Agent:
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
-        if not self.leaving and self._slots.took_back(run, event.report):
+        if not self.leaving and self._slots.was_recalled(run, event.report):
             actions.append(events.Settle(run.lease.attempt, False))
             return
         report = self._as_stopped(event.report, run.stopping, run.is_moving)
@@ -390,7 +394,9 @@ class Agent:
         if is_asking:
             self._schedule.on_polled(now, self._slots.has_unreported(now))
         else:
-            self._schedule.on_sent(now, self.outbox.has_report(self._in_flight.underway), self._slots.has_unreported(now))
+            self._schedule.on_sent(
+                now, self.outbox.has_report(self._in_flight.underway), self._slots.has_unreported(now)
+            )
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
@@ -400,8 +406,8 @@ class Agent:
             if self.outbox.is_empty and (self._farewell or self.registered is None or away or self._mute):
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
-                self._end(actions, 4, f"{self.leaving}; {self.outbox.unheard} reports could not be delivered")
-        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unheard):
+                self._end(actions, 4, f"{self.leaving}; {self.outbox.unacknowledged} reports could not be delivered")
+        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unacknowledged):
             self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
 
     def _since(self) -> float:

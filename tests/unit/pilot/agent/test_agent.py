@@ -386,7 +386,7 @@ def test_published_tags_come_no_later_than_the_report_of_their_task() -> None:
     (exchange,) = [e for e in sent(driver.see(Ended(done(1)))) if e.batches or e.reports]
     assert exchange.published == [Published("r1.1#1@1", {"x": 1})]
     assert sent(driver.see(Announced("r1.1#1@1", {"x": 2}))) == [], "it is over, nobody can have said that"
-    assert not driver.agent.outbox.has_announced
+    assert not driver.agent.outbox.has_published
 
 
 def test_what_a_task_published_survives_lost_outdated_and_disowned_exchanges() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.pilot.agent.in_flight import InFlight
-from shoal.pilot.agent.send_schedule import POLL_DELAY, BATCH_DELAY, START_DELAY, SendSchedule
+from shoal.pilot.agent.send_schedule import BATCH_DELAY, POLL_DELAY, START_DELAY, SendSchedule
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Report
 
 
