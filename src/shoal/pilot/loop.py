@@ -121,7 +121,7 @@ class Loop:
             events.Recall: self.commands.recall,
             events.Settle: self.commands.settle,
             events.Contact: self.commands.contact,
-            events.Complain: lambda action: log.error("%s", action.words),
+            events.Complain: lambda action: log.error("%s", action.message),
             events.Finish: self._finish,
         }
 

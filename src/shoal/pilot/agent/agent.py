@@ -1,10 +1,10 @@
-"""The pilot's thought: what to start, what to say, when to end. No clock, socket, disk or process in here.
+"""The pilot's decisions: what to start, what to send, when to end. Pure: no clock, socket, disk or process.
 
-`handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
-Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
-(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
-and a report rides on one of them at a time [protocol 5; DIANE U4; GWP G1]; (5) a lease that was seen before, and of
-which nothing is here any more, is given back. What is to be said lies in `outbox`.
+`handle(event, now)` takes an event and returns the actions to perform; `deadline()` says when the next `Tick` is due.
+Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt that was received before is never begun again;
+(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight, and a report
+is in one of them at a time [protocol 5; DIANE U4; GWP G1]; (5) a lease that was received before, and of which nothing
+is here any more, is given back. What waits to be sent is in `outbox`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, Lease, Order, Registered, Report
 
-FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
+FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
 
 class Agent:
@@ -48,18 +48,18 @@ class Agent:
         self._renewal = Renewal()
         self._seen = LeaseDedup()
         self._proofs = LeaseProofs()
-        self._checkpoints = 0  # that were saved so far, of all attempts
+        self._checkpoints = 0  # how many were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
         self._failures, self._registration = 0, Registration(rng)
-        self._quiet_until = 0.0  # set: not even an empty exchange is taken
+        self._quiet_until = 0.0  # set: after a refusal nothing is sent before
         self._contact: Optional[float] = None
         self._schedule = SendSchedule()
-        self._beat, self._news_at = 10.0, 0.0
+        self._beat, self._changed_at = 10.0, 0.0
         self._stop_all = False
-        self._farewell = False  # the server knows that we leave and hold nothing
+        self._has_signed_off = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
-        self._mute = False  # nobody listens
-        self._outlived: dict[str, None] = {}  # dead pilots of this host that the server has not heard of
+        self._mute = False  # the server refuses us for good: nothing is sent any more
+        self._outlived: dict[str, None] = {}  # dead pilots of this host, not yet acknowledged by the server
         self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
             events.Joined: self._on_joined,
             events.Answered: self._on_answered,
@@ -80,9 +80,8 @@ class Agent:
             events.Tick: lambda event, now, actions: None,
         }
 
-    # --- the one entry
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event; return what to do, in order."""
+        """Take an event; returns the actions to perform, in order."""
         if self.ended:
             return []
         if self._contact is None:
@@ -95,7 +94,7 @@ class Agent:
             self._schedule.add_start(now)
         actions += [events.Recall(attempt) for attempt in self._slots.recall(now)]
         self._renew(now, actions)
-        self._talk(now, actions)
+        self._send(now, actions)
         self._maybe_finish(now, actions)
         return actions
 
@@ -112,19 +111,15 @@ class Agent:
         elif self._quiet_until:
             times.append(self._quiet_until)
         elif not times and self._in_flight.has_capacity:
-            times += self._schedule.times(
-                self._in_flight.carries, not self._in_flight.may_poll(self._registration.is_new)
-            )
+            polls = not self._in_flight.may_poll(self._registration.is_new)
+            times += self._schedule.times(self._in_flight.carries, polls)
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
-            times.append(
-                self._since()
-                + (2 * self._beat if hurried else patience(self.registered, self.outbox.unacknowledged))
-                + 0.01
-            )
+            limit = 2 * self._beat if hurried else patience(self.registered, self.outbox.unacknowledged)
+            times.append(self._since() + limit + 0.01)
         if recall is not None:
             times.append(recall)
         return min(times) if times else None
@@ -142,42 +137,42 @@ class Agent:
 
     def _on_answered(self, event: events.Answered, now: float, actions: list[Action]) -> None:
         reply = event.reply
-        flight = self._in_flight.remove(reply.seq)
-        if flight is None:
-            return  # a duplicate: everything in it was taken already
+        sent = self._in_flight.remove(reply.seq)
+        if sent is None:
+            return  # a duplicate reply
         self._failures = 0
         self._registration.on_answered()
         self._in_flight.retry_now(now)
-        self._contact = max(self._contact or 0.0, flight.sent_at)
+        self._contact = max(self._contact or 0.0, sent.sent_at)
         self._beat = reply.hold
         actions.append(events.Contact(self._contact))
-        said = flight.exchange
-        self._proofs.answered(said)
-        for session in said.ended:
+        exchange = sent.exchange
+        self._proofs.answered(exchange)
+        for session in exchange.ended:
             self._outlived.pop(session, None)
-        self._farewell = bool(said.leaving) and not said.held
-        actions += [events.Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
+        self._has_signed_off = bool(exchange.leaving) and not exchange.held
+        actions += [events.Settle(*settled) for settled in self.outbox.settle_all(exchange, reply.verdicts)]
         if self.outbox.has_published:
             self._schedule.add_tags(now)
         self._schedule.on_answered(now, reply.leases)
         for lease in reply.leases:
-            self._take(lease, now - flight.sent_at)
+            self._take(lease, now - sent.sent_at)
         for order in reply.orders:
             self._obey(order, now, actions)
 
     def _on_no_answer(self, event: events.NoAnswer, now: float, actions: list[Action]) -> None:
         self._failures += 1
-        container_request = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
-        again = max(container_request, now + back_off(self.rng, self._failures))
+        not_before = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
+        retry_at = max(not_before, now + back_off(self.rng, self._failures))
         if event.seq == 0:
-            self._registration.postpone(again)
+            self._registration.postpone(retry_at)
         else:
-            self._in_flight.postpone(event.seq, again, container_request)
+            self._in_flight.postpone(event.seq, retry_at, not_before)
 
     def _on_outdated(self, event: events.Outdated, now: float, actions: list[Action]) -> None:
-        flight = self._in_flight.remove(event.seq, is_answered=False)
-        if flight is not None:
-            self.outbox.put_back([flight.exchange])
+        sent = self._in_flight.remove(event.seq, is_answered=False)
+        if sent is not None:
+            self.outbox.put_back([sent.exchange])
             self._schedule.urgent = True
 
     def _on_rejected(self, event: events.Rejected, now: float, actions: list[Action]) -> None:
@@ -186,19 +181,28 @@ class Agent:
         self._failures += 1
         again = now + back_off(self.rng, self._failures)
         if not event.is_sure and self._in_flight.postpone_foreign(event.seq, again, FOREIGN_TRIES):
-            return  # not the server's words: something between may let it through the next time
-        flight = self._in_flight.remove(event.seq, is_answered=False)
-        assert flight is not None
-        said = flight.exchange
-        if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
-            actions += self.outbox.reject(said, event.why, event.is_sure)
+            return  # a proxy refused it, and may let it through the next time
+        sent = self._in_flight.remove(event.seq, is_answered=False)
+        assert sent is not None
+        exchange = sent.exchange
+        if any(
+            (
+                exchange.reports,
+                exchange.batches,
+                exchange.tails,
+                exchange.tags,
+                exchange.published,
+                exchange.checkpoints,
+            )
+        ):
+            actions += self.outbox.reject(exchange, event.why, event.is_sure)
             self._schedule.urgent = True
-        # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
+        # Never at once: a short outage must not use up the tries of every report.
         self._quiet_until = again
 
     def _on_disowned(self, event: events.Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._in_flight:
-            return  # about a session we already left
+            return  # of a session that is over already
         self.outbox.put_back(self._in_flight.underway)
         self._in_flight.clear()
         self._registration.on_disowned(self.registered, now)
@@ -213,7 +217,7 @@ class Agent:
     def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
-            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
+            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the running call
             self._schedule.add_tags(now)
 
     def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
@@ -221,7 +225,7 @@ class Agent:
         self._schedule.urgent = True
 
     def _on_saved(self, event: events.Saved, now: float, actions: list[Action]) -> None:
-        if event.attempt in self.running:  # else its report says what there is to say
+        if event.attempt in self.running:  # else its report has the checkpoint
             self._checkpoints += 1
             self.outbox.add_checkpoint(Checkpoint(event.attempt, event.files, self._checkpoints))
 
@@ -230,7 +234,7 @@ class Agent:
         self._schedule.urgent = self._schedule.urgent or bool(event.tails)
 
     def _on_ended(self, event: events.Ended, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+        self._changed_at = now
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
@@ -250,7 +254,7 @@ class Agent:
         return replace(report, outcome=outcome, cause="cancelled", message=why)
 
     def _on_called(self, event: events.Called, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+        self._changed_at = now
         run = self.running.get(event.piece)
         if run is None:
             return
@@ -277,7 +281,7 @@ class Agent:
             self._give_back(names(self.waiting.popleft()), why)
 
     def _on_leave(self, event: events.Leave, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+        self._changed_at = now
         self.leaving = event.why if self._renewing else self.leaving or event.why
         self._renewing = ""
         self._mute = self._mute or event.mute
@@ -297,7 +301,7 @@ class Agent:
         if self.leaving:
             refused = self.leaving
         elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
-            # The lease is the start, and it came too late: another may run it by now [promise R4].
+            # The right to run counts from the lease, which came too late: another may run it by now [promise R4].
             refused = f"its lease was {age:.0f} s on the way"
         elif not self._slots.can_ever_hold(lease.room):
             refused = "it is larger than this pilot"
@@ -307,8 +311,8 @@ class Agent:
             else:
                 self._slots.add(one)
         if again:
-            # The server believes that we have it, and we have not: its report was settled by a server that has since
-            # lost its memory, or refused. It may have begun here, and will not go on here.
+            # The server counts it as ours and it is not here: its report was refused, or acknowledged by a server that
+            # has since lost its state. It may have begun here, and will not go on here.
             here = self._slots.attempts() | self.outbox.attempts()
             gone = [attempt for one in again for attempt in names(one) if attempt not in here]
             self._give_back(gone, "this pilot had it before, and has nothing of it any more", started=0.0)
@@ -343,7 +347,7 @@ class Agent:
         return self.registered is not None and not busy and self.outbox.is_empty
 
     def _renew(self, now: float, actions: list[Action]) -> None:
-        """Nothing is under way: fetch the pilot that we should be; once it is here, leave for it."""
+        """While idle, fetch the pilot that the server wants us to be; once it is here, leave to become it."""
         if not self._is_idle():
             return
         digest = self._renewal.fetch(now)
@@ -354,12 +358,8 @@ class Agent:
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
             self._schedule.urgent = True
 
-    def free(self) -> Capacity:
-        """Room that neither running nor waiting attempts take."""
-        return self._slots.free()
-
-    # --- talking
-    def _talk(self, now: float, actions: list[Action]) -> None:
+    # --- sending
+    def _send(self, now: float, actions: list[Action]) -> None:
         if self._mute:
             return
         if self.registered is None:
@@ -367,7 +367,7 @@ class Agent:
             return
         actions += [events.Send(exchange) for exchange in self._in_flight.due(now)]
         if self._in_flight.failed:
-            return  # the server is away: no second message until the first got through
+            return  # the server does not answer: nothing else until the first retry gets through
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
@@ -376,22 +376,28 @@ class Agent:
         if due and self._in_flight.has_capacity and not self._in_flight.carries:
             actions.append(events.Send(self._exchange(now)))
         if self._in_flight.may_poll(self._registration.is_new) and now >= self._schedule.poll_at:
-            actions.append(events.Send(self._exchange(now, is_asking=self._in_flight.carries)))
+            actions.append(events.Send(self._exchange(now, is_poll=self._in_flight.carries)))
 
-    def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
-        """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
+    def _exchange(self, now: float, is_poll: bool = False) -> Exchange:
+        """Make the next exchange: with everything to send, or only to wait for work beside one with reports."""
         assert self.registered is not None
-        content = NOTHING if is_asking else self.outbox.pack(self._in_flight.underway)
-        held = self._slots.held(now) + self.outbox.held()
+        content = NOTHING if is_poll else self.outbox.pack(self._in_flight.underway)
         exchange = Exchange(
-            PROTOCOL, self.registered.pilot, self.registered.session, self._in_flight.next_number(), self._in_flight.ack, self.free(),
-            held, content.reports, content.tags, content.tails, self.leaving, nonce(self.rng), content.batches, content.published,
-            list(self._proofs.to_send()),
-            list(self._outlived)[:MAX_SIBLINGS],
-            content.checkpoints,
-        )  # fmt: skip
+            PROTOCOL,
+            self.registered.pilot,
+            self.registered.session,
+            self._in_flight.next_number(),
+            self._in_flight.ack,
+            self._slots.free(),
+            self._slots.held(now) + self.outbox.held(),
+            leaving=self.leaving,
+            nonce=nonce(self.rng),
+            proofs=self._proofs.to_send(),
+            ended=list(self._outlived)[:MAX_SIBLINGS],
+            **content._asdict(),
+        )
         self._in_flight.add(exchange, now)
-        if is_asking:
+        if is_poll:
             self._schedule.on_polled(now, self._slots.has_unreported(now))
         else:
             self._schedule.on_sent(
@@ -400,19 +406,19 @@ class Agent:
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
-        silent = now - self._since()
+        silence = now - self._since()
         if self.leaving and not (self.running or self.waiting):
-            away = silent > 2 * self._beat
-            if self.outbox.is_empty and (self._farewell or self.registered is None or away or self._mute):
+            away = silence > 2 * self._beat
+            if self.outbox.is_empty and (self._has_signed_off or self.registered is None or away or self._mute):
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
                 self._end(actions, 4, f"{self.leaving}; {self.outbox.unacknowledged} reports could not be delivered")
-        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unacknowledged):
-            self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
+        if not self.ended and not self.running and silence > patience(self.registered, self.outbox.unacknowledged):
+            self._end(actions, 4, f"no contact with the server for {silence:.0f} s")
 
     def _since(self) -> float:
-        """From when silence counts: the last contact, or the latest thing that still has to be said."""
-        return max(self._contact or 0.0, self._news_at)
+        """The start of the time without contact: the last contact, or the latest change that has to be sent."""
+        return max(self._contact or 0.0, self._changed_at)
 
     def _end(self, actions: list[Action], code: int, why: str) -> None:
         self.ended = True

@@ -632,7 +632,7 @@ def test_a_report_that_the_server_refuses_again_and_again_ends_as_a_failure_with
     )
     assert only(driver.did, Settle) == [Settle("r1.1#1@1", False)], "its outputs are not published"
     (complaint,) = only(driver.did, Complain)
-    assert "r1.1#1@1" in complaint.words
+    assert "r1.1#1@1" in complaint.message
     assert Held("r1.1#1@1", "done") in least.held
     driver.answer(least.seq)
     assert not driver.agent.reports
@@ -788,7 +788,7 @@ def test_memory_is_counted() -> None:
 def test_free_room_counts_what_runs_and_what_waits() -> None:
     driver = Driver(Capacity(4, memory=8))
     driver.answer(leases=[lease(1, 3, memory=1), lease(2, 2, memory=1)])
-    assert driver.agent.free() == Capacity(0, 6)
+    assert driver.agent._slots.free() == Capacity(0, 6)
 
 
 def test_every_task_gets_devices_of_its_own() -> None:
