@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from shoal.client.connection import tls
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
 from shoal.wire.http import unix_socket
 from shoal.wire.http.connection import ForeignServer, TlsConnection, UnixConnection, begin, is_usable, send
 from shoal.wire.join import SERVER_NAME
-
-if TYPE_CHECKING:
-    import ssl
 
 HTTPS_PORT = 443
 MAX_ANSWER = 1 << 31
@@ -149,8 +147,6 @@ class Transport:
             return UnixConnection(self.url.removeprefix("unix:"), timeout)
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        from shoal.client.connection import tls
-
         port = parts.port or HTTPS_PORT
         if tls.is_fingerprint(self.ca):
             self.ca = tls.fetch_ca(self.url, host, port, self.ca, timeout)
@@ -163,14 +159,9 @@ class Transport:
             return Unreachable(
                 str(error), code="foreign_server", hint="is your own server running? see `shoal server status`"
             )
-        if self.url.startswith("https:"):
-            import ssl
-
-            from shoal.client.connection import tls
-
-            # An end in the middle is no matter of TLS: the server went away.
-            if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-                return tls.explain(error, self.url)
+        # An end in the middle is no matter of TLS: the server went away.
+        if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            return tls.explain(error, self.url)
         what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unreachable(
             f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"

@@ -6,7 +6,6 @@ files are readable nothing is fetched. A download gets its final name only after
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
 import stat
@@ -19,6 +18,7 @@ from typing import Any, Optional, Union
 from shoal.model.blobs import Bytes, digest_of, parse_digest
 from shoal.model.errors import BadInput
 from shoal.model.layout import blob_name
+from shoal.pilot.commands import streams
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECTION_ERRORS, ServerConnection, read_after, read_error
@@ -125,7 +125,7 @@ class Blobs:
             if held <= self._most:
                 return
             held -= self._cache.pop(digest).size or 0
-            _remove(os.path.join(self._folder, digest.partition(":")[2]))
+            streams.remove(os.path.join(self._folder, digest.partition(":")[2]))
 
     def _download(self, digest: str, path: str) -> int:
         get, part, tries = Get(digest), f"{path}.part", _Tries(self._patience)
@@ -145,7 +145,7 @@ class Blobs:
         except OSError as error:
             raise NoBlob(f"{digest} finds no room here: {error.strerror}", transient=True) from None
         finally:
-            _remove(part)
+            streams.remove(part)
         return get.got
 
     def _read_some(self, get: Get, file: Any) -> str:
@@ -307,8 +307,3 @@ def _is_plain(path: str) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode) and os.access(path, os.R_OK)
     except OSError:
         return False
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)

@@ -42,6 +42,7 @@ class Connected(NamedTuple):
     base: str  # the prefix of every path on that server
     headers: dict[str, str]
     generation: int  # of the certificate that was presented; 0: none
+    token: str  # for enrolment
 
 
 class ServerAddress:
@@ -78,13 +79,13 @@ class ServerAddress:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoServerAddress(f"{path} is not a server file") from None
 
-    def connect(self, endpoint: Endpoint, timeout: float, certified: bool = False) -> Connected:
+    def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
-        failure: Optional[Exception] = None
+        endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None
             try:
-                connected = self._prepare(url, endpoint.fingerprint, timeout, certified)
+                connected = self._prepare(url, endpoint, timeout, certified)
                 connected.http.connect()
             except WrongServer:
                 raise
@@ -102,16 +103,16 @@ class ServerAddress:
         if url == self._last_good:
             self._last_good = ""
 
-    def _prepare(self, url: str, fingerprint: str, timeout: float, certified: bool) -> Connected:
+    def _prepare(self, url: str, endpoint: Endpoint, timeout: float, certified: bool) -> Connected:
         if url.startswith(SCHEME):
-            return Connected(UnixConnection(url[len(SCHEME) :], timeout), url, "", {}, 0)
+            return Connected(UnixConnection(url[len(SCHEME) :], timeout), url, "", {}, 0, endpoint.token)
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
-        if not fingerprint:
+        if not endpoint.fingerprint:
             raise NoServerAddress(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
         generation = self.trust.generation if certified else 0
-        connection = self.trust.connection(host, port, fingerprint, timeout, certified)
-        return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation)
+        connection = self.trust.connection(host, port, endpoint.fingerprint, timeout, certified)
+        return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation, endpoint.token)
 
 
 def check_url(url: str) -> str:

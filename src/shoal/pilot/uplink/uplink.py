@@ -71,7 +71,6 @@ class ServerConnection:
     def __init__(self, address: ServerAddress) -> None:
         self._address = address
         self._connected: Optional[Connected] = None
-        self._token = ""
         self.url = ""
         self.took = 0.0  # seconds from the last request to its answer
 
@@ -80,7 +79,7 @@ class ServerConnection:
         self.drop()
         # Without a certificate: an expired one would end the connection before it could be renewed.
         connected = self._connect(connect_timeout, certified=False)
-        return self._ask(connected, "POST", "/v1/pilots", body, self._token, timeout)
+        return self._ask(connected, "POST", "/v1/pilots", body, connected.token, timeout)
 
     def ask(self, method: str, path: str, body: bytes, session: str, timeout: float) -> Answer:
         """The answer to a request under a session; raises one of CONNECTION_ERRORS, or WrongServer."""
@@ -134,9 +133,8 @@ class ServerConnection:
             if not is_old:
                 return kept
         self.drop()
-        endpoint = self._address.read()
-        self._connected = connected = self._address.connect(endpoint, timeout, certified)
-        self._token, self.url = endpoint.token, connected.url
+        self._connected = connected = self._address.connect(timeout, certified)
+        self.url = connected.url
         return connected
 
     def drop(self) -> None:
