@@ -10,8 +10,8 @@ import secrets
 import signal
 import stat
 import sys
-from dataclasses import replace
-from typing import NamedTuple, Optional
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from shoal.model.errors import BadInput
 from shoal.pilot import self_update
@@ -41,13 +41,6 @@ class NotOurs(Exception):
     """A directory that must be private to this user is not."""
 
 
-class _End(NamedTuple):
-    """How a pilot ended: its exit code, and its loop unless it ended before it had one."""
-
-    code: int
-    loop: Optional[Loop] = None
-
-
 def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> int:
     """Run until the pilot ends, or becomes another one in the same process; returns the exit code."""
     logging.set_up(options.verbose)
@@ -58,61 +51,20 @@ def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_p
         channel.send({"do": "quit"})
         say(str(error))
         return NO_SERVER
-    end = _live(options, umask, channel, guard_pid, is_confined, address)
-    if end.loop is None or end.loop.successor is None:
-        return end.code
+    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address)
+    code = pilot.live()
+    if pilot.loop is None or pilot.loop.successor is None:
+        return code
     os.umask(umask)  # the next pilot takes its umask for the user's
     for number in END_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    if end.loop.is_interrupted:
-        return end.code  # a signal came during the cleanup: no pilot shall go on
+    if pilot.loop.is_interrupted:
+        return code  # a signal came during the cleanup: no pilot shall go on
     try:
-        self_update.become(end.loop.successor, options, address.join)
+        self_update.become(pilot.loop.successor, options, address.join)
     except OSError as error:
         say(f"the new pilot cannot be started: {error.strerror}")
     return NO_SERVER
-
-
-def _live(
-    options: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool, address: ServerAddress
-) -> _End:
-    work, groups, entry = "", cgroup.Groups(), cleanup.Entry()
-    try:
-        registry = cleanup.registry()
-        try:
-            swept = cleanup.sweep(registry)  # before anything else: it may be what fills the disk
-            if swept.is_worth_telling:
-                say(str(swept))
-        except Exception as error:  # whatever somebody left there must not keep a pilot from starting
-            say(f"what other pilots left on this host was not swept: {error!r}")
-        try:
-            work = choose_work_dir(options.work_dir)
-            reasons = probe.check(work)
-        except NotOurs as error:
-            reasons = [str(error)]
-        if reasons:
-            for reason in reasons:
-                say(f"this host is unfit: {reason}")
-            uplink.report_unfit(address, probe.describe(options.site, None, unfit=reasons))
-            return _End(UNFIT)
-        # In a PID namespace everything ends with the guard, and no cgroup is needed to kill it.
-        if not options.no_cgroup:
-            groups = cgroup.make(work[-12:], may_kill=not is_confined)
-        line = cleanup.describe(work, guard_pid, groups.all)
-        entry.write(registry, line)
-        told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
-        channel.send({"do": "work", **told})
-        return _serve(options, umask, channel, guard_pid, address, work, is_confined, registry)
-    finally:
-        channel.send({"do": "quit"})
-        if work:
-            remove_tree(work)
-            for group in groups.all:
-                cgroup.end(group)
-            entry.remove()
-            if options.work_dir is None:
-                with contextlib.suppress(OSError):  # another pilot of this user is there
-                    os.rmdir(os.path.dirname(work))
 
 
 def _find_server(options: argparse.Namespace) -> ServerAddress:
@@ -125,62 +77,106 @@ def _find_server(options: argparse.Namespace) -> ServerAddress:
     )
 
 
-def _serve(
-    options: argparse.Namespace,
-    umask: int,
-    channel: Channel,
-    guard_pid: int,
-    address: ServerAddress,
-    work: str,
-    is_confined: bool,
-    registry: str,
-) -> _End:
-    try:
-        address.read()
-    except NoServerAddress as error:
-        say(f"no server yet: {error}")  # it may come; the agent decides how long to wait
-    capacity = probe.measure(work)
-    if options.cores is not None:
-        capacity = replace(capacity, cores=options.cores)
-    digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
-    network = Latency(rng)
-    usage = HostUsage(work, guard_pid, network, probe.memory_left)
-    fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": is_confined}
-    siblings = Siblings(address.join.fingerprint if address.join is not None else str(address))
+@dataclass
+class _Pilot:
+    """One pilot, from the environment check to the cleanup."""
 
-    def register(join: Join) -> Register:
-        tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
-        message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
-        return replace(message, ended=siblings.ended(is_sure=False))
+    options: argparse.Namespace
+    umask: int
+    channel: Channel
+    guard_pid: int
+    is_confined: bool
+    address: ServerAddress
+    loop: Optional[Loop] = None  # None: the pilot ended before it began to serve
 
-    loop = Loop(
-        Agent(capacity, rng),
-        channel,
-        guard_pid,
-        Staging(PilotFacts(work, dict(os.environ), probe.devices(), umask)),
-        register,
-        say,
-        Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
-        umask,
-        options.idle_end,
-        usage,
-        network,
-        siblings,
-    )
-    loop.uplink = server = uplink.Uplink(address, loop.deliver, say, network)
-    signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)
-    for number in END_SIGNALS:
-        signal.signal(number, loop.interrupt)
-    sys.setswitchinterval(SWITCH)
-    server.start()
-    cleanup.Sweeper(registry, say).start()
-    try:
-        code = loop.run()
-    finally:
-        siblings.close()
-    server.close()
-    say(f"pilot ended: {loop.why}")
-    return _End(code, loop)
+    def live(self) -> int:
+        """Check the host, serve, clean up; returns the exit code."""
+        options, work, groups, entry = self.options, "", cgroup.Groups(), cleanup.Entry()
+        try:
+            registry = cleanup.registry()
+            try:
+                swept = cleanup.sweep(registry)  # before anything else: it may be what fills the disk
+                if swept.is_worth_telling:
+                    say(str(swept))
+            except Exception as error:  # whatever somebody left there must not keep a pilot from starting
+                say(f"what other pilots left on this host was not swept: {error!r}")
+            try:
+                work = choose_work_dir(options.work_dir)
+                reasons = probe.check(work)
+            except NotOurs as error:
+                reasons = [str(error)]
+            if reasons:
+                for reason in reasons:
+                    say(f"this host is unfit: {reason}")
+                uplink.report_unfit(self.address, probe.describe(options.site, None, unfit=reasons))
+                return UNFIT
+            # In a PID namespace everything ends with the guard, and no cgroup is needed to kill it.
+            if not options.no_cgroup:
+                groups = cgroup.make(work[-12:], may_kill=not self.is_confined)
+            line = cleanup.describe(work, self.guard_pid, groups.all)
+            entry.write(registry, line)
+            told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
+            self.channel.send({"do": "work", **told})
+            return self._serve(work, registry)
+        finally:
+            self.channel.send({"do": "quit"})
+            if work:
+                remove_tree(work)
+                for group in groups.all:
+                    cgroup.end(group)
+                entry.remove()
+                if options.work_dir is None:
+                    with contextlib.suppress(OSError):  # another pilot of this user is there
+                        os.rmdir(os.path.dirname(work))
+
+    def _serve(self, work: str, registry: str) -> int:
+        options, address = self.options, self.address
+        try:
+            address.read()
+        except NoServerAddress as error:
+            say(f"no server yet: {error}")  # it may come; the agent decides how long to wait
+        capacity = probe.measure(work)
+        if options.cores is not None:
+            capacity = replace(capacity, cores=options.cores)
+        digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
+        network = Latency(rng)
+        usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
+        fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
+        siblings = Siblings(address.join.fingerprint if address.join is not None else str(address))
+
+        def register(join: Join) -> Register:
+            tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
+            message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
+            return replace(message, ended=siblings.ended(is_sure=False))
+
+        self.loop = loop = Loop(
+            Agent(capacity, rng),
+            self.channel,
+            self.guard_pid,
+            Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask)),
+            register,
+            say,
+            Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
+            self.umask,
+            options.idle_end,
+            usage,
+            network,
+            siblings,
+        )
+        loop.uplink = server = uplink.Uplink(address, loop.deliver, say, network)
+        signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)
+        for number in END_SIGNALS:
+            signal.signal(number, loop.interrupt)
+        sys.setswitchinterval(SWITCH)
+        server.start()
+        cleanup.Sweeper(registry, say).start()
+        try:
+            code = loop.run()
+        finally:
+            siblings.close()
+        server.close()
+        say(f"pilot ended: {loop.why}")
+        return code
 
 
 def choose_work_dir(base: Optional[str]) -> str:

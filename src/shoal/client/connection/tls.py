@@ -6,17 +6,12 @@ There is no way to skip the check.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import ssl
 
 from shoal.model.errors import BadInput, Refused, ShoalError, Unreachable, echo
-from shoal.wire.http.connection import (
-    CERTIFICATE_EXPIRED,
-    CERTIFICATE_NOT_YET_VALID,
-    fetch_ca_unverified,
-    first_certificate,
-)
+from shoal.wire.http import connection
+from shoal.wire.http.connection import CERTIFICATE_EXPIRED, CERTIFICATE_NOT_YET_VALID, first_certificate
 from shoal.wire.join import SERVER_NAME
 
 CLOCK_HINT = "is this machine's clock right?"
@@ -31,7 +26,7 @@ def is_fingerprint(ca: str) -> bool:
 def fingerprint_of(pem: str) -> str:
     """The SHA-256 of the first certificate in a PEM text; empty if it holds none."""
     certificate = first_certificate(pem)
-    return hashlib.sha256(certificate).hexdigest() if certificate else ""
+    return connection.fingerprint_of(certificate) if certificate else ""
 
 
 def make_context(ca: str) -> ssl.SSLContext:
@@ -54,12 +49,12 @@ def name_of(ca: str, host: str) -> str:
 
 def fetch_ca(url: str, host: str, port: int, fingerprint: str, timeout: float) -> str:
     """The server's CA certificate, taken from whoever answers and believed only if it has this fingerprint."""
-    found = fetch_ca_unverified(host, port, timeout)
-    if found.status != 200 or not found.certificate:
+    status, certificate = connection.fetch_ca_unverified(host, port, timeout)
+    if status != 200 or not certificate:
         raise Refused(f"{url} has no CA certificate to show", code="not_shoal", hint="is another program on that port?")
-    if found.fingerprint != fingerprint:
+    if connection.fingerprint_of(certificate) != fingerprint:
         raise wrong_certificate(url, "its CA has another fingerprint than the one you were given")
-    return ssl.DER_cert_to_PEM_cert(found.certificate)
+    return ssl.DER_cert_to_PEM_cert(certificate)
 
 
 def wrong_certificate(url: str, why: str) -> Refused:

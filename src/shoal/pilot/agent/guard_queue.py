@@ -6,12 +6,9 @@ behind one that turns out to be long, while another slot is idle, is recalled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from shoal.wire.messages import Lease
-
-if TYPE_CHECKING:
-    from shoal.pilot.agent.slots import RunningAttempt
 
 SHORT = 0.02  # seconds; commands are queued while their mean duration is less
 LONG = 0.1  # seconds after which a running command holds up those behind it
@@ -19,7 +16,7 @@ AHEAD = 8  # queued commands for each slot
 
 
 class GuardQueue:
-    """Which commands may be queued, by how long commands took lately."""
+    """Whether it pays to queue commands, by how long they took lately."""
 
     def __init__(self) -> None:
         self._mean: Optional[float] = None
@@ -33,20 +30,10 @@ class GuardQueue:
         """True while commands are short."""
         return self._mean is not None and self._mean < SHORT
 
-    @staticmethod
-    def may_queue(lease: Lease) -> bool:
-        """True if a command may be queued, or have another behind it: it moves no files, may start twice, and does not
-        take long by its nature."""
-        return lease.rerun == "safe" and not (
-            lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
-        )
 
-    @staticmethod
-    def unlink(
-        run: RunningAttempt, before: Optional[RunningAttempt], behind: Optional[RunningAttempt], now: float
-    ) -> None:
-        """A command left the queue: the one behind it is now behind the one before it."""
-        if before is not None:
-            before.behind = run.behind
-        if behind is not None:
-            behind.after, behind.since = run.after, now
+def may_queue(lease: Lease) -> bool:
+    """True if a command may be queued, or have another behind it: it moves no files, may start twice, and does not take
+    long by its nature."""
+    return lease.rerun == "safe" and not (
+        lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
+    )

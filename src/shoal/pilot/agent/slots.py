@@ -12,7 +12,7 @@ from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.events import Begin, Stop
-from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_queue
 from shoal.sched.size import piece
 from shoal.wire.chunk import follows, joined, names, part, shift, single
 from shoal.wire.messages import Capacity, Held, Lease, Report
@@ -138,10 +138,10 @@ class Slots:
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
             return []  # sending many at a time costs less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and self.guard_queue.may_queue(run.lease))
+        ends = deque(run for run in self.running.values() if not run.behind and may_queue(run.lease))
         begun: list[Begin] = []
         head = self.waiting[0]
-        if not ends or not self.guard_queue.may_queue(head) or any(run.lease.room != head.room for run in ends):
+        if not ends or not may_queue(head) or any(run.lease.room != head.room for run in ends):
             return begun
         for lease in self._take_some(left):
             before = ends.popleft()
@@ -192,13 +192,9 @@ class Slots:
         """When some may have to be recalled."""
         if not (self._is_idle() or self._is_pressed()):
             return None
-        heads = [run.since + LONG for run in self.running.values() if self._is_recallable(run)]
-        return min(heads) if heads else None
-
-    def _is_recallable(self, run: RunningAttempt) -> bool:
-        """True if a command that was not recalled yet is queued behind this running one."""
-        behind = self.running.get(run.behind)
-        return not run.after and behind is not None and not behind.is_recalled
+        queued = ((run, self.running.get(run.behind)) for run in self.running.values() if not run.after)
+        times = (run.since + LONG for run, behind in queued if behind is not None and not behind.is_recalled)
+        return min(times, default=None)
 
     def _take_head(self, slots: int) -> Lease:
         """Take one command, or as many calls as a runner gets at once, given the number of idle slots."""
@@ -216,9 +212,12 @@ class Slots:
         """Remove an attempt, or a piece, that is over; calls of it that never began wait again."""
         run = self.running.pop(attempt, None)
         if run is not None:
-            behind = self.running.get(run.behind)
-            self.guard_queue.unlink(run, self.running.get(run.after), behind, now)
-            if not run.after and behind is None:
+            before, behind = self.running.get(run.after), self.running.get(run.behind)
+            if before is not None:
+                before.behind = run.behind
+            if behind is not None:
+                behind.after, behind.since = run.after, now
+            elif not run.after:
                 self._gpus.extend(run.gpus)
             if run.lease.function and run.done < run.lease.count:
                 self._add_again(part(run.lease, run.done, run.lease.count))

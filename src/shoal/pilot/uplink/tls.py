@@ -16,6 +16,7 @@ from shoal.wire.http.connection import (
     CERTIFICATE_NOT_YET_VALID,
     TlsConnection,
     fetch_ca_unverified,
+    fingerprint_of,
     make_context,
 )
 
@@ -62,12 +63,12 @@ class Trust:
 
 def _fetch_ca(host: str, port: int, fingerprint: str, timeout: float) -> bytes:
     """The server's CA certificate (DER), which has the fingerprint."""
-    found = fetch_ca_unverified(host, port, timeout)
-    if found.status != 200:
-        raise OSError(f"no CA certificate from {host}:{port}: status {found.status}")
-    if found.fingerprint != fingerprint:
+    status, certificate = fetch_ca_unverified(host, port, timeout)
+    if status != 200:
+        raise OSError(f"no CA certificate from {host}:{port}: status {status}")
+    if fingerprint_of(certificate) != fingerprint:
         raise WrongServer("server certificate does not match the join string")
-    return found.certificate
+    return certificate
 
 
 def _load_certificate(context: ssl.SSLContext, chain: bytes) -> None:

@@ -14,7 +14,7 @@ import select
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from shoal.model.blobs import Bytes
 from shoal.wire.http import unix_socket
@@ -78,20 +78,9 @@ def make_context() -> ssl.SSLContext:
     return context
 
 
-class Authority(NamedTuple):
-    """What a server answered when asked for its CA certificate."""
-
-    status: int
-    certificate: bytes  # DER, of the first certificate in the answer; empty if there is none
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the certificate."""
-        return hashlib.sha256(self.certificate).hexdigest()
-
-
-def fetch_ca_unverified(host: str, port: int, timeout: float) -> Authority:
-    """The CA certificate of whoever answers there; the caller must compare its fingerprint."""
+def fetch_ca_unverified(host: str, port: int, timeout: float) -> tuple[int, bytes]:
+    """The status of the answer and the CA certificate (DER, empty if there is none) of whoever answers there; the caller
+    must compare its fingerprint."""
     context = make_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing secret is sent over it
@@ -99,7 +88,7 @@ def fetch_ca_unverified(host: str, port: int, timeout: float) -> Authority:
     try:
         connection.request("GET", "/v1/ca", headers={"Host": SERVER_NAME})
         response = connection.getresponse()
-        return Authority(response.status, first_certificate(response.read(MAX_CA).decode("ascii", "replace")))
+        return response.status, first_certificate(response.read(MAX_CA).decode("ascii", "replace"))
     finally:
         connection.close()
 
@@ -112,6 +101,11 @@ def first_certificate(pem: str) -> bytes:
         return ssl.PEM_cert_to_DER_cert(pem[start : end + len(_PEM_END)]) if 0 <= start < end else b""
     except ValueError:
         return b""
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """The SHA-256 of a certificate (DER)."""
+    return hashlib.sha256(certificate).hexdigest()
 
 
 def is_usable(connection: Optional[http.client.HTTPConnection]) -> bool:
