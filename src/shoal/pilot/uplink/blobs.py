@@ -12,17 +12,17 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Optional, Union
 
-from shoal.model.blobs import Bytes, digest_of, parse_digest
+from shoal.model.blobs import digest_of, parse_digest
 from shoal.model.errors import BadInput
 from shoal.model.layout import blob_name
 from shoal.pilot.commands import streams
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECTION_ERRORS, ServerConnection, read_after, read_error
-from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
+from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put
 
 TIMEOUT = 60.0  # seconds without a byte moving
 PATIENCE = 600.0  # seconds without a byte more: a server may be away for a while
@@ -30,7 +30,6 @@ MOST_KEPT = 4 << 30  # bytes
 MAX_REFUSAL = 1 << 16  # bytes of an answer that is no blob
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-Pieces = Callable[[int], Iterator[Bytes]]  # from an offset on
 
 
 class NoBlob(Exception):
@@ -186,15 +185,8 @@ class Blobs:
         return text or code
 
     # --- to the server
-    def store(self, data: Union[str, os.PathLike[str], Bytes, Sequence[Bytes]], run: str = "") -> str:
-        """Upload a file (by its path) or bytes; returns the digest. `run` says for which run, if there may be several."""
-        if isinstance(data, (str, os.PathLike)):
-            return self._store_path(os.fspath(data), run)
-        parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else list(data)
-        total = sum(memoryview(part).nbytes for part in parts)
-        return self._upload(Put(digest_of(parts), total), lambda offset: pieces(parts, offset), run)
-
-    def _store_path(self, path: str, run: str) -> str:
+    def store(self, path: str) -> str:
+        """Upload a plain file; returns its digest."""
         try:
             fd = os.open(path, _READ)
         except OSError as error:
@@ -202,22 +194,20 @@ class Blobs:
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise NoBlob(f"{path} is not a plain file")
-            return self.store_file(fd, run)
+            return self.store_file(fd)
         finally:
             os.close(fd)
 
     def store_file(self, fd: int, run: str = "", patience: Optional[float] = None, use: str = "") -> str:
-        """Upload an open plain file; returns its digest. `use` says what for (`CHECKPOINT`)."""
+        """Upload an open plain file; returns its digest. `run` says for which run, if there may be several, and `use`
+        what for (`CHECKPOINT`)."""
         size = os.fstat(fd).st_size
         put = Put(digest_of(_read(fd, 0, size)), size)
-        return self._upload(put, lambda offset: _read(fd, offset, size), run, patience, use)
-
-    def _upload(self, put: Put, rest: Pieces, run: str, patience: Optional[float] = None, use: str = "") -> str:
         tries, most = _Tries(self._patience if patience is None else patience), 0
         target = f"{put.path}?run={run}" if run else put.path
         target += f"&for={use}" if use else ""
         while True:
-            body = None if put.offset is None else rest(put.offset)
+            body = None if put.offset is None else _read(fd, put.offset, size)
             try:
                 connection, response = self._begin("PUT", target, put.headers(), body)
                 code, text = _error(connection, response)
@@ -248,7 +238,7 @@ class Blobs:
         return connection
 
     def _begin(
-        self, method: str, target: str, headers: dict[str, str], body: Optional[Iterator[Bytes]]
+        self, method: str, target: str, headers: dict[str, str], body: Optional[Iterator[bytes]]
     ) -> tuple[ServerConnection, http.client.HTTPResponse]:
         connection = self._connection()
         try:
