@@ -157,11 +157,11 @@ class _Pilot:
             register,
             say,
             Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
-            self.umask,
-            options.idle_end,
             usage,
             network,
             siblings,
+            self.umask,
+            options.idle_end,
         )
         loop.uplink = server = uplink.Uplink(address, loop.deliver, say, network)
         signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)

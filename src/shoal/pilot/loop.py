@@ -69,11 +69,11 @@ class Loop:
         register: Callable[[events.Join], Register],
         say: Callable[[str], None],
         blobs: Blobs,
+        usage: HostUsage,
+        network: Latency,
+        siblings: Siblings,
         umask: int = 0o077,
         idle_end: Optional[float] = None,
-        usage: Optional[HostUsage] = None,
-        network: Optional[Latency] = None,
-        siblings: Optional[Siblings] = None,
     ) -> None:
         self.agent = agent
         self._pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
@@ -192,7 +192,7 @@ class Loop:
     def _deadline(self) -> Optional[float]:
         times = (
             self.agent.deadline(), self._idle_deadline(), self._tails.deadline(), self._pipes.deadline(), self._leave_at(),
-            self._space_at if self.unfit else None, self._siblings_at if self._watches_siblings else None,
+            self._space_at if self.unfit else None, self._siblings_at if self.agent.registered else None,
             *(executor.deadline() for executor in self._executors),
         )  # fmt: skip
         return min((at for at in times if at is not None), default=None)
@@ -200,13 +200,9 @@ class Loop:
     def _leave_at(self) -> Optional[float]:
         return None if self._is_over else self._allocation.leave_at(self.commands.grace)
 
-    @property
-    def _watches_siblings(self) -> bool:
-        return self._siblings is not None and self.agent.registered is not None
-
     def _check_siblings(self, now: float) -> None:
         """Tell the server of pilots of this host that died: it would wait for them as long as their lease lasts."""
-        if self._siblings is not None and self._watches_siblings and now >= self._siblings_at:
+        if self.agent.registered and now >= self._siblings_at:
             self._siblings_at = now + SIBLINGS_EVERY
             found = self._siblings.ended()
             if found:
@@ -302,19 +298,18 @@ class Loop:
             self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {slots} slot{plural}")
         self._joined_once = True
         self.uplink.beat = registered.beat
-        if self._siblings is not None:
-            self._siblings.hold(registered.session)
+        self._siblings.hold(registered.session)
         for executor in self._executors:
             executor.on_joined(registered)
 
     def _measure(self) -> None:
         """Measure the host and the network, now that an exchange is about to go out anyway."""
-        changed = self._usage.changed() if self._usage is not None else {}
+        changed = self._usage.changed()
         if changed:
             self._feed(events.Noticed(changed))
         agent = self.agent
         is_idle = not (agent.running or agent.waiting or agent.leaving)
-        if is_idle and agent.registered and self._network is not None and self._network.wants_probe(proctree.now()):
+        if is_idle and agent.registered and self._network.wants_probe(proctree.now()):
             self.uplink.measure(agent.registered.session)
 
     def _keep_zip(self, event: events.Fetched) -> events.Fetched:

@@ -17,6 +17,7 @@ from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Lea
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import STREAM_ROOM
+from shoal.pilot.host.siblings import Siblings
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.uplink.blobs import Blobs
@@ -42,6 +43,13 @@ class Told(Channel):
     def send(self, message: dict[str, Any]) -> None:
         super().send(message)
         self._script.loop.post(self._script.play_guard)
+
+
+class Quiet(HostUsage):
+    """A host of which nothing changes."""
+
+    def changed(self) -> dict[str, TagValue]:
+        return {}
 
 
 class Script:
@@ -71,7 +79,20 @@ class Script:
         stage = Staging(PilotFacts(str(self.work), {"PATH": "/bin"}))
         agent = Agent(Capacity(2), random.Random(1))
         blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
-        self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append, blobs)
+        network = Latency(random.Random(1))
+        usage, self.siblings = Quiet(str(self.work), os.getpid(), network), Siblings("unix:/s", str(root))
+        self.loop = Loop(
+            agent,
+            Told(ours, self),
+            NOBODY,
+            stage,
+            self.describe,
+            self.lines.append,
+            blobs,
+            usage,
+            network,
+            self.siblings,
+        )
         self.loop.uplink = self
 
     def describe(self, join: Join) -> Register:
@@ -147,6 +168,7 @@ class Script:
     def run(self, *replies: Reply) -> int:
         self.replies = list(replies)
         code = self.loop.run()
+        self.siblings.close()
         self.play_guard()
         return code
 

@@ -156,8 +156,8 @@ class Uplink:
         self,
         address: ServerAddress,
         deliver: Callable[[Event], None],
-        say: Callable[[str], None] = log.warning,
-        network: Optional[Latency] = None,
+        say: Callable[[str], None],
+        network: Latency,
     ) -> None:
         self._address, self._deliver, self._network = address, deliver, network
         self._say, self._said = say, ""
@@ -227,7 +227,7 @@ class Uplink:
                 self._say_once(f"{error}: waiting for the server that this pilot belongs to")
             return [Disowned(seq) if self._needs_certificate(error) else NoAnswer(seq)]
         self.url, self._broken = connection.url, 0
-        if self._network is not None and (message.reports or message.batches):
+        if message.reports or message.batches:
             self._network.answered(connection.took)  # an exchange without reports is held by the server
         return [read_answer(answer, seq)]
 
@@ -248,8 +248,7 @@ class Uplink:
         event = read_answer(answer, 0)
         if isinstance(event, Joined):
             registered = event.registered
-            if self._network is not None:
-                self._network.answered(connection.took)
+            self._network.answered(connection.took)
             if registered.certificate and registered.key:
                 self._address.trust.identify(registered.certificate, registered.key)
         elif answer.status == 429:
@@ -288,7 +287,7 @@ class Uplink:
         connection = ServerConnection(self._address)
         data = self._get_zip(connection, session)
         connection.drop()
-        if data is not None and self._network is not None:
+        if data is not None:
             self._network.moved(len(data), connection.took)
 
     def _fetch(self, digest: str, session: str, connection: ServerConnection) -> list[Event]:

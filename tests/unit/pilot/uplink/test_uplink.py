@@ -258,7 +258,7 @@ def test_a_wrong_clock_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCap
     server = SmallServer(lambda request: Response(body=authority.pem), tmp_path, authority, chain)
     events: SimpleQueue[Event] = SimpleQueue()
     join = Join((f"127.0.0.1:{server.port}",), authority.fingerprint, TOKEN)
-    uplink = Uplink(ServerAddress(join=join), events.put)
+    uplink = Uplink(ServerAddress(join=join), events.put, print, Latency(Random(1)))
     uplink.start()
     uplink.register(HELLO)
     assert events.get(timeout=10) == NoAnswer(0)
