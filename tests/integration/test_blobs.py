@@ -389,14 +389,15 @@ def test_a_pilot_fetches_from_a_real_server_and_stores_there(guests: Guests, tmp
     assert Path(blobs.fetch(name_of(data))).read_bytes() == data
     result = tmp_path / "result"
     result.write_bytes(data[::-1])
-    assert get(guests, blobs.store(result), anna.token).body == data[::-1]
+    assert get(guests, blobs.store(str(result)), anna.token).body == data[::-1]
     with pytest.raises(NoBlob, match="there is no blob"):
         blobs.fetch(name_of(b"nobody's"))
     with pytest.raises(NoBlob, match="do not fit"):
-        blobs.store(b"x" * (33 << 20))
+        result.write_bytes(b"x" * (33 << 20))
+        blobs.store(str(result))
     blobs.joined(anna.host.session, str(guests.state / BLOBS))
     assert blobs.fetch(name_of(data[::-1])) == str(guests.state / BLOBS / blob_name(name_of(data[::-1])))
-    blobs._line().drop()
+    blobs._connection().drop()
 
 
 def test_a_client_is_told_of_the_quota_before_it_sends(guests: Guests) -> None:

@@ -186,8 +186,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "what something between says is taken for the server's word": (
         Agent._on_rejected,
-        "if not event.is_sure and self._in_flight.put_off_foreign(event.seq, again, FOREIGN_TRIES):",
-        "event = Rejected(event.seq, event.why)\n    if False:",
+        "if not event.is_sure and self._in_flight.postpone_foreign(event.seq, again, FOREIGN_TRIES):",
+        "event = events.Rejected(event.seq, event.why)\n    if False:",
         "a refusal cost the last line",
     ),
     "a server that was frozen holds its own time against its pilots": (

@@ -35,7 +35,9 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 HIDDEN = {"pilot": {"engine", "db", "provision"}, "client": {"engine", "db", "provision"}}
 FRONT_FILES = {"__init__.py", "__main__.py"}  # the only files outside rooms
 
-THOUGHT = {"model", "wire", "sched", "flow", "data", "dht", "engine"}
+# Path prefixes of code that only decides.
+THOUGHT = ("model/", "wire/", "sched/", "flow/", "data/", "dht/", "engine/", "pilot/agent/")
+NOT_PURE = {"wire/http/connection.py"}  # the one way to connect that client and pilot share; no pure module imports it
 # Clock, chance, disk, network, threads, processes, logs: thought is handed what it needs.
 # A name covers what is below it.
 HANDS = (
@@ -217,22 +219,31 @@ def check_layers(shoal: Path) -> list[str]:
     return complaints
 
 
+def is_pure(path: str) -> bool:
+    """Is this a file, or what is imported from one, that only decides?"""
+    return path.startswith(THOUGHT) and not path.startswith(tuple(name.removesuffix(".py") for name in NOT_PURE))
+
+
 def check_thought(shoal: Path) -> list[str]:
-    """Rooms that decide have no hands: no clock, chance, disk, network, thread or log."""
+    """Code that decides has no clock, chance, disk, network, thread or log, and imports none of ours that has."""
     complaints = []
     for source in read_sources(shoal):
-        if source.room not in THOUGHT:
+        if not is_pure(source.path):
             continue
+        part = next(prefix for prefix in THOUGHT if source.path.startswith(prefix)).rstrip("/")
         for item in read_imports(source.tree, source.module):
+            is_ours = item.target.startswith("shoal.") and item.base != "shoal"
+            if is_ours and not is_pure(item.target.removeprefix("shoal.").replace(".", "/") + "/"):
+                complaints.append(f"{source.path}:{item.line}: {part} imports {item.target}")
             if item.target not in HANDS_ALLOWED and any(is_below(item.target, name) for name in HANDS):
-                complaints.append(f"{source.path}:{item.line}: {source.room} imports {item.target}")
+                complaints.append(f"{source.path}:{item.line}: {part} imports {item.target}")
         for vertex in ast.walk(source.tree):
             if isinstance(vertex, ast.Call):
                 called = ast.unparse(vertex.func)
                 owner, _, last = called.rpartition(".")
                 reads_clock = last in CLOCK_READS and owner.split(".")[-1] in {"datetime", "date"}
                 if called in HANDS_BUILTIN or reads_clock:
-                    complaints.append(f"{source.path}:{vertex.lineno}: {source.room} calls {called}")
+                    complaints.append(f"{source.path}:{vertex.lineno}: {part} calls {called}")
     return complaints
 
 
@@ -538,14 +549,34 @@ def test_hands_in_a_room_that_decides_are_caught(tmp_path: Path, text: str, comp
 
 
 def test_every_room_that_decides_is_watched(tmp_path: Path) -> None:
-    for room in THOUGHT:
-        plant(tmp_path, f"{room}/x.py", "import socket")
-    assert check_thought(tmp_path) == [f"{room}/x.py:1: {room} imports socket" for room in sorted(THOUGHT)]
+    for prefix in THOUGHT:
+        plant(tmp_path, f"{prefix}x.py", "import socket")
+    assert check_thought(tmp_path) == [f"{p}x.py:1: {p.rstrip('/')} imports socket" for p in sorted(THOUGHT)]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "target"),
+    [
+        ("pilot/agent/agent.py", "from shoal.pilot.host import disk_space", "shoal.pilot.host.disk_space"),
+        ("pilot/agent/agent.py", "from ..uplink.latency import Latency", "shoal.pilot.uplink.latency.Latency"),
+        ("pilot/agent/agent.py", "import shoal.pilot.loop", "shoal.pilot.loop"),
+        ("wire/codec.py", "from shoal.wire.http import connection", "shoal.wire.http.connection"),
+        ("engine/core.py", "from shoal.wire.http.connection import Connect", "shoal.wire.http.connection.Connect"),
+    ],
+)
+def test_code_that_decides_imports_no_code_that_acts(tmp_path: Path, path: str, text: str, target: str) -> None:
+    plant(tmp_path, path, text)
+    plant(tmp_path, "pilot/loop.py", "import time\nfrom shoal.pilot.host import disk_space")
+    plant(tmp_path, "wire/http/connection.py", "import socket")
+    part = path.rpartition("/")[0]
+    assert check_thought(tmp_path) == [f"{path}:1: {part} imports {target}"]
 
 
 def test_pure_imports_in_a_room_that_decides_pass(tmp_path: Path) -> None:
     text = "from random import Random\nimport hashlib, timeit\nfrom urllib.parse import urlsplit\nself.now()\n"
     plant(tmp_path, "sched/match.py", text + "from shoal.sched import rank\nfrom . import share")
+    plant(tmp_path, "pilot/agent/x.py", "from shoal import __version__\nfrom shoal.pilot.agent import events")
+    plant(tmp_path, "pilot/agent/y.py", "from shoal.wire.messages import Lease\nfrom . import x")
     plant(tmp_path, "server/loops.py", "import time, socket\nprint(time.time())")
     assert check_thought(tmp_path) == []
 

@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from shoal import __version__
-from shoal.pilot.build import MODULES, build
+from shoal.pilot.build import build, list_modules
 from tests.unit.test_layers import read_imports
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 OLDEST = "3.9"
+MODULES = list_modules()
+ENTRY_POINTS = ("shoal.pilot.main", "shoal.pilot.runner.main")
 
 IMPORT_ALL = """
 import importlib, json, sys
@@ -52,6 +54,23 @@ def find_files(src: Path, modules: Iterable[str]) -> dict[str, Path]:
     named = {name: find_file(src, name) for name in modules}
     above = {name: find_file(src, name) for name in packages_above(modules)}
     return {**{name: path for name, path in above.items() if path.is_file()}, **named}
+
+
+def find_closure(src: Path, modules: Iterable[str]) -> set[str]:
+    """These modules, everything of ours that they import, directly or not, and the packages above."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        path = find_file(src, name)
+        here = f"{name}.__init__" if path.name == "__init__.py" else name
+        imports = list(read_imports(ast.parse(path.read_text(encoding="utf-8")), here))
+        named = {target for item in imports for target in (item.target, item.base)} | packages_above([name])
+        waiting += [target for target in named if target.split(".")[0] == "shoal" and find_file(src, target).is_file()]
+    return found
 
 
 def check_imports(src: Path, modules: Iterable[str]) -> list[str]:
@@ -148,18 +167,15 @@ def pilot_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the zip ---
 
 
-def test_the_list_of_modules_is_literal_and_every_module_exists() -> None:
-    assert isinstance(MODULES, tuple)
-    assert len(set(MODULES)) == len(MODULES) > 0
+def test_the_modules_of_the_zip_are_what_the_pilot_and_its_runner_import() -> None:
+    assert sorted(set(MODULES)) == MODULES
     missing = [name for name in MODULES if not find_file(SRC, name).is_file()]
     assert not missing
-    tree = ast.parse(find_file(SRC, "shoal.pilot.build").read_text(encoding="utf-8"))
-    values = [
-        vertex.value
-        for vertex in tree.body
-        if isinstance(vertex, ast.Assign | ast.AnnAssign) and "MODULES" in ast.unparse(vertex).split("=")[0]
-    ]
-    assert [ast.literal_eval(value) for value in values if value is not None] == [MODULES]
+    needed = find_closure(SRC, ENTRY_POINTS)
+    assert {"missing": needed - set(MODULES), "never imported": set(MODULES) - needed} == {
+        "missing": set(),
+        "never imported": set(),
+    }
 
 
 def test_every_import_in_the_zip_is_standard_library_or_in_the_zip() -> None:
@@ -243,6 +259,16 @@ def test_an_import_that_leaves_the_zip_is_caught(tmp_path: Path, text: str, comp
     plant(tmp_path, "shoal/pilot/agent/agent.py", f"import json\nfrom shoal.wire import codec\n{text}")
     found = check_imports(tmp_path, ["shoal.wire.codec", "shoal.pilot.agent.agent"])
     assert found == [f"shoal.pilot.agent.agent:3: {complaint}"]
+
+
+def test_the_closure_has_what_is_imported_and_the_packages_above_and_nothing_else(tmp_path: Path) -> None:
+    plant(tmp_path, "shoal/__init__.py", "")
+    plant(tmp_path, "shoal/pilot/__init__.py", "from . import log")
+    plant(tmp_path, "shoal/pilot/main.py", "def f():\n    from shoal.wire.codec import decode")
+    for name in ("pilot/log", "pilot/unused", "wire/__init__", "wire/codec"):
+        plant(tmp_path, f"shoal/{name}.py", "import json")
+    found = find_closure(tmp_path, ["shoal.pilot.main"])
+    assert found == {"shoal", "shoal.pilot", "shoal.pilot.log", "shoal.pilot.main", "shoal.wire", "shoal.wire.codec"}
 
 
 def test_imports_of_a_package_file_count_though_it_is_not_listed(tmp_path: Path) -> None:

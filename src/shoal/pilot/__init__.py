@@ -1,1 +1,1 @@
-"""The pilot: a pure machine (`agent`) and its hands. Standard library only, Python 3.9 valid; becomes pilot.pyz."""
+"""The pilot: pure decisions (`agent`) and the loop that performs them. Standard library only, Python 3.9; becomes pilot.pyz."""

@@ -1,6 +1,7 @@
-"""Make pilot.pyz from a literal list of modules; the same source gives the same bytes on every machine.
+"""Builds pilot.pyz: the same source gives the same bytes on every machine.
 
-Runs on the server, not in the zip. Files are stored, not packed: what packing makes depends on the zlib at hand.
+This module runs on the server and is not in the zip. Files are stored uncompressed, because the output of compression
+depends on the version of zlib.
 """
 
 from __future__ import annotations
@@ -12,109 +13,14 @@ import sys
 import zipfile
 from pathlib import Path
 
-MODULES: tuple[str, ...] = (
-    "shoal",
-    "shoal.model",
-    "shoal.model.blobs",
-    "shoal.model.credentials",
-    "shoal.model.errors",
-    "shoal.model.ids",
-    "shoal.model.layout",
-    "shoal.model.limits",
-    "shoal.model.rangeset",
-    "shoal.model.sweep",
-    "shoal.pilot",
-    "shoal.pilot.agent",
-    "shoal.pilot.agent.agent",
-    "shoal.pilot.agent.allocation",
-    "shoal.pilot.agent.events",
-    "shoal.pilot.agent.guard_queue",
-    "shoal.pilot.agent.in_flight",
-    "shoal.pilot.agent.lease_dedup",
-    "shoal.pilot.agent.lease_proofs",
-    "shoal.pilot.agent.outbox",
-    "shoal.pilot.agent.outcome",
-    "shoal.pilot.agent.registration",
-    "shoal.pilot.agent.renewal",
-    "shoal.pilot.agent.send_schedule",
-    "shoal.pilot.agent.slots",
-    "shoal.pilot.commands",
-    "shoal.pilot.commands.checkpoint",
-    "shoal.pilot.commands.checkpoint_watch",
-    "shoal.pilot.commands.container",
-    "shoal.pilot.commands.ending",
-    "shoal.pilot.commands.executor",
-    "shoal.pilot.commands.files",
-    "shoal.pilot.commands.setup",
-    "shoal.pilot.commands.staging",
-    "shoal.pilot.commands.streams",
-    "shoal.pilot.functions",
-    "shoal.pilot.functions.crash_report",
-    "shoal.pilot.functions.executor",
-    "shoal.pilot.functions.listener",
-    "shoal.pilot.functions.piece",
-    "shoal.pilot.functions.runner_pool",
-    "shoal.pilot.functions.runner_process",
-    "shoal.pilot.functions.runners",
-    "shoal.pilot.guard",
-    "shoal.pilot.guard.cgroup",
-    "shoal.pilot.guard.channel",
-    "shoal.pilot.guard.child",
-    "shoal.pilot.guard.guard",
-    "shoal.pilot.guard.oom",
-    "shoal.pilot.guard.orphans",
-    "shoal.pilot.guard.pid_namespace",
-    "shoal.pilot.guard.proctree",
-    "shoal.pilot.guard.queued_starts",
-    "shoal.pilot.guard.spawn",
-    "shoal.pilot.guard.start_stage",
-    "shoal.pilot.host",
-    "shoal.pilot.host.cleanup",
-    "shoal.pilot.host.disk_space",
-    "shoal.pilot.host.file_threads",
-    "shoal.pilot.host.host_lock",
-    "shoal.pilot.host.logging",
-    "shoal.pilot.host.memory_files",
-    "shoal.pilot.host.probe",
-    "shoal.pilot.host.siblings",
-    "shoal.pilot.host.tag_pipes",
-    "shoal.pilot.host.tags",
-    "shoal.pilot.host.usage",
-    "shoal.pilot.loop",
-    "shoal.pilot.main",
-    "shoal.pilot.runner",
-    "shoal.pilot.runner.failure",
-    "shoal.pilot.runner.load",
-    "shoal.pilot.runner.main",
-    "shoal.pilot.runner.output",
-    "shoal.pilot.self_update",
-    "shoal.pilot.uplink",
-    "shoal.pilot.uplink.blobs",
-    "shoal.pilot.uplink.latency",
-    "shoal.pilot.uplink.log_upload",
-    "shoal.pilot.uplink.server_address",
-    "shoal.pilot.uplink.tls",
-    "shoal.pilot.uplink.uplink",
-    "shoal.sched",
-    "shoal.sched.assign",
-    "shoal.sched.expr",
-    "shoal.sched.expr.names",
-    "shoal.sched.expr.parse",
-    "shoal.sched.expr.scalar",
-    "shoal.sched.expr.tree",
-    "shoal.sched.size",
-    "shoal.wire",
-    "shoal.wire.batches",
-    "shoal.wire.chunk",
-    "shoal.wire.codec",
-    "shoal.wire.http",
-    "shoal.wire.http.blob_transfer",
-    "shoal.wire.http.http1",
-    "shoal.wire.http.unix_socket",
-    "shoal.wire.join",
-    "shoal.wire.messages",
-    "shoal.wire.payload",
-)
+# The pilot's own package is in the zip as a whole, but for this module; of the packages it imports, these modules are.
+NOT_IN_ZIP = "shoal.pilot.build"
+IMPORTED: dict[str, tuple[str, ...]] = {
+    "shoal.model": ("blobs", "credentials", "errors", "ids", "layout", "limits", "rangeset", "sweep"),
+    "shoal.sched": ("size",),
+    "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "payload"),
+    "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),
+}
 _SOURCE = Path(__file__).resolve().parents[2]
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"""import sys
@@ -128,6 +34,16 @@ sys.exit(main())
 """
 
 
+def list_modules() -> list[str]:
+    """The dotted names of the modules and packages in the zip, sorted."""
+    own = (_SOURCE / "shoal" / "pilot").rglob("*.py")
+    found = {".".join(path.relative_to(_SOURCE).with_suffix("").parts) for path in own}
+    found = {name[: -len(".__init__")] if name.endswith(".__init__") else name for name in found} - {NOT_IN_ZIP}
+    for package, names in IMPORTED.items():
+        found |= {package, *(f"{package}.{name}" for name in names)}
+    return sorted({"shoal", *found})
+
+
 def _file_of(module: str) -> Path:
     base = _SOURCE.joinpath(*module.split("."))
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
@@ -135,7 +51,7 @@ def _file_of(module: str) -> Path:
 
 def build(path: Path) -> str:
     """Write the zip to `path`, all of it or nothing; returns its SHA-256."""
-    files = {_file_of(module).relative_to(_SOURCE).as_posix(): _file_of(module).read_bytes() for module in MODULES}
+    files = {file.relative_to(_SOURCE).as_posix(): file.read_bytes() for file in map(_file_of, list_modules())}
     files["__main__.py"] = _MAIN
     packed = io.BytesIO()
     packed.write(_FIRST_LINE)

@@ -1,4 +1,4 @@
-"""Becoming another pilot: our own digest, and the step from this program to the next one in the same process."""
+"""Self-update: our own digest, and replacing this program by the next pilot in the same process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 
 
 def own_digest() -> str:
-    """SHA-256 of the zip that we run from; empty where we do not."""
+    """SHA-256 of the zip that we run from; empty if we do not run from one."""
     archive = getattr(globals().get("__loader__"), "archive", "")
     try:
         with open(archive, "rb") as file:
@@ -27,31 +27,31 @@ def own_digest() -> str:
 
 
 def keep_zip_private() -> None:
-    """If we run from a file in memory, no program that we start or become has it too."""
+    """Keep programs that we start from inheriting the zip, if it is a file in memory."""
     found = _OPEN_FILE.fullmatch(sys.argv[0])
     if found:
         with contextlib.suppress(OSError):
             os.set_inheritable(int(found[1]), False)
 
 
-def words_again(chosen: argparse.Namespace) -> list[str]:
-    """Our options, as the next pilot gets them; how it finds the server by a join string is not among them."""
-    words: list[str] = []
+def options_again(options: argparse.Namespace) -> list[str]:
+    """The command line of the next pilot; without the join string."""
+    argv: list[str] = []
     for name in ("server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end"):
-        value = getattr(chosen, name)
+        value = getattr(options, name)
         if value is not None and value != "":
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    for tag in chosen.tag:
-        words += ["--tag", tag]
+            argv += [f"--{name.replace('_', '-')}", str(value)]
+    for tag in options.tag:
+        argv += ["--tag", tag]
     switches = ("no_pid_namespace", "no_cgroup", "verbose")
-    return words + [f"--{name.replace('_', '-')}" for name in switches if getattr(chosen, name)]
+    return argv + [f"--{name.replace('_', '-')}" for name in switches if getattr(options, name)]
 
 
-def become(zip_fd: int, chosen: argparse.Namespace, join: Optional[Join]) -> None:
-    """Be the pilot in that file from here on; returns only by OSError."""
-    words = words_again(chosen)
+def become(zip_fd: int, options: argparse.Namespace, join: Optional[Join]) -> None:
+    """Replace this program by the pilot in that file; returns only by OSError."""
+    argv = options_again(options)
     if join is not None:
-        words += ["--join-fd", str(memory_files.hold(str(join).encode(), inherit=True))]
+        argv += ["--join-fd", str(memory_files.hold(str(join).encode(), inherit=True))]
     os.set_inheritable(zip_fd, True)
     python = sys.executable or os.readlink("/proc/self/exe")
-    os.execv(python, [python, "-I", memory_files.path_of(zip_fd), *words])
+    os.execv(python, [python, "-I", memory_files.path_of(zip_fd), *argv])

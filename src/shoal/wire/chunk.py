@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Union
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.sweep import fill
-from shoal.wire.messages import Lease, ParamValue
+from shoal.wire.messages import Batch, Lease, ParamValue, Verdict
 
 
 def seed_of(master: int, element: int) -> int:
@@ -24,10 +25,10 @@ def shift(attempt: AttemptId, by: int) -> AttemptId:
     return AttemptId(attempt.run, attempt.element + by, attempt.number, attempt.incarnation, attempt.nonce)
 
 
-def names(lease: Lease) -> list[str]:
-    """The attempts of a lease."""
-    first = parse_attempt(lease.attempt)
-    return [str(shift(first, at)) for at in range(lease.count)]
+def names(many: Union[Lease, Batch, Verdict]) -> list[str]:
+    """The attempts of a lease, a batch or a verdict."""
+    first = parse_attempt(many.attempt)
+    return [str(shift(first, at)) for at in range(many.count)]
 
 
 def part(lease: Lease, low: int, high: int) -> Lease:

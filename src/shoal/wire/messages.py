@@ -264,5 +264,4 @@ class Reply:
     leases: list[Lease] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    neighbours: list[str] = field(default_factory=list)
     hold: float = 10.0  # an empty answer to the next exchange is held so long

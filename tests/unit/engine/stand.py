@@ -280,7 +280,7 @@ class FakePilot:
         fields: dict[str, Any] = {
             "protocol": self.protocol, "pilot": self.name, "session": self.session, "seq": self.seq, "ack": self.ack,
             "free": self.room, "held": [Held(a, s) for a, s in held.items()], "reports": list(reports),
-            "proofs": list(self.proofs.to_say()),
+            "proofs": list(self.proofs.to_send()),
         }  # fmt: skip
         self.exchange = Exchange(**{**fields, **more})
         return self.exchange

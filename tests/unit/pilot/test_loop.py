@@ -17,9 +17,12 @@ from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Lea
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import STREAM_ROOM
+from shoal.pilot.host.siblings import Siblings
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
+from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Capacity, Exchange, Lease, Order, Register, Registered, Reply, TagValue, Verdict
 
@@ -40,6 +43,13 @@ class Told(Channel):
     def send(self, message: dict[str, Any]) -> None:
         super().send(message)
         self._script.loop.post(self._script.play_guard)
+
+
+class Quiet(HostUsage):
+    """A host of which nothing changes."""
+
+    def changed(self) -> dict[str, TagValue]:
+        return {}
 
 
 class Script:
@@ -68,7 +78,21 @@ class Script:
         self.parked: int | None = None
         stage = Staging(PilotFacts(str(self.work), {"PATH": "/bin"}))
         agent = Agent(Capacity(2), random.Random(1))
-        self.loop = Loop(agent, Told(ours, self), NOBODY, stage, self.describe, self.lines.append)
+        blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
+        network = Latency(random.Random(1))
+        usage, self.siblings = Quiet(str(self.work), os.getpid(), network), Siblings("unix:/s", str(root))
+        self.loop = Loop(
+            agent,
+            Told(ours, self),
+            NOBODY,
+            stage,
+            self.describe,
+            self.lines.append,
+            blobs,
+            usage,
+            network,
+            self.siblings,
+        )
         self.loop.uplink = self
 
     def describe(self, join: Join) -> Register:
@@ -144,6 +168,7 @@ class Script:
     def run(self, *replies: Reply) -> int:
         self.replies = list(replies)
         code = self.loop.run()
+        self.siblings.close()
         self.play_guard()
         return code
 
@@ -161,7 +186,7 @@ def script(tmp_path: Path) -> Iterator[Script]:
     script = Script(tmp_path)
     yield script
     script.guard.close()
-    script.loop.attempts.channel.close()
+    script.loop.commands.channel.close()
 
 
 def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:

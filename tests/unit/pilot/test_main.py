@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.pilot import main
+from shoal.pilot import lifecycle, main
 
 
 def test_a_server_is_needed_in_one_of_four_ways(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_a_server_is_needed_in_one_of_four_ways(capsys: pytest.CaptureFixture[st
 
 def test_the_default_work_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    first, second = main.choose_work_dir(None), main.choose_work_dir(None)
+    first, second = lifecycle.choose_work_dir(None), lifecycle.choose_work_dir(None)
     assert first != second
     folder = tmp_path / f"shoal-{os.getuid()}"
     assert Path(first).parent == folder
@@ -41,20 +41,20 @@ def test_where_a_folder_is_someone_elses_another_is_made(tmp_path: Path, monkeyp
     folder = tmp_path / f"shoal-{os.getuid()}"
     (tmp_path / "else").mkdir()
     folder.symlink_to(tmp_path / "else")
-    linked = Path(main.choose_work_dir(None)).parent
+    linked = Path(lifecycle.choose_work_dir(None)).parent
     folder.unlink()
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    opened = Path(main.choose_work_dir(None)).parent
+    opened = Path(lifecycle.choose_work_dir(None)).parent
     folder.rmdir()
     folder.touch()
-    for beside in (linked, opened, Path(main.choose_work_dir(None)).parent):
+    for beside in (linked, opened, Path(lifecycle.choose_work_dir(None)).parent):
         assert beside.name.startswith(f"{folder.name}-") and beside.stat().st_mode & 0o777 == 0o700
     assert not list((tmp_path / "else").iterdir())
 
 
 def test_a_given_work_directory_keeps_its_other_content(tmp_path: Path) -> None:
-    assert Path(main.choose_work_dir(str(tmp_path))).parent == tmp_path
+    assert Path(lifecycle.choose_work_dir(str(tmp_path))).parent == tmp_path
 
 
 def test_tags_are_checked_and_a_bad_one_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

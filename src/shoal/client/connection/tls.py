@@ -4,31 +4,16 @@ certificates. There is no way to skip it.
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import re
 import ssl
 
 from shoal.model.errors import BadInput, Refused, ShoalError, Unreachable, echo
+from shoal.wire.http import connection
+from shoal.wire.http.connection import CERTIFICATE_EXPIRED, CERTIFICATE_NOT_YET_VALID, first_certificate
 from shoal.wire.join import SERVER_NAME
 
-MAX_CA = 64 * 1024
 CLOCK_HINT = "is this machine's clock right?"
-_NOT_YET_VALID, _EXPIRED = 9, 10  # of OpenSSL's X509_V_ERR_*
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-_PEM_HEAD = "-----BEGIN CERTIFICATE-----"
-
-
-class TlsConnection(http.client.HTTPConnection):
-    """HTTP over TLS; the name to be verified may differ from the address."""
-
-    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._context, self._name = context, name
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock = self._context.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def is_fingerprint(ca: str) -> bool:
@@ -38,16 +23,8 @@ def is_fingerprint(ca: str) -> bool:
 
 def fingerprint_of(pem: str) -> str:
     """The SHA-256 of the first certificate in a PEM text; empty if it holds none."""
-    try:
-        # Only the first one: what follows it is not compared with anything.
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(pem))).hexdigest()
-    except ValueError:
-        return ""
-
-
-def _first(pem: str) -> str:
-    start, end = pem.find(_PEM_HEAD), pem.find("-----END CERTIFICATE-----")
-    return pem[start : end + 25] if 0 <= start < end else ""
+    certificate = first_certificate(pem)
+    return connection.fingerprint_of(certificate) if certificate else ""
 
 
 def make_context(ca: str) -> ssl.SSLContext:
@@ -69,24 +46,13 @@ def name_of(ca: str, host: str) -> str:
 
 
 def fetch_ca(url: str, host: str, port: int, fingerprint: str, timeout: float) -> str:
-    """Fetch the server's CA certificate without verification; accepted only if it has this fingerprint."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # no secret is sent, and the fingerprint verifies the response
-    connection = TlsConnection(host, port, timeout, context, SERVER_NAME)
-    try:
-        connection.request("GET", "/v1/ca", headers={"Host": SERVER_NAME})
-        response = connection.getresponse()
-        data = response.read(MAX_CA)
-    finally:
-        connection.close()
-    pem = _first(data.decode("ascii", "replace"))
-    if response.status != 200 or not pem:
+    """The server's CA certificate, taken from whoever answers and believed only if it has this fingerprint."""
+    status, certificate = connection.fetch_ca_unverified(host, port, timeout)
+    if status != 200 or not certificate:
         raise Refused(f"{url} has no CA certificate to show", code="not_shoal", hint="is another program on that port?")
-    if fingerprint_of(pem) != fingerprint:
+    if connection.fingerprint_of(certificate) != fingerprint:
         raise wrong_certificate(url, "its CA has another fingerprint than the one you were given")
-    return pem + "\n"
+    return ssl.DER_cert_to_PEM_cert(certificate)
 
 
 def wrong_certificate(url: str, why: str) -> Refused:
@@ -100,8 +66,8 @@ def wrong_certificate(url: str, why: str) -> Refused:
 def explain(error: ssl.SSLError, url: str) -> ShoalError:
     """The error for a failed handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
-            when = "is not valid yet" if error.verify_code == _NOT_YET_VALID else "has expired"
+        if error.verify_code in (CERTIFICATE_NOT_YET_VALID, CERTIFICATE_EXPIRED):
+            when = "is not valid yet" if error.verify_code == CERTIFICATE_NOT_YET_VALID else "has expired"
             return Unreachable(f"the certificate of {url} {when}", code="certificate_time", hint=CLOCK_HINT)
         return wrong_certificate(url, error.verify_message)
     return Unreachable(

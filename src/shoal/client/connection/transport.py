@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
-import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
+from shoal.client.connection import tls
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
 from shoal.wire.http import unix_socket
-from shoal.wire.http.http1 import READ, HttpResponse, Reading, host_of, request
+from shoal.wire.http.connection import ForeignServer, TlsConnection, UnixConnection, begin, is_usable, send
 from shoal.wire.join import SERVER_NAME
-
-if TYPE_CHECKING:
-    import ssl
 
 HTTPS_PORT = 443
 MAX_ANSWER = 1 << 31
@@ -39,34 +35,6 @@ class Answer:
     status: int
     data: bytes
     headers: dict[str, str] = field(default_factory=dict)
-
-
-class ForeignServer(OSError):
-    """The Unix socket is served by a process of another account."""
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, to a server of our own account or of root."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
-            self.sock.connect(self._path)
-        else:
-            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
-            try:
-                self.sock.connect(unix_socket.direct_path(self._path, folder))
-            finally:
-                os.close(folder)
-        size = unix_socket.CREDENTIALS.size
-        uid = unix_socket.peer_uid(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        if not unix_socket.is_trusted(uid, os.geteuid()):
-            raise ForeignServer(unix_socket.foreign_words(self._path, uid))
 
 
 class Transport:
@@ -116,13 +84,7 @@ class Transport:
         """
         connection, _ = self._connected(timeout)
         try:
-            try:
-                connection.request(method, target, body, {**self._headers(), **headers})
-            except (BrokenPipeError, ConnectionResetError):
-                response = connection.getresponse()
-                response.will_close = True  # nothing more can be sent on it
-                return response
-            return connection.getresponse()
+            return begin(connection, method, target, {**self._headers(), **headers}, body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._lost(error) from None
@@ -145,7 +107,7 @@ class Transport:
         while True:
             connection, reused = self._connected(timeout)
             try:
-                answer = _ask(connection, method, target, headers, data or b"")
+                answer = send(connection, method, target, headers, data or b"", MAX_ANSWER)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # The server may have closed the connection while it was idle: repeat the request if it is idempotent.
@@ -162,12 +124,10 @@ class Transport:
     def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
         """The present connection if it is still open, else a new one."""
         kept = self._connection
-        if kept is not None and kept.sock is not None:
-            # Readable before a request was sent: the server closed it.
-            if not select.select([kept.sock], [], [], 0)[0]:
-                kept.sock.settimeout(timeout)
-                return kept, True
-            self.close()
+        if kept is not None and is_usable(kept):
+            kept.sock.settimeout(timeout)
+            return kept, True
+        self.close()
         try:
             connection = self._make(timeout)
             try:
@@ -185,47 +145,28 @@ class Transport:
 
     def _make(self, timeout: float) -> http.client.HTTPConnection:
         if self.url.startswith("unix:"):
-            return _UnixConnection(self.url.removeprefix("unix:"), timeout)
+            return UnixConnection(self.url.removeprefix("unix:"), timeout)
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        from shoal.client.connection import tls
-
         port = parts.port or HTTPS_PORT
         if tls.is_fingerprint(self.ca):
             self.ca = tls.fetch_ca(self.url, host, port, self.ca, timeout)
         if self._context is None:
             self._context = tls.make_context(self.ca)
-        return tls.TlsConnection(host, port, timeout, self._context, tls.name_of(self.ca, host))
+        return TlsConnection(host, port, timeout, self._context, tls.name_of(self.ca, host))
 
     def _lost(self, error: Exception) -> ShoalError:
         if isinstance(error, ForeignServer):
             return Unreachable(
                 str(error), code="foreign_server", hint="is your own server running? see `shoal server status`"
             )
-        if self.url.startswith("https:"):
-            import ssl
-
-            from shoal.client.connection import tls
-
-            # An early end of the stream is no error of TLS: the server ended.
-            if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-                return tls.explain(error, self.url)
+        # An early end of the stream is no error of TLS: the server ended.
+        if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            return tls.explain(error, self.url)
         what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unreachable(
             f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"
         )
-
-
-def _ask(
-    connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str], data: bytes
-) -> HttpResponse:
-    headers = {"Host": host_of(connection.host, connection.port), **headers}
-    connection.sock.sendall(request(method, target, headers, data))
-    reading = Reading(method, MAX_ANSWER)
-    while True:
-        answer = reading.feed(connection.sock.recv(READ))
-        if answer is not None:
-            return answer
 
 
 def wait_of(retry_after: str) -> float:

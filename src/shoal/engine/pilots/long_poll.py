@@ -29,7 +29,7 @@ def answer(
         orders = [*orders, Order("drain", why=pilot.draining)]
     if leases or verdicts or orders or at_once:
         orders, pilot.orders = orders[:MAX_ORDERS], orders[MAX_ORDERS:]
-        reply = Reply(seq, state.incarnation, leases, orders, verdicts, [], state.timing.beat)
+        reply = Reply(seq, state.incarnation, leases, orders, verdicts, state.timing.beat)
         pilot.keep(reply)
         state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))
     else:

@@ -1,55 +1,28 @@
-"""The pilot's thought: what to start, what to say, when to end. No clock, socket, disk or process in here.
+"""The pilot's decisions: what to start, what to send, when to end. Pure: no clock, socket, disk or process.
 
-`handle(event, now)` takes what happened and returns what to do; `deadline()` says when to be asked again.
-Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt once seen is never begun again;
-(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight,
-and a report rides on one of them at a time [protocol 5; DIANE U4; GWP G1]; (5) a lease that was seen before, and of
-which nothing is here any more, is given back. What is to be said lies in `outbox`.
+`handle(event, now)` takes an event and returns the actions to perform; `deadline()` says when the next `Tick` is due.
+Rules: (1) a report is kept until a reply acknowledges it; (2) an attempt that was received before is never begun again;
+(3) an exchange that got no answer is sent again unchanged under its number; (4) at most two are in flight, and a report
+is in one of them at a time [protocol 5; DIANE U4; GWP G1]; (5) a lease that was received before, and of which nothing
+is here any more, is given back. What waits to be sent is in `outbox`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_SIBLINGS
-from shoal.pilot.agent.events import (
-    Action,
-    Announced,
-    Answered,
-    Called,
-    Contact,
-    Disowned,
-    Ended,
-    Event,
-    Fetch,
-    Fetched,
-    Finish,
-    Joined,
-    Leave,
-    NoAnswer,
-    Noticed,
-    Outdated,
-    Outlived,
-    Recall,
-    Rejected,
-    Saved,
-    Send,
-    Settle,
-    Signal,
-    Started,
-    Tick,
-    Watch,
-    Wrote,
-)
+from shoal.pilot.agent import events
+from shoal.pilot.agent.events import Action, Event
 from shoal.pilot.agent.in_flight import InFlight
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.pilot.agent.outbox import NOTHING, Outbox
-from shoal.pilot.agent.outcome import stopped
 from shoal.pilot.agent.registration import Registration, back_off, nonce, patience
 from shoal.pilot.agent.renewal import Renewal
 from shoal.pilot.agent.send_schedule import SendSchedule
@@ -57,7 +30,7 @@ from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, Lease, Order, Registered, Report
 
-FOREIGN_TRIES = 3  # an exchange that something between refuses is sent so often before it is taken apart
+FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
 
 class Agent:
@@ -75,41 +48,40 @@ class Agent:
         self._renewal = Renewal()
         self._seen = LeaseDedup()
         self._proofs = LeaseProofs()
-        self._checkpoints = 0  # that were saved so far, of all attempts
+        self._checkpoints = 0  # how many were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # calls that are being stopped, and why
-        self._failures, self._joining = 0, Registration(rng)
-        self._quiet_until = 0.0  # set: not even an empty exchange is taken
+        self._failures, self._registration = 0, Registration(rng)
+        self._quiet_until = 0.0  # set: after a refusal nothing is sent before
         self._contact: Optional[float] = None
         self._schedule = SendSchedule()
-        self._beat, self._news_at = 10.0, 0.0
+        self._beat, self._changed_at = 10.0, 0.0
         self._stop_all = False
-        self._farewell = False  # the server knows that we leave and hold nothing
+        self._has_signed_off = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
-        self._mute = False  # nobody listens
-        self._outlived: dict[str, None] = {}  # dead pilots of this host that the server has not heard of
+        self._mute = False  # the server refuses us for good: nothing is sent any more
+        self._outlived: dict[str, None] = {}  # dead pilots of this host, not yet acknowledged by the server
         self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
-            Joined: self._on_joined,
-            Answered: self._on_answered,
-            NoAnswer: self._on_no_answer,
-            Outdated: self._on_outdated,
-            Rejected: self._on_rejected,
-            Disowned: self._on_disowned,
-            Started: self._on_started,
-            Ended: self._on_ended,
-            Saved: self._on_saved,
-            Called: self._on_called,
-            Wrote: self._on_wrote,
-            Leave: self._on_leave,
-            Fetched: lambda event, now, actions: self._renewal.take(event, now),
-            Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
-            Announced: self._on_announced,
-            Outlived: self._on_outlived,
-            Tick: lambda event, now, actions: None,
+            events.Joined: self._on_joined,
+            events.Answered: self._on_answered,
+            events.NoAnswer: self._on_no_answer,
+            events.Outdated: self._on_outdated,
+            events.Rejected: self._on_rejected,
+            events.Disowned: self._on_disowned,
+            events.Started: self._on_started,
+            events.Ended: self._on_ended,
+            events.Saved: self._on_saved,
+            events.Called: self._on_called,
+            events.Wrote: self._on_wrote,
+            events.Leave: self._on_leave,
+            events.Fetched: lambda event, now, actions: self._renewal.take(event, now),
+            events.Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
+            events.Announced: self._on_announced,
+            events.Outlived: self._on_outlived,
+            events.Tick: lambda event, now, actions: None,
         }
 
-    # --- the one entry
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event; return what to do, in order."""
+        """Take an event; returns the actions to perform, in order."""
         if self.ended:
             return []
         if self._contact is None:
@@ -119,10 +91,10 @@ class Agent:
         begun = self._slots.begin(now)
         actions += begun
         if any(begin.lease.function for begin in begun):
-            self._schedule.soon(now)
-        actions += [Recall(attempt) for attempt in self._slots.recall(now)]
+            self._schedule.add_start(now)
+        actions += [events.Recall(attempt) for attempt in self._slots.recall(now)]
         self._renew(now, actions)
-        self._talk(now, actions)
+        self._send(now, actions)
         self._maybe_finish(now, actions)
         return actions
 
@@ -135,138 +107,154 @@ class Agent:
         if self._mute:
             times = []
         elif self.registered is None:
-            times += self._joining.deadline()
+            times += self._registration.deadline()
         elif self._quiet_until:
             times.append(self._quiet_until)
-        elif not times and self._in_flight.has_room:
-            times += self._schedule.times(self._in_flight.carries, not self._in_flight.may_ask(self._joining.is_new))
+        elif not times and self._in_flight.has_capacity:
+            polls = not self._in_flight.may_poll(self._registration.is_new)
+            times += self._schedule.times(self._in_flight.carries, polls)
         renewal = self._renewal.deadline()
         if renewal is not None and self._is_idle():
             times.append(renewal)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
-            times.append(
-                self._since() + (2 * self._beat if hurried else patience(self.registered, self.outbox.unheard)) + 0.01
-            )
+            limit = 2 * self._beat if hurried else patience(self.registered, self.outbox.unacknowledged)
+            times.append(self._since() + limit + 0.01)
         if recall is not None:
             times.append(recall)
         return min(times) if times else None
 
     # --- events
-    def _on_joined(self, event: Joined, now: float, actions: list[Action]) -> None:
+    def _on_joined(self, event: events.Joined, now: float, actions: list[Action]) -> None:
         self.registered = event.registered
         self._beat = event.registered.beat
-        self._joining.joined()
+        self._registration.on_joined()
         self._failures = 0
         self._in_flight.clear()
         self._contact = now
         self._schedule.urgent = True
-        actions.append(Contact(now))
+        actions.append(events.Contact(now))
 
-    def _on_answered(self, event: Answered, now: float, actions: list[Action]) -> None:
+    def _on_answered(self, event: events.Answered, now: float, actions: list[Action]) -> None:
         reply = event.reply
-        flight = self._in_flight.land(reply.seq)
-        if flight is None:
-            return  # a duplicate: everything in it was taken already
+        sent = self._in_flight.remove(reply.seq)
+        if sent is None:
+            return  # a duplicate reply
         self._failures = 0
-        self._joining.answered()
-        self._in_flight.hurry(now)
-        self._contact = max(self._contact or 0.0, flight.sent_at)
+        self._registration.on_answered()
+        self._in_flight.retry_now(now)
+        self._contact = max(self._contact or 0.0, sent.sent_at)
         self._beat = reply.hold
-        actions.append(Contact(self._contact))
-        said = flight.exchange
-        self._proofs.answered(said)
-        for session in said.ended:
+        actions.append(events.Contact(self._contact))
+        exchange = sent.exchange
+        self._proofs.answered(exchange)
+        for session in exchange.ended:
             self._outlived.pop(session, None)
-        self._farewell = bool(said.leaving) and not said.held
-        actions += [Settle(*settled) for settled in self.outbox.settle_all(said, reply.verdicts)]
-        if self.outbox.has_announced:
-            self._schedule.tell(now)
-        self._schedule.answered(now, reply.leases)
+        self._has_signed_off = bool(exchange.leaving) and not exchange.held
+        actions += [events.Settle(*settled) for settled in self.outbox.settle_all(exchange, reply.verdicts)]
+        if self.outbox.has_published:
+            self._schedule.add_tags(now)
+        self._schedule.on_answered(now, reply.leases)
         for lease in reply.leases:
-            self._take(lease, now - flight.sent_at)
+            self._take(lease, now - sent.sent_at)
         for order in reply.orders:
             self._obey(order, now, actions)
 
-    def _on_no_answer(self, event: NoAnswer, now: float, actions: list[Action]) -> None:
+    def _on_no_answer(self, event: events.NoAnswer, now: float, actions: list[Action]) -> None:
         self._failures += 1
-        container_request = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
-        again = max(container_request, now + back_off(self.rng, self._failures))
+        not_before = now + event.after * self.rng.uniform(1.0, 1.2) if event.after is not None else 0.0
+        retry_at = max(not_before, now + back_off(self.rng, self._failures))
         if event.seq == 0:
-            self._joining.put_off(again)
+            self._registration.postpone(retry_at)
         else:
-            self._in_flight.put_off(event.seq, again, container_request)
+            self._in_flight.postpone(event.seq, retry_at, not_before)
 
-    def _on_outdated(self, event: Outdated, now: float, actions: list[Action]) -> None:
-        flight = self._in_flight.land(event.seq, is_answered=False)
-        if flight is not None:
-            self.outbox.put_back([flight.exchange])
+    def _on_outdated(self, event: events.Outdated, now: float, actions: list[Action]) -> None:
+        sent = self._in_flight.remove(event.seq, is_answered=False)
+        if sent is not None:
+            self.outbox.put_back([sent.exchange])
             self._schedule.urgent = True
 
-    def _on_rejected(self, event: Rejected, now: float, actions: list[Action]) -> None:
+    def _on_rejected(self, event: events.Rejected, now: float, actions: list[Action]) -> None:
         if event.seq not in self._in_flight:
             return
         self._failures += 1
         again = now + back_off(self.rng, self._failures)
-        if not event.is_sure and self._in_flight.put_off_foreign(event.seq, again, FOREIGN_TRIES):
-            return  # not the server's words: something between may let it through the next time
-        flight = self._in_flight.land(event.seq, is_answered=False)
-        assert flight is not None
-        said = flight.exchange
-        if said.reports or said.batches or said.tails or said.tags or said.published or said.checkpoints:
-            actions += self.outbox.reject(said, event.why, event.is_sure)
+        if not event.is_sure and self._in_flight.postpone_foreign(event.seq, again, FOREIGN_TRIES):
+            return  # a proxy refused it, and may let it through the next time
+        sent = self._in_flight.remove(event.seq, is_answered=False)
+        assert sent is not None
+        exchange = sent.exchange
+        if any(
+            (
+                exchange.reports,
+                exchange.batches,
+                exchange.tails,
+                exchange.tags,
+                exchange.published,
+                exchange.checkpoints,
+            )
+        ):
+            actions += self.outbox.reject(exchange, event.why, event.is_sure)
             self._schedule.urgent = True
-        # Never at once: what refuses for a moment must not be asked so often that everything is taken for refused.
+        # Never at once: a short outage must not use up the tries of every report.
         self._quiet_until = again
 
-    def _on_disowned(self, event: Disowned, now: float, actions: list[Action]) -> None:
+    def _on_disowned(self, event: events.Disowned, now: float, actions: list[Action]) -> None:
         if event.seq and event.seq not in self._in_flight:
-            return  # about a session we already left
+            return  # of a session that is over already
         self.outbox.put_back(self._in_flight.underway)
         self._in_flight.clear()
-        self._joining.disowned(self.registered, now)
+        self._registration.on_disowned(self.registered, now)
         self.registered = None
 
-    def _on_started(self, event: Started, now: float, actions: list[Action]) -> None:
+    def _on_started(self, event: events.Started, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._schedule.soon(now)
+            self._schedule.add_start(now)
 
-    def _on_announced(self, event: Announced, now: float, actions: list[Action]) -> None:
+    def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
-            self.outbox.announce((run.left or [event.attempt])[0], event.tags)  # of a piece, the call that it is at
-            self._schedule.tell(now)
+            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the running call
+            self._schedule.add_tags(now)
 
-    def _on_outlived(self, event: Outlived, now: float, actions: list[Action]) -> None:
+    def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
         self._outlived.update(dict.fromkeys(event.sessions))
         self._schedule.urgent = True
 
-    def _on_saved(self, event: Saved, now: float, actions: list[Action]) -> None:
-        if event.attempt in self.running:  # else its report says what there is to say
+    def _on_saved(self, event: events.Saved, now: float, actions: list[Action]) -> None:
+        if event.attempt in self.running:  # else its report has the checkpoint
             self._checkpoints += 1
-            self.outbox.save(Checkpoint(event.attempt, event.files, self._checkpoints))
+            self.outbox.add_checkpoint(Checkpoint(event.attempt, event.files, self._checkpoints))
 
-    def _on_wrote(self, event: Wrote, now: float, actions: list[Action]) -> None:
+    def _on_wrote(self, event: events.Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
         self._schedule.urgent = self._schedule.urgent or bool(event.tails)
 
-    def _on_ended(self, event: Ended, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+    def _on_ended(self, event: events.Ended, now: float, actions: list[Action]) -> None:
+        self._changed_at = now
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
-        if not self.leaving and self._slots.took_back(run, event.report):
-            actions.append(Settle(run.lease.attempt, False))
+        if not self.leaving and self._slots.was_recalled(run, event.report):
+            actions.append(events.Settle(run.lease.attempt, False))
             return
-        report = stopped(event.report, run.stopping, self._stop_all or run.is_moving)
+        report = self._as_stopped(event.report, run.stopping, run.is_moving)
         self.reports[report.attempt] = report
         self.outbox.add_tails(event.tails, event.more)
-        self._schedule.report(now, bool(self.waiting and not self.leaving))
+        self._schedule.add_report(now, bool(self.waiting and not self.leaving))
 
-    def _on_called(self, event: Called, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+    def _as_stopped(self, report: Report, why: str, is_moving: bool = False) -> Report:
+        """What we stopped ourselves did not fail: it was cancelled, or is given back because it goes on elsewhere."""
+        if not why or report.outcome != "failed":
+            return report
+        outcome = "returned" if self._stop_all or is_moving else "cancelled"
+        return replace(report, outcome=outcome, cause="cancelled", message=why)
+
+    def _on_called(self, event: events.Called, now: float, actions: list[Action]) -> None:
+        self._changed_at = now
         run = self.running.get(event.piece)
         if run is None:
             return
@@ -277,12 +265,12 @@ class Agent:
         for report in event.reports:
             run.done += 1
             why = self._ending.pop(report.attempt, "")
-            self.reports[report.attempt] = stopped(report, why, self._stop_all)
+            self.reports[report.attempt] = self._as_stopped(report, why)
             self._slots.learn(run.lease.function, [report.duration])
         run.since = now
         if event.batch is not None or event.reports:
-            self._schedule.report(now, bool(self.waiting and not self.leaving))
-        self._schedule.soon(now)
+            self._schedule.add_report(now, bool(self.waiting and not self.leaving))
+        self._schedule.add_start(now)
         if event.over:
             self._slots.end(event.piece, now)
         if event.over and self.leaving:
@@ -292,8 +280,8 @@ class Agent:
         while self.waiting:
             self._give_back(names(self.waiting.popleft()), why)
 
-    def _on_leave(self, event: Leave, now: float, actions: list[Action]) -> None:
-        self._news_at = now
+    def _on_leave(self, event: events.Leave, now: float, actions: list[Action]) -> None:
+        self._changed_at = now
         self.leaving = event.why if self._renewing else self.leaving or event.why
         self._renewing = ""
         self._mute = self._mute or event.mute
@@ -313,7 +301,7 @@ class Agent:
         if self.leaving:
             refused = self.leaving
         elif lease.rerun != "safe" and self.registered is not None and age > self.registered.kill_after:
-            # The lease is the start, and it came too late: another may run it by now [promise R4].
+            # The right to run counts from the lease, which came too late: another may run it by now [promise R4].
             refused = f"its lease was {age:.0f} s on the way"
         elif not self._slots.can_ever_hold(lease.room):
             refused = "it is larger than this pilot"
@@ -323,8 +311,8 @@ class Agent:
             else:
                 self._slots.add(one)
         if again:
-            # The server believes that we have it, and we have not: its report was settled by a server that has since
-            # lost its memory, or refused. It may have begun here, and will not go on here.
+            # The server counts it as ours and it is not here: its report was refused, or acknowledged by a server that
+            # has since lost its state. It may have begun here, and will not go on here.
             here = self._slots.attempts() | self.outbox.attempts()
             gone = [attempt for one in again for attempt in names(one) if attempt not in here]
             self._give_back(gone, "this pilot had it before, and has nothing of it any more", started=0.0)
@@ -336,7 +324,7 @@ class Agent:
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
         if order.kind == "drain":
-            self._on_leave(Leave(order.why or "told to drain"), now, actions)
+            self._on_leave(events.Leave(order.why or "told to drain"), now, actions)
         elif order.kind == "move":
             actions += self._slots.move(order.attempt, order.why)
             self._give_back(self._slots.take_out(parse_attempt(order.attempt)), order.why)
@@ -348,9 +336,9 @@ class Agent:
         elif order.kind == "take_back":
             self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
         elif order.kind == "signal" and order.attempt in self.running:
-            actions.append(Signal(order.attempt, order.signal))
+            actions.append(events.Signal(order.attempt, order.signal))
         elif order.kind == "tail" and order.attempt in self.running:
-            actions.append(Watch(order.attempt, order.stream))
+            actions.append(events.Watch(order.attempt, order.stream))
         elif order.kind == "renew":
             self._renewal.order(order.why)
 
@@ -359,75 +347,79 @@ class Agent:
         return self.registered is not None and not busy and self.outbox.is_empty
 
     def _renew(self, now: float, actions: list[Action]) -> None:
-        """Nothing is under way: fetch the pilot that we should be; once it is here, leave for it."""
+        """While idle, fetch the pilot that the server wants us to be; once it is here, leave to become it."""
         if not self._is_idle():
             return
         digest = self._renewal.fetch(now)
         if digest:
-            actions.append(Fetch(digest))
+            actions.append(events.Fetch(digest))
         elif self._renewal.ready:
             self._renewing = self._renewal.ready
             self.leaving = f"renewed by the server to {self._renewing[:12]}"
             self._schedule.urgent = True
 
-    def free(self) -> Capacity:
-        """Room that neither running nor waiting attempts take."""
-        return self._slots.free()
-
-    # --- talking
-    def _talk(self, now: float, actions: list[Action]) -> None:
+    # --- sending
+    def _send(self, now: float, actions: list[Action]) -> None:
         if self._mute:
             return
         if self.registered is None:
-            actions += self._joining.ask(now)
+            actions += self._registration.begin(now)
             return
-        actions += [Send(exchange) for exchange in self._in_flight.due(now)]
+        actions += [events.Send(exchange) for exchange in self._in_flight.due(now)]
         if self._in_flight.failed:
-            return  # the server is away: no second message until the first got through
+            return  # the server does not answer: nothing else until the first retry gets through
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
         due = self._schedule.is_due(now) or self.outbox.has_tail(self._in_flight.underway)
         due = due or self.outbox.has_checkpoint(self._in_flight.underway)
-        if due and self._in_flight.has_room and not self._in_flight.carries:
-            actions.append(Send(self._exchange(now)))
-        if self._in_flight.may_ask(self._joining.is_new) and now >= self._schedule.ask_at:
-            actions.append(Send(self._exchange(now, is_asking=self._in_flight.carries)))
+        if due and self._in_flight.has_capacity and not self._in_flight.carries:
+            actions.append(events.Send(self._exchange(now)))
+        if self._in_flight.may_poll(self._registration.is_new) and now >= self._schedule.poll_at:
+            actions.append(events.Send(self._exchange(now, is_poll=self._in_flight.carries)))
 
-    def _exchange(self, now: float, is_asking: bool = False) -> Exchange:
-        """The next one: with all there is to say, or only to wait for work while another with reports is under way."""
+    def _exchange(self, now: float, is_poll: bool = False) -> Exchange:
+        """Make the next exchange: with everything to send, or only to wait for work beside one with reports."""
         assert self.registered is not None
-        content = NOTHING if is_asking else self.outbox.pack(self._in_flight.underway)
-        held = self._slots.held(now) + self.outbox.held()
+        content = NOTHING if is_poll else self.outbox.pack(self._in_flight.underway)
         exchange = Exchange(
-            PROTOCOL, self.registered.pilot, self.registered.session, self._in_flight.number(), self._in_flight.ack, self.free(),
-            held, content.reports, content.tags, content.tails, self.leaving, nonce(self.rng), content.batches, content.published,
-            list(self._proofs.to_say()),
-            list(self._outlived)[:MAX_SIBLINGS],
-            content.checkpoints,
-        )  # fmt: skip
+            PROTOCOL,
+            self.registered.pilot,
+            self.registered.session,
+            self._in_flight.next_number(),
+            self._in_flight.ack,
+            self._slots.free(),
+            self._slots.held(now) + self.outbox.held(),
+            leaving=self.leaving,
+            nonce=nonce(self.rng),
+            proofs=self._proofs.to_send(),
+            ended=list(self._outlived)[:MAX_SIBLINGS],
+            **content._asdict(),
+        )
         self._in_flight.add(exchange, now)
-        if is_asking:
-            self._schedule.asked(now, self._slots.has_untold(now))
+        if is_poll:
+            self._schedule.on_polled(now, self._slots.has_unreported(now))
         else:
-            self._schedule.said(now, self.outbox.has_report(self._in_flight.underway), self._slots.has_untold(now))
+            self._schedule.on_sent(
+                now, self.outbox.has_report(self._in_flight.underway), self._slots.has_unreported(now)
+            )
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:
-        silent = now - self._since()
+        silence = now - self._since()
         if self.leaving and not (self.running or self.waiting):
-            away = silent > 2 * self._beat
-            if self.outbox.is_empty and (self._farewell or self.registered is None or away or self._mute):
+            away = silence > 2 * self._beat
+            if self.outbox.is_empty and (self._has_signed_off or self.registered is None or away or self._mute):
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
-                self._end(actions, 4, f"{self.leaving}; {self.outbox.unheard} reports could not be delivered")
-        if not self.ended and not self.running and silent > patience(self.registered, self.outbox.unheard):
-            self._end(actions, 4, f"no contact with the server for {silent:.0f} s")
+                self._end(actions, 4, f"{self.leaving}; {self.outbox.unacknowledged} reports could not be delivered")
+        if not self.ended and not self.running and silence > patience(self.registered, self.outbox.unacknowledged):
+            self._end(actions, 4, f"no contact with the server for {silence:.0f} s")
 
     def _since(self) -> float:
-        """From when silence counts: the last contact, or the latest thing that still has to be said."""
-        return max(self._contact or 0.0, self._news_at)
+        """The start of the time without contact: the last contact, or the latest change that has to be sent."""
+        return max(self._contact or 0.0, self._changed_at)
 
     def _end(self, actions: list[Action], code: int, why: str) -> None:
         self.ended = True
-        actions.append(Finish(code, why, self._renewing if code == 0 else ""))
+        actions.append(events.Finish(code, why, self._renewing if code == 0 else ""))

@@ -1,4 +1,4 @@
-"""What happens to a pilot and what it does: the events and actions between `agent` (thought) and `loop` (hands)."""
+"""The events that `loop` delivers to `agent`, and the actions that it performs for it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Optional, Union
 from shoal.wire.messages import Batch, Exchange, FormerPilot, Lease, LogPiece, Registered, Reply, Report, TagValue
 
 
-# --- what happens to a pilot
+# --- events
 @dataclass(frozen=True)
 class Joined:
-    """The server took us in."""
+    """The registration succeeded."""
 
     registered: Registered
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A reply came."""
+    """A reply arrived."""
 
     reply: Reply
 
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """No answer to exchange `seq`, or to a registration (seq 0); none is wanted before `after` seconds."""
+    """No answer to exchange `seq`, or to a registration (seq 0); the server wants no retry before `after` seconds."""
 
     seq: int
     after: Optional[float] = None
@@ -33,15 +33,15 @@ class NoAnswer:
 
 @dataclass(frozen=True)
 class Outdated:
-    """The server has gone on past exchange `seq` (409 `replay`): what it carried must be said again in a new one."""
+    """The server is past exchange `seq` (409 `replay`): what it carried must be sent again in a new one."""
 
     seq: int
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Exchange `seq` was refused for what it is. `is_sure`: by the server itself, and the same again would be refused
-    again; else something between may have spoken."""
+    """Exchange `seq` was refused for its content. `is_sure`: by the server itself, which would refuse it again; else
+    perhaps by a proxy."""
 
     seq: int
     why: str = ""
@@ -57,7 +57,7 @@ class Disowned:
 
 @dataclass(frozen=True)
 class Started:
-    """The hands began an attempt."""
+    """The process of an attempt was started."""
 
     attempt: str
 
@@ -81,8 +81,8 @@ class Saved:
 
 @dataclass(frozen=True)
 class Called:
-    """Calls of a piece ended, in order, from the first not told of before: those that succeeded, then those that did
-    not. `over`: the piece holds its slot no longer, and what is left of it never began."""
+    """Calls of a piece ended, in order, beginning with the first not reported before: those that succeeded, then those
+    that did not. `over`: the piece holds its slot no longer, and what is left of it never began."""
 
     piece: str  # its first attempt
     batch: Optional[Batch] = None
@@ -92,7 +92,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Wrote:
-    """Pieces of streams that the server cannot read itself; `more` of ended attempts waits for room to say it."""
+    """Pieces of streams that the server cannot read itself; `more` of ended attempts waits to be sent."""
 
     tails: tuple[LogPiece, ...]
     more: bool = False
@@ -100,8 +100,8 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Leave:
-    """Take nothing new, finish, end; `now` also stops what runs, `mute`: nobody listens to us any more. `checkpoint`:
-    what can write one does so at once and goes on elsewhere, for there may be little time left."""
+    """Take nothing new, finish, end; `now` also stops what runs, `mute`: the server refuses us for good. `checkpoint`:
+    what can write one does so at once and goes on elsewhere, because there may be little time left."""
 
     why: str
     now: bool = False
@@ -111,7 +111,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The zip of the pilot that we should become came: does it fit its digest? None: it did not come."""
+    """The zip of the pilot to become was fetched; `fits`: it has the digest, or None if it did not come."""
 
     digest: str
     fits: Optional[bool]
@@ -120,21 +120,21 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Outlived:
-    """Other pilots of this host are dead; by the digests of their sessions."""
+    """Other pilots of this host died; named by the digests of their sessions."""
 
     sessions: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """Tags that changed."""
+    """Tags of this pilot changed."""
 
     tags: dict[str, TagValue]
 
 
 @dataclass(frozen=True)
 class Announced:
-    """A running attempt, or a call of this piece, published tags [GWP G4]."""
+    """A running attempt, or the running call of a piece, published tags [GWP G4]."""
 
     attempt: str
     tags: dict[str, TagValue]
@@ -151,7 +151,7 @@ Event = Union[
 ]  # fmt: skip
 
 
-# --- what a pilot does
+# --- actions
 @dataclass(frozen=True)
 class Join:
     """Register with the server; the nonce is the same while one registration is repeated."""
@@ -169,11 +169,11 @@ class Send:
 
 @dataclass(frozen=True)
 class Begin:
-    """Start an attempt, or have a runner make these calls one after another, with these graphics devices."""
+    """Start an attempt, or have a runner make these calls one after another, with these GPUs."""
 
     lease: Lease
     gpus: tuple[int, ...] = ()
-    after: str = ""  # not before this attempt is over, whose room and devices it takes over
+    after: str = ""  # not before this attempt is over, whose slot and GPUs it takes over
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Recall:
-    """Take an attempt out of the line it stands in; one that has begun meanwhile goes on."""
+    """Take an attempt back from the guard's queue; one that has begun meanwhile goes on."""
 
     attempt: str
 
@@ -202,7 +202,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Watch:
-    """For a while, say what an attempt writes as it writes it; no stream: both."""
+    """For a while, upload what an attempt writes as it writes it; no stream: both."""
 
     attempt: str
     stream: str
@@ -210,21 +210,21 @@ class Watch:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Get the zip of the pilot that the server wants us to become."""
+    """Fetch the zip of the pilot that the server wants us to become."""
 
     digest: str
 
 
 @dataclass(frozen=True)
 class Complain:
-    """Tell whoever reads our log of something that should not be."""
+    """Log an error."""
 
-    words: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Settle:
-    """The server decided on a report: publish the outputs or throw them away."""
+    """The server decided on a report: publish the outputs or delete them."""
 
     attempt: str
     accepted: bool
@@ -232,14 +232,14 @@ class Settle:
 
 @dataclass(frozen=True)
 class Contact:
-    """The guard may count an exclusive task's time without contact from `at`."""
+    """The last contact with the server; from then on the guard counts the time of exclusive tasks without contact."""
 
     at: float
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The pilot ends; `renew`: it becomes the one with this digest, which was fetched."""
+    """End the pilot; `renew`: it becomes the one with this digest, which was fetched."""
 
     code: int
     why: str

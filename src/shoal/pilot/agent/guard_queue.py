@@ -1,55 +1,39 @@
-"""Short commands stand in line in the guard, each behind the one whose room it takes over. Pure, like `agent`.
+"""Short commands are queued in the guard, each behind the one whose slot it takes over.
 
-A slot is then filled the moment it is free, without a word between two processes. Whoever stands behind a command that
-turns out to be long, while another slot is idle, is called back.
+The guard then fills a slot the moment it is free, without a message between two processes. A command that is queued
+behind one that turns out to be long, while another slot is idle, is recalled.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from shoal.wire.messages import Lease
 
-if TYPE_CHECKING:
-    from shoal.pilot.agent.slots import RunningAttempt
-
-BRISK = 0.02  # mean seconds of commands that stand in line
-LONG = 0.1  # seconds after which one holds up those behind it
-AHEAD = 8  # commands in line for each slot
+SHORT = 0.02  # seconds; commands are queued while their mean duration is less
+LONG = 0.1  # seconds after which a running command holds up those behind it
+AHEAD = 8  # queued commands for each slot
 
 
 class GuardQueue:
-    """Who stands behind whom, and how long commands took lately."""
+    """Whether it pays to queue commands, by how long they took lately."""
 
     def __init__(self) -> None:
         self._mean: Optional[float] = None
 
-    def note(self, duration: float) -> None:
-        """A command took so long."""
+    def record(self, duration: float) -> None:
+        """Take the duration of a command into the mean."""
         self._mean = duration if self._mean is None else 0.8 * self._mean + 0.2 * duration
 
     @property
-    def is_brisk(self) -> bool:
-        """Are commands over in a moment?"""
-        return self._mean is not None and self._mean < BRISK
+    def is_worthwhile(self) -> bool:
+        """True while commands are short."""
+        return self._mean is not None and self._mean < SHORT
 
-    def may_stand(self, run: RunningAttempt) -> bool:
-        """May one that the hands have get another behind it?"""
-        return self.may_line_up(run.lease)
 
-    @staticmethod
-    def may_line_up(lease: Lease) -> bool:
-        """May a command stand in line? What moves files, must not start twice, or may take long, may not."""
-        return lease.rerun == "safe" and not (
-            lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
-        )
-
-    @staticmethod
-    def step_out(
-        run: RunningAttempt, before: Optional[RunningAttempt], behind: Optional[RunningAttempt], now: float
-    ) -> None:
-        """One is over, or called back: whoever stood behind it stands behind the one before it."""
-        if before is not None:
-            before.behind = run.behind
-        if behind is not None:
-            behind.after, behind.since = run.after, now
+def may_queue(lease: Lease) -> bool:
+    """True if a command may be queued, or have another behind it: it moves no files, may start twice, and does not take
+    long by its nature."""
+    return lease.rerun == "safe" and not (
+        lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
+    )

@@ -1,4 +1,4 @@
-"""Which attempts came here before: a lease sent again must not begin again. Pure, like `agent`."""
+"""Deduplication of leases: an attempt that was received before must not begin again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from shoal.model.rangeset import RangeSet
 from shoal.wire.chunk import part
 from shoal.wire.messages import Lease
 
-KEPT = 2_000  # runs of which is remembered, by nonce, attempt number and incarnation
+KEPT = 2_000  # combinations of run, attempt number and incarnation that are remembered
 
 
 class LeaseDedup:
-    """Attempts by ranges of elements."""
+    """The attempts that were received, as ranges of elements."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[AttemptId, RangeSet] = OrderedDict()  # by attempt, as if on element 0
 
     def take(self, lease: Lease) -> tuple[list[Lease], list[Lease]]:
-        """What of a lease is new, neighbours together, and what came before."""
+        """Divide a lease into what is new and what was received before, each as leases of neighbours."""
         attempt = parse_attempt(lease.attempt)
         first, key = attempt.element, attempt._replace(element=0)
         known = self._known.setdefault(key, RangeSet())

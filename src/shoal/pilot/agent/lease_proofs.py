@@ -1,10 +1,8 @@
-"""Proofs of leases that the server may yet forget in a crash: said with each exchange until it cannot [ADR 0015]. Pure,
-like `agent`."""
+"""Proofs of leases that the server may yet lose in a crash: sent with each exchange until it cannot [ADR 0015]."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from shoal.model.limits import MAX_PROOFS
 from shoal.wire.messages import Exchange, Lease, Proof
@@ -17,17 +15,17 @@ class LeaseProofs:
         self._all: OrderedDict[str, Proof] = OrderedDict()
 
     def take(self, lease: Lease) -> None:
-        """A lease came."""
+        """Keep the proof of a received lease."""
         if lease.proof:
             self._all[lease.attempt] = Proof(lease.attempt, lease.count, lease.proof)
 
-    def to_say(self) -> Sequence[Proof]:
-        """What the next exchange says: the newest, for the older ones were most likely written long ago."""
+    def to_send(self) -> list[Proof]:
+        """The newest proofs, for the next exchange; the leases of older ones were most likely committed long ago."""
         return list(self._all.values())[-MAX_PROOFS:]
 
-    def answered(self, said: Exchange) -> None:
-        """An exchange with reports was answered, which the server does after a commit: it has written down the leases
-        that came before it, or has seen their proofs since it forgot them."""
-        if said.reports or said.batches:
-            for proof in said.proofs:
+    def answered(self, exchange: Exchange) -> None:
+        """Drop what an answered exchange with reports proved. The server answers it after a commit, so it has stored
+        these leases, or has seen their proofs since it lost them."""
+        if exchange.reports or exchange.batches:
+            for proof in exchange.proofs:
                 self._all.pop(proof.attempt, None)

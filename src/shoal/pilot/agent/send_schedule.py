@@ -1,4 +1,4 @@
-"""When a pilot has to speak: at once, soon, or when it has company. Pure, like `agent`."""
+"""When to send the next exchange: at once, soon, or batched with what comes meanwhile."""
 
 from __future__ import annotations
 
@@ -7,63 +7,62 @@ from typing import Optional
 
 from shoal.wire.messages import Lease
 
-FEW, ASK_LATE = 4, 0.005  # after so few calls it asks for more so much later: their ends may be told before that
-COMPANY = 0.025  # seconds that a report waits for others while there is more to do
-LAZY = 0.3  # seconds a start may wait for company before it is told
-TELL, TELL_AGAIN = 0.03, 0.5  # seconds until published tags are told; and after others were
+FEW, POLL_DELAY = 4, 0.005  # after so few calls the next poll waits so long: it may carry their ends already
+BATCH_DELAY = 0.025  # seconds that a report waits for others while there is more to do
+START_DELAY = 0.3  # seconds that the start of an attempt may wait before it is reported
+TAGS_DELAY, TAGS_INTERVAL = 0.03, 0.5  # seconds until published tags are sent; and between two such exchanges
 
 
 class SendSchedule:
-    """What wants to be said, and by when."""
+    """What waits to be sent, and until when."""
 
     def __init__(self) -> None:
         self.urgent = False
-        self._lazy_at: Optional[float] = None
+        self._start_at: Optional[float] = None
         self._report_at: Optional[float] = None
-        self._tell_at: Optional[float] = None
-        self._told_at = -TELL_AGAIN
-        self.ask_at = 0.0  # when to ask for more
+        self._tags_at: Optional[float] = None
+        self._tags_sent_at = -TAGS_INTERVAL
+        self.poll_at = 0.0  # when to ask for more work
 
-    def soon(self, now: float) -> None:
-        """There is something to tell that may wait for company."""
-        self._lazy_at = self._lazy_at if self._lazy_at is not None else now + LAZY
+    def add_start(self, now: float) -> None:
+        """The start of an attempt is to be reported; that may wait."""
+        self._start_at = self._start_at if self._start_at is not None else now + START_DELAY
 
-    def report(self, now: float, is_busy: bool) -> None:
-        """There is something to report. While more waits to begin here, that can wait for company: a message costs the
-        same with one report as with thirty."""
+    def add_report(self, now: float, is_busy: bool) -> None:
+        """There is a report to send. While more work waits here it may wait for others: an exchange with thirty reports
+        costs the same as one with a single report."""
         if not is_busy:
             self.urgent = True
         elif self._report_at is None:
-            self._report_at = now + COMPANY
+            self._report_at = now + BATCH_DELAY
 
-    def tell(self, now: float) -> None:
-        """A task published something: others may look for it now, but a task that never ends doing so is heard only
-        now and then."""
-        if self._tell_at is None:
-            self._tell_at = max(now + TELL, self._told_at + TELL_AGAIN)
+    def add_tags(self, now: float) -> None:
+        """A task published tags: others may wait for them, but a task that publishes all the time is rate-limited."""
+        if self._tags_at is None:
+            self._tags_at = max(now + TAGS_DELAY, self._tags_sent_at + TAGS_INTERVAL)
 
-    def answered(self, now: float, leases: Sequence[Lease]) -> None:
-        """An answer came: ask for more at once, or a little later."""
+    def on_answered(self, now: float, leases: Sequence[Lease]) -> None:
+        """A reply came: ask for more work at once, or a little later."""
         is_late = 0 < sum(lease.count for lease in leases) <= FEW and all(lease.function for lease in leases)
-        self.ask_at = now + ASK_LATE if is_late else now
+        self.poll_at = now + POLL_DELAY if is_late else now
 
     def is_due(self, now: float) -> bool:
-        """Must something be said now?"""
-        times = (self._lazy_at, self._report_at, self._tell_at)
+        """True if something must be sent now."""
+        times = (self._start_at, self._report_at, self._tags_at)
         return self.urgent or any(at is not None and now >= at for at in times)
 
-    def said(self, now: float, has_more: bool, has_untold: bool) -> None:
-        """All of it was said, but for reports that did not fit and calls that have only just begun."""
+    def on_sent(self, now: float, has_more: bool, has_unreported: bool) -> None:
+        """Everything was sent, except reports that did not fit and the starts of calls that have only just begun."""
         self.urgent, self._report_at = has_more, None
-        if self._tell_at is not None:
-            self._tell_at, self._told_at = None, now
-        self.asked(now, has_untold)
+        if self._tags_at is not None:
+            self._tags_at, self._tags_sent_at = None, now
+        self.on_polled(now, has_unreported)
 
-    def asked(self, now: float, has_untold: bool) -> None:
-        """What is held was said, and no reports."""
-        self._lazy_at = now + LAZY if has_untold else None
+    def on_polled(self, now: float, has_unreported: bool) -> None:
+        """An exchange was sent with what is held, and without reports."""
+        self._start_at = now + START_DELAY if has_unreported else None
 
-    def times(self, carries: bool, asks: bool) -> list[float]:
-        """When to speak, given what is under way."""
-        said = () if carries else (self._lazy_at, self._report_at, self._tell_at)
-        return [at for at in (*said, None if asks else self.ask_at) if at is not None]
+    def times(self, carries: bool, polls: bool) -> list[float]:
+        """When to send, given what is in flight."""
+        content = () if carries else (self._start_at, self._report_at, self._tags_at)
+        return [at for at in (*content, None if polls else self.poll_at) if at is not None]

@@ -1,7 +1,7 @@
-"""What of this host is taken by whom, and what may begin. Pure, like `agent`.
+"""Slots: what of this host's capacity is taken by which attempt, and what may begin.
 
-Leases wait as the chunk they came in. A command is taken out of it and made whole when it begins; of calls of a
-function a runner gets a *piece* at a time, which takes the room of one call, for it makes them one after another.
+Leases wait as the chunk they came in. A command is taken out of its chunk when it begins. Of calls of a function a
+runner gets a *piece* at a time, which takes the capacity of one call because they run one after another.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.events import Begin, Stop
-from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_queue
 from shoal.sched.size import piece
 from shoal.wire.chunk import follows, joined, names, part, shift, single
 from shoal.wire.messages import Capacity, Held, Lease, Report
 
-TOLD = 0.25  # seconds that a call takes before it is told that it began
-PACES_KEPT = 100  # functions of which is known how long they take
+REPORT_AFTER = 0.25  # seconds that a call runs before its start is reported
+DURATIONS_KEPT = 100  # functions whose mean duration is remembered
 
 
 @dataclass
 class RunningAttempt:
-    """An attempt, or a piece, that the hands have."""
+    """An attempt, or a piece, that an executor has."""
 
     lease: Lease
     gpus: tuple[int, ...]
@@ -32,9 +32,9 @@ class RunningAttempt:
     is_moving: bool = False  # it is stopped to go on elsewhere
     done: int = 0  # calls of the piece that ended
     since: float = 0.0  # when it began, or its last call ended
-    after: str = ""  # it stands in line behind this attempt, and takes no room yet
-    behind: str = ""  # the attempt that stands behind it
-    is_recalled: bool = False  # it shall leave the line and wait here again
+    after: str = ""  # it is queued in the guard behind this attempt, and takes no capacity yet
+    behind: str = ""  # the attempt that is queued behind it
+    is_recalled: bool = False  # it shall leave the guard's queue and wait here again
 
     @property
     def left(self) -> list[str]:
@@ -43,19 +43,19 @@ class RunningAttempt:
 
 
 class Slots:
-    """The room of one pilot, the attempts in it and those that wait for it."""
+    """The capacity of one pilot, the attempts that take it and those that wait for it."""
 
     def __init__(self, room: Capacity) -> None:
         self.room = room
         self.waiting: deque[Lease] = deque()
         self.running: OrderedDict[str, RunningAttempt] = OrderedDict()
         self._gpus = list(range(room.gpus))
-        self._paces: OrderedDict[str, float] = OrderedDict()  # function -> seconds of a call
-        self.lines = GuardQueue()
+        self._durations: OrderedDict[str, float] = OrderedDict()  # function -> mean seconds of a call
+        self.guard_queue = GuardQueue()
 
     def add(self, lease: Lease) -> None:
-        """It waits, before those of a smaller precedence; what goes on where the last ones end waits with them: larger
-        pieces cost less."""
+        """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
+        because larger pieces cost less."""
         at = len(self.waiting)
         while at and self.waiting[at - 1].precedence < lease.precedence:
             at -= 1
@@ -65,18 +65,18 @@ class Slots:
             self.waiting.insert(at, lease)
 
     def _add_again(self, lease: Lease) -> None:
-        """What did not begin after all waits first of those of its precedence."""
+        """Queue a lease that did not begin after all, first of those of its precedence."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].precedence > lease.precedence:
             at += 1
         self.waiting.insert(at, lease)
 
     def can_ever_hold(self, room: Capacity) -> bool:
-        """Is this pilot large enough?"""
+        """True if this pilot is large enough."""
         return room.cores <= self.room.cores and room.gpus <= self.room.gpus
 
     def held(self, now: float) -> list[Held]:
-        """Everything here, as the server is told. Of calls it is told that they began only if they take a while."""
+        """Everything here, as exchanges list it. A call is listed as running only if it takes a while."""
         held = [Held(lease.attempt, "leased", lease.count) for lease in self.waiting]
         for attempt, run in self.running.items():
             if not run.lease.function:
@@ -84,7 +84,7 @@ class Slots:
                 continue
             first, left = shift(parse_attempt(attempt), run.done), run.lease.count - run.done
             if left:
-                held.append(Held(str(first), "running" if now >= run.since + TOLD else "leased"))
+                held.append(Held(str(first), "running" if now >= run.since + REPORT_AFTER else "leased"))
             if left > 1:
                 held.append(Held(str(shift(first, 1)), "leased", left - 1))
         return held
@@ -96,13 +96,13 @@ class Slots:
             found.update(run.left if run.lease.function else [attempt])
         return found
 
-    def has_untold(self, now: float) -> bool:
-        """Is a call under way of which it was not yet told that it began?"""
-        return any(run.lease.function and now < run.since + TOLD for run in self.running.values())
+    def has_unreported(self, now: float) -> bool:
+        """True if a call runs whose start was not yet reported."""
+        return any(run.lease.function and now < run.since + REPORT_AFTER for run in self.running.values())
 
     def free(self) -> Capacity:
-        """Room that neither running nor waiting attempts take."""
-        taken = [(run.lease.room, 1) for run in self.running.values()]  # in line as well: it is spoken for
+        """Capacity that neither running nor waiting attempts take."""
+        taken = [(run.lease.room, 1) for run in self.running.values()]  # also those that are queued in the guard
         taken += [(lease.room, lease.count) for lease in self.waiting]
         return Capacity(
             max(0, self.room.cores - sum(r.cores * n for r, n in taken)),
@@ -112,7 +112,7 @@ class Slots:
         )
 
     def begin(self, now: float) -> list[Begin]:
-        """Start waiting leases in order while they fit; the head never starves behind smaller ones."""
+        """Start waiting leases in order while they fit; smaller ones never overtake the first."""
         begun: list[Begin] = []
         while self.waiting:
             room = self.waiting[0].room
@@ -128,20 +128,20 @@ class Slots:
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
             self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
             begun.append(Begin(lease, gpus))
-        if self.waiting and self.lines.is_brisk:
-            begun += self._stand_in_line(now)
+        if self.waiting and self.guard_queue.is_worthwhile:
+            begun += self._queue_in_guard(now)
         return begun
 
-    def _stand_in_line(self, now: float) -> list[Begin]:
-        """Short commands go to the guard ahead of their time."""
+    def _queue_in_guard(self, now: float) -> list[Begin]:
+        """Send short commands to the guard before there is a free slot for them."""
         heads = sum(1 for run in self.running.values() if not run.after)
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
-            return []  # many at a time cost less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and self.lines.may_stand(run))
+            return []  # sending many at a time costs less than one after another
+        ends = deque(run for run in self.running.values() if not run.behind and may_queue(run.lease))
         begun: list[Begin] = []
         head = self.waiting[0]
-        if not ends or not self.lines.may_line_up(head) or any(run.lease.room != head.room for run in ends):
+        if not ends or not may_queue(head) or any(run.lease.room != head.room for run in ends):
             return begun
         for lease in self._take_some(left):
             before = ends.popleft()
@@ -154,30 +154,26 @@ class Slots:
         return begun
 
     def _take_some(self, most: int) -> list[Lease]:
-        """Some commands of the chunk that waits in front, each whole."""
+        """Take commands out of the first waiting chunk, each as a complete lease."""
         lease = self.waiting.popleft()
         count = min(most, lease.count)
         if count < lease.count:
             self.waiting.appendleft(part(lease, count, lease.count))
-        return [self._whole(lease, at) for at in range(count)]
-
-    @staticmethod
-    def _whole(lease: Lease, at: int) -> Lease:
-        return lease if lease.seed is None and not lease.params else single(lease, at)
+        return [lease if lease.seed is None and not lease.params else single(lease, at) for at in range(count)]
 
     def _is_idle(self) -> bool:
-        """Is a slot free for which nothing waits?"""
+        """True if a slot is free, nothing waits for it, and commands are queued in the guard."""
         heads = sum(run.lease.room.cores for run in self.running.values() if not run.after)
         return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
 
     def _is_pressed(self) -> bool:
-        """Does something wait that goes before commands which stand in line?"""
+        """True if something waits whose precedence is greater than that of queued commands."""
         precedence = self.waiting[0].precedence if self.waiting else 0
         return precedence > 0 and any(run.after and run.lease.precedence < precedence for run in self.running.values())
 
     def recall(self, now: float) -> list[str]:
-        """Commands that stand behind one that takes long, while another slot is idle or something goes before them:
-        they shall come back."""
+        """Commands to take back from the guard's queue: those behind a long one, while another slot is idle or something
+        of greater precedence waits."""
         if not (self._is_idle() or self._is_pressed()):
             return []
         found = []
@@ -193,42 +189,44 @@ class Slots:
         return found
 
     def recall_at(self) -> Optional[float]:
-        """When to look whether some have to be called back."""
+        """When some may have to be recalled."""
         if not (self._is_idle() or self._is_pressed()):
             return None
-        heads = [run.since + LONG for run in self.running.values() if self._is_recallable(run)]
-        return min(heads) if heads else None
-
-    def _is_recallable(self, run: RunningAttempt) -> bool:
-        """Does somebody stand behind one that runs who was not called back yet?"""
-        behind = self.running.get(run.behind)
-        return not run.after and behind is not None and not behind.is_recalled
+        queued = ((run, self.running.get(run.behind)) for run in self.running.values() if not run.after)
+        times = (run.since + LONG for run, behind in queued if behind is not None and not behind.is_recalled)
+        return min(times, default=None)
 
     def _take_head(self, slots: int) -> Lease:
-        """One command, or as many calls as a runner gets at once; so many slots are idle."""
-        lease = self.waiting.popleft()
+        """Take one command, or as many calls as a runner gets at once, given the number of idle slots."""
+        lease = self.waiting[0]
+        if not lease.function:
+            return self._take_some(1)[0]
         # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
-        count = piece(self._paces.get(lease.function), lease.count, slots) if lease.function else 1
+        count = piece(self._durations.get(lease.function), lease.count, slots)
+        self.waiting.popleft()
         if count < lease.count:
             self.waiting.appendleft(part(lease, count, lease.count))
-        return part(lease, 0, count) if lease.function else self._whole(lease, 0)
+        return part(lease, 0, count)
 
     def end(self, attempt: str, now: float = 0.0) -> Optional[RunningAttempt]:
-        """An attempt, or a piece, is over: its room is free, and what of it never began waits again."""
+        """Remove an attempt, or a piece, that is over; calls of it that never began wait again."""
         run = self.running.pop(attempt, None)
         if run is not None:
-            behind = self.running.get(run.behind)
-            self.lines.step_out(run, self.running.get(run.after), behind, now)
-            if not run.after and behind is None:
+            before, behind = self.running.get(run.after), self.running.get(run.behind)
+            if before is not None:
+                before.behind = run.behind
+            if behind is not None:
+                behind.after, behind.since = run.after, now
+            elif not run.after:
                 self._gpus.extend(run.gpus)
             if run.lease.function and run.done < run.lease.count:
                 self._add_again(part(run.lease, run.done, run.lease.count))
         return run
 
-    # --- before their time
+    # --- stops
     def stop_all(self, why: str, ending: dict[str, str], keep: bool) -> list[Stop]:
-        """The pilot leaves at once: what runs ends, and may go on elsewhere from what it wrote if there is somebody to
-        `keep` it [GWP G10]. `ending` has the calls that are being stopped, and why."""
+        """Stop everything because the pilot leaves at once; with `keep` commands may go on elsewhere from a checkpoint
+        [GWP G10]. `ending` gets the calls that are being stopped, and why."""
         stops: list[Stop] = []
         for attempt, run in self.running.items():
             if run.lease.function:
@@ -240,12 +238,11 @@ class Slots:
         return stops
 
     def checkpoint_all(self, why: str) -> list[Stop]:
-        """The pilot leaves and may soon be killed: what can write a checkpoint ends and goes on elsewhere from it, and all
-        else is finished."""
+        """Stop what can write a checkpoint and go on elsewhere, because the pilot may soon be killed; the rest runs on."""
         return [stop for attempt in list(self.running) for stop in self.move(attempt, why)]
 
     def cancel(self, attempt: str, why: str, ending: dict[str, str]) -> list[Stop]:
-        """Nobody wants this attempt, or call, any more."""
+        """Stop a running attempt, or a call in a piece, that was cancelled."""
         run = self.running.get(attempt)
         if run is not None and not run.stopping:
             run.stopping = why
@@ -256,34 +253,34 @@ class Slots:
         return [Stop(attempt, why)]
 
     def move(self, attempt: str, why: str) -> list[Stop]:
-        """This attempt shall go on elsewhere; one that can keep nothing would only lose what it did."""
+        """Stop an attempt so that it goes on elsewhere; one without a checkpoint would only lose its work."""
         run = self.running.get(attempt)
         if run is None or run.stopping or not run.lease.checkpoint:
             return []
         run.stopping, run.is_moving = why or "moved", True
         return [Stop(attempt, run.stopping, keep=True)]
 
-    def took_back(self, run: RunningAttempt, report: Report) -> bool:
-        """Was it called back out of its line before it began? Then it waits again; else it is known how long it took."""
+    def was_recalled(self, run: RunningAttempt, report: Report) -> bool:
+        """True if an ended command was recalled before it began, and waits again; else its duration is recorded."""
         if report.started is not None:
-            self.lines.note(report.duration)
+            self.guard_queue.record(report.duration)
         elif run.is_recalled and not run.stopping:
             self._add_again(run.lease)
             return True
         return False
 
     def learn(self, function: str, durations: list[float]) -> None:
-        """How long calls of a function take here."""
+        """Update the mean duration of a function's calls."""
         if not durations:
             return
         mean = sum(durations) / len(durations)
-        before = self._paces.pop(function, mean)
-        self._paces[function] = 0.5 * before + 0.5 * mean
-        if len(self._paces) > PACES_KEPT:
-            self._paces.popitem(last=False)
+        before = self._durations.pop(function, mean)
+        self._durations[function] = 0.5 * before + 0.5 * mean
+        if len(self._durations) > DURATIONS_KEPT:
+            self._durations.popitem(last=False)
 
     def piece_of(self, attempt: AttemptId) -> Optional[RunningAttempt]:
-        """The piece in a runner that holds this call, if it has not ended."""
+        """The running piece that holds this call, if the call has not ended."""
         for run in self.running.values():
             if run.lease.function:
                 first = parse_attempt(run.lease.attempt)
@@ -293,7 +290,7 @@ class Slots:
         return None
 
     def take_out(self, attempt: AttemptId, count: int = 1) -> list[str]:
-        """Take those of these neighbouring attempts that wait out of what waits; their names."""
+        """Remove those of `count` neighbouring attempts that still wait; returns their names."""
         out: list[str] = []
         kept: deque[Lease] = deque()
         for lease in self.waiting:

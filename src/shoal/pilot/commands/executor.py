@@ -18,14 +18,14 @@ from functools import partial
 from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
-from shoal.pilot.agent import outcome
 from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, StageError
 from shoal.pilot.commands.staging import Prepared, Staging
-from shoal.pilot.guard import proctree
+from shoal.pilot.executor import GUARD_GONE
+from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
 from shoal.pilot.host import disk_space, probe
@@ -41,7 +41,6 @@ CONTACT_EVERY = 0.5  # seconds; contact is told to the guard no oftener
 MAX_UNFIT = 3  # starts in a row that failed for the host's sake
 FIT_LOOK = 0.1
 STREAMS = ("stdout", "stderr")
-GUARD_GONE = "host_unfit: the guard process died"
 
 
 @dataclass
@@ -69,7 +68,7 @@ class _Here:
 
 
 class CommandExecutor:
-    """The attempts here and the line to the guard that runs them."""
+    """The attempts of commands, and the connection to the guard that runs them."""
 
     def __init__(
         self,
@@ -80,14 +79,19 @@ class CommandExecutor:
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
         unfit: Callable[[str], None],
-        tail_room: Callable[[], int],
+        pause: Callable[[str], None],
+        tails: LogUpload,
+        blobs: Blobs,
+        others: Callable[[dict[str, Any]], object],
     ) -> None:
         self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
         self._stage, self._umask = stage, umask
-        self._feed, self._post, self._unfit = feed, post, unfit
+        self._feed, self._post = feed, post
+        self._unfit, self._pause = unfit, pause  # the host takes no more tasks; none while there is no disk space
+        self._others = others  # receives what the guard reports on processes that are no attempts
         self._work = stage.facts.work
         self._file_threads = FileThreads()
-        self.tails = LogUpload(tail_room)
+        self._tails, self._blobs = tails, blobs
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
         self._log_dir = ""
@@ -97,10 +101,7 @@ class CommandExecutor:
         self._told_contact = -CONTACT_EVERY
         self._doubt: Optional[float] = None
         self._unfit_starts = 0
-        self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
-        self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
-        self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
-        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self._checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: blobs)
         self._space = disk_space.Space()
         self._fit_until = 0.0
         self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
@@ -118,7 +119,7 @@ class CommandExecutor:
         out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
         here = self._here[lease.attempt] = _Here(lease, out, err, action.after)
         if not self._log_dir:
-            self.tails.add(lease.attempt, {"stdout": out, "stderr": err})
+            self._tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
         lack = "" if unfit else self.lack()
         if unfit or self.guard_lost:
@@ -151,14 +152,16 @@ class CommandExecutor:
                 return disk_space.no_space(folder, number, "an attempt was to begin")
         return ""
 
-    def stop(self, action: Stop) -> None:
-        """End an attempt, wherever it stands."""
+    def stop(self, action: Stop) -> bool:
+        """End an attempt, or keep it from starting; False if it is not here."""
         here = self._here.get(action.attempt)
-        if here is not None:
-            here.stop, here.keep = action.why, action.keep
-            self.checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
-            log.info("stop attempt=%s why=%s", action.attempt, action.why)
-            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+        if here is None:
+            return False
+        here.stop, here.keep = action.why, action.keep
+        self._checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
+        log.info("stop attempt=%s why=%s", action.attempt, action.why)
+        self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+        return True
 
     def recall(self, action: Recall) -> None:
         """Have an attempt back that has not begun; the guard knows."""
@@ -166,22 +169,25 @@ class CommandExecutor:
         if here is not None and here.guarded:
             self.channel.send({"do": "stop", "attempt": action.attempt, "grace": None})
 
-    def signal(self, action: Signal) -> None:
-        """Send a signal to an attempt; the guard knows whether it runs."""
-        if action.number in signal.valid_signals():
+    def signal(self, action: Signal) -> bool:
+        """Send a signal to an attempt, if the guard finds that it runs; False if it is not here."""
+        is_here = action.attempt in self._here
+        if is_here and action.number in signal.valid_signals():
             log.info("signal attempt=%s number=%d", action.attempt, action.number)
             self.channel.send({"do": "signal", "attempt": action.attempt, "number": action.number})
+        return is_here
 
-    def watch_stream(self, action: Watch) -> None:
-        """Say what an attempt writes while it writes it."""
-        self.tails.watch(action.attempt, action.stream, proctree.now())
+    def watch(self, action: Watch) -> bool:
+        """Upload what an attempt writes as it writes it; False if it is not here."""
+        self._tails.watch(action.attempt, action.stream, proctree.now())
+        return action.attempt in self._here
 
     def settle(self, action: Settle) -> None:
         """The server has decided on a report: nothing of the attempt stays here."""
         here = self._here.pop(action.attempt, None)
         if here is None:
             return  # given back before it began
-        self.tails.settle(action.attempt)
+        self._tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
             self._file_threads.do(work) if here.slow else work()
@@ -198,7 +204,7 @@ class CommandExecutor:
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
         began = time.monotonic()
         try:
-            made = self._stage.prepare(here.lease, gpus, self.blobs() if here.lease.restored else None)
+            made = self._stage.prepare(here.lease, gpus, self._blobs if here.lease.restored else None)
         except (StageError, OSError) as error:
             return error
         except ValueError as error:  # a name that no file can have
@@ -261,27 +267,31 @@ class CommandExecutor:
         self.channel.send(order)
 
     # --- from guard to report
-    def hear_guard(self) -> None:
-        """Take the guard's news."""
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.channel.fileno()
+
+    def receive(self) -> None:
+        """Process what the guard reports."""
         heard = self.channel.receive()
         over = {news["attempt"] for news in heard if news["was"] != "started"}
         self.channel.hold()  # what comes of all this is said at once
         for news in heard:
             here = self._here.get(news["attempt"])
             if here is None:
-                self.others(news)
+                self._others(news)
                 continue
             if news["was"] == "started":
                 here.started = news.get("at") or time.time()
                 self._unfit_starts = 0
                 if here.lease.attempt not in over:  # else the agent hears of its end in a moment
                     if here.made is not None:
-                        self.checkpoints.add(here.made, proctree.now())
+                        self._checkpoints.add(here.made, proctree.now())
                     self._feed(Started(here.lease.attempt))
                 continue
             here.guarded = False
             self._exclusive.discard(here.lease.attempt)
-            self.checkpoints.remove(here.lease.attempt)
+            self._checkpoints.remove(here.lease.attempt)
             if news["was"] == "failed":
                 self._on_not_started(here, news)
             else:
@@ -289,7 +299,7 @@ class CommandExecutor:
                 self._on_ended(here, outcome.judge(here.lease, news, here.started))
         self.channel.flush()
         if self.channel.closed:
-            self.lose_guard()
+            self.on_guard_lost()
 
     def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
         report = outcome.not_started(here.lease, news)
@@ -308,7 +318,7 @@ class CommandExecutor:
                 report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
-            self._file_threads.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self.blobs()))))
+            self._file_threads.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self._blobs))))
         else:
             self._end(here, end.finish(self._stage, None))
 
@@ -323,7 +333,7 @@ class CommandExecutor:
             return
         here.reported, here.guarded = True, False
         if report.evidence == "no_space":
-            self.pause(report.message)
+            self._pause(report.message)
         self._exclusive.discard(report.attempt)
         last = streams.last_line(here.out) if "stdout" in here.wrote else ""
         tail = ""
@@ -332,34 +342,44 @@ class CommandExecutor:
         if last or tail:
             report = replace(report, last_line=last, stderr_tail=tail)
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
-        self.tails.end(report.attempt, here.cut)
-        said = tuple(self.tails.read(proctree.now()))
-        self._feed(Ended(report, said, self.tails.has_more))
+        self._tails.end(report.attempt, here.cut)
+        said = tuple(self._tails.read(proctree.now()))
+        self._feed(Ended(report, said, self._tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):
             log.error("attempt=%s %s", made.lease.attempt, wrong)
 
     # --- the guard's own life
-    def watch_deadline(self) -> Optional[float]:
+    def deadline(self) -> Optional[float]:
+        """When `tick` is due at the latest."""
+        times = [at for at in (self._guard_deadline(), self._checkpoints.deadline()) if at is not None]
+        return min(times, default=None)
+
+    def tick(self, now: float) -> None:
+        """Check the guard, and look at checkpoint files."""
+        self._check_guard(now)
+        self._checkpoints.tick(now)
+
+    def _guard_deadline(self) -> Optional[float]:
         """When to look whether the guard ended the exclusive tasks as it should; None where there is none."""
         if self.guard_lost or not self._exclusive:
             return None
         due = (self._contact + self._kill_after if self._doubt is None else self._doubt) + GUARD_LATE
         return due if due < float("inf") else None
 
-    def watch(self, now: float) -> None:
+    def _check_guard(self, now: float) -> None:
         """Do without a guard that is too late."""
-        due = self.watch_deadline()
+        due = self._guard_deadline()
         if due is None or now < due:
             return
         if self._doubt is None:
             self._doubt = now  # perhaps the whole host slept, and the guard wakes as we do: once more
         else:
             log.error("guard does not act pid=%d", self.guard_pid)
-            self.lose_guard()
+            self.on_guard_lost()
 
-    def lose_guard(self) -> None:
+    def on_guard_lost(self) -> None:
         """Without a guard no task may live: end them all, give them back, leave."""
         if self.guard_lost:
             return
@@ -378,7 +398,7 @@ class CommandExecutor:
 
     def close(self) -> None:
         """End the guard and whatever is left; wait for the porter."""
-        self.checkpoints.close()
+        self._checkpoints.close()
         if not self.guard_lost:
             self.channel.send({"do": "quit"})
             end = proctree.now() + 7.0

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Optional
 
 from shoal.model.limits import MAX_ECHO
-from shoal.pilot.agent.outcome import signal_name
+from shoal.pilot.guard.outcome import signal_name
 from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
 from shoal.wire.messages import Report
 

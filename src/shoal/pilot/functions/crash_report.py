@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from shoal.pilot.agent import outcome
+from shoal.pilot.guard import outcome
 from shoal.pilot.runner.main import INITIALIZING, LOADING
 from shoal.wire.messages import Lease, Report
 

@@ -15,9 +15,10 @@ from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import SUFFIX
-from shoal.pilot.agent.events import Begin, Called, Event, Watch
+from shoal.pilot.agent.events import Begin, Called, Event, Signal, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.staging import Staging
+from shoal.pilot.executor import GUARD_GONE
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
 from shoal.pilot.host import disk_space
@@ -45,18 +46,19 @@ class FunctionExecutor:
         send_guard: Callable[[dict[str, Any]], None],
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
+        pause: Callable[[str], None],
         tails: LogUpload,
+        blobs: Blobs,
     ) -> None:
-        self._stage, self._feed, self._post, self._tails = stage, feed, post, tails
+        self._stage, self._feed, self._post, self._tails, self._blobs = stage, feed, post, tails, blobs
+        self._pause = pause  # no more tasks while there is no disk space
         self._is_near = False  # the server reads our logs where we write them
         self._gpus: dict[str, tuple[int, ...]] = {}
         self._log_dir = os.path.join(stage.facts.work, "logs")
         self._file_threads = FileThreads()
-        self.blobs: Optional[Blobs] = None  # set before the first lease
-        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
         self._space = disk_space.Space()
         self._fetched: deque[tuple[float, str]] = deque()
-        self.runners = Runners(
+        self._runners = Runners(
             send_guard=send_guard,
             work=stage.facts.work,
             prepare=self._prepare,
@@ -69,17 +71,12 @@ class FunctionExecutor:
             cores=cores,
         )
 
-    def connect(self, blobs: Blobs) -> None:
-        """Where blobs come from."""
-        self.blobs = blobs
-
     def on_joined(self, told: Registered) -> None:
         """Take what the server says on logs and times."""
         near = self._is_near = bool(told.log_mark) and os.access(os.path.join(told.log_dir, told.log_mark), os.R_OK)
         self._log_dir = told.log_dir if near else os.path.join(self._stage.facts.work, "logs")
-        self.runners.grace = told.grace
-        if self.blobs is not None:
-            self.blobs.joined(told.session, told.blob_dir if near else "")
+        self._runners.grace = told.grace
+        self._blobs.joined(told.session, told.blob_dir if near else "")
 
     def lack(self) -> str:
         """Where calls can write nothing now; empty while they can."""
@@ -94,7 +91,15 @@ class FunctionExecutor:
     def begin(self, action: Begin) -> None:
         """Have a runner make these calls."""
         self._gpus[action.lease.attempt] = action.gpus
-        self.runners.start(action.lease)
+        self._runners.start(action.lease)
+
+    def stop(self, action: Stop) -> bool:
+        """End a call, or keep it from starting; False if it is not here."""
+        return self._runners.stop(action.attempt, action.why)
+
+    def signal(self, action: Signal) -> bool:
+        """Send a signal to a call if it runs; False if it is not here."""
+        return self._runners.signal(action.attempt, action.number)
 
     def _prepare(self, lease: Lease) -> tuple[dict[str, str], str]:
         return self._stage.surroundings(lease, self._gpus.get(lease.attempt, ()))
@@ -105,7 +110,7 @@ class FunctionExecutor:
         lack = self.lack() if batch is not None or reports else ""
         if lack:
             reports, batch = tuple(_give_back(batch, reports, lack)), None
-            self.pause(lack)
+            self._pause(lack)
         if not self._is_near:
             for attempt in _writers(batch, reports):
                 self._tails.add(attempt, dict(zip(SUFFIX, streams.log_paths(self._log_dir, attempt))))
@@ -113,9 +118,9 @@ class FunctionExecutor:
                 self._tails.settle(attempt)  # nobody asks for the files once they are said
         self._feed(Called(piece, batch, reports, over))
 
-    def watch_stream(self, action: Watch) -> bool:
+    def watch(self, action: Watch) -> bool:
         """Have what a call writes seen while it writes it; False: it is no call that runs here."""
-        files = self.runners.files(action.attempt)
+        files = self._runners.files(action.attempt)
         if files is None:
             return False
         if self._is_near:
@@ -137,11 +142,10 @@ class FunctionExecutor:
 
     def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
         """On a thread of the porter: move bytes, and tell the loop."""
-        assert self.blobs is not None
         found: Optional[str] = None
         error = ""
         try:
-            found = work(self.blobs)
+            found = work(self._blobs)
         except (NoBlob, OSError) as failure:
             error = str(failure)
 
@@ -152,26 +156,40 @@ class FunctionExecutor:
 
         self._post(tell)
 
-    # --- time and ends
+    # --- messages, time and ends
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._runners.fileno()
+
+    def receive(self) -> None:
+        """Process what runners report."""
+        self._runners.receive()
+
+    def on_guard_message(self, news: dict[str, Any]) -> bool:
+        """Process what the guard reports on a runner; False if it is of something else."""
+        return self._runners.hear_guard(news)
+
+    def on_guard_lost(self) -> None:
+        """Every runner died with the guard: give every call back."""
+        self._runners.abandon(GUARD_GONE)
+
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
         times = [self._fetched[0][0]] if self._fetched else []
-        due = self.runners.deadline()
+        due = self._runners.deadline()
         return min([*times, due]) if due is not None else times[0] if times else None
 
     def tick(self, now: float) -> None:
         """Limits of calls, runners nobody needs, blobs that are open by now."""
-        self.runners.tick(now)
+        self._runners.tick(now)
         while self._fetched and self._fetched[0][0] <= now:
             _, digest = self._fetched.popleft()
-            if self.blobs is not None:
-                self.blobs.free(digest)
+            self._blobs.free(digest)
 
     def close(self) -> None:
         """End the runners and whoever waits for bytes."""
-        if self.blobs is not None:
-            self.blobs.close()
-        self.runners.close()
+        self._blobs.close()
+        self._runners.close()
         self._file_threads.finish(5.0)
 
 

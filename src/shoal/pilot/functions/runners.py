@@ -17,14 +17,13 @@ from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_STDERR_TAIL
-from shoal.pilot.agent import outcome
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.functions import crash_report
 from shoal.pilot.functions.piece import Entries, Piece, Then
 from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, RunnerPool
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind
-from shoal.pilot.guard import proctree
+from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.runner.main import CALLING
 from shoal.wire.messages import Batch, Lease, Report
 

@@ -1,7 +1,7 @@
-"""How far away the server is, as seen from here: the lag of answers and the speed of transfers [GWP table 2].
+"""Network measurements: the latency of answers and the bandwidth of transfers [GWP table 2].
 
-Both come from what happens anyway. Only where nothing large is ever moved, an idle pilot fetches its own zip now and
-then to see how long that takes. Lanes and porters note what they saw, the loop asks.
+Both come from traffic that happens anyway. Only where nothing large is ever transferred, an idle pilot fetches its own
+zip now and then to measure the bandwidth. Other threads add measurements, the loop reads them.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from collections import deque
 from random import Random
 from typing import Optional
 
-LARGE = 256 * 1024  # bytes; what is smaller says more of the lag than of the speed
+LARGE = 256 * 1024  # bytes; a smaller transfer measures latency rather than bandwidth
 NEWEST = 0.2  # weight of the newest in a moving average
-FIRST_PROBE = (15.0, 60.0)  # seconds after the join: many pilots that come together do not all ask together
+FIRST_PROBE = (15.0, 60.0)  # seconds after the join; random, so that many new pilots do not probe together
 PROBE_EVERY = 1800.0
 _KEPT = 100
 
 
 class Latency:
-    """The averages."""
+    """Moving averages of latency and bandwidth."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._lags: deque[float] = deque(maxlen=_KEPT)  # seconds, not yet in the average
-        self._speeds: deque[float] = deque(maxlen=_KEPT)  # bits a second, likewise
+        self._speeds: deque[float] = deque(maxlen=_KEPT)  # bits per second, likewise
         self._lag, self._speed = _Average(), _Average()
         self._probe_at: Optional[float] = None
-        self._is_known = False  # something was moved since we last thought of measuring
+        self._is_known = False  # there was a transfer since the last probe was due
 
     # --- on any thread
     def answered(self, seconds: float) -> None:
-        """A message that is answered at once was, after so long."""
+        """Record the round-trip time of a message that the server answers at once."""
         self._lags.append(seconds)
 
     def moved(self, size: int, seconds: float) -> None:
-        """So many bytes came or went."""
+        """Record a transfer."""
         if size >= LARGE and seconds > 0:
             self._speeds.append(8 * size / seconds)
             self._is_known = True
 
-    # --- on the loop's
+    # --- on the loop's thread
     def tags(self) -> dict[str, float]:
-        """What is known, as tags."""
+        """The averages as tags."""
         self._lag.take(self._lags)
         self._speed.take(self._speeds)
         found = {}
@@ -52,28 +52,28 @@ class Latency:
         return found
 
     def wants_probe(self, now: float) -> bool:
-        """Is it time to measure the speed? Once asked, it is not for a while."""
+        """True if it is time to measure the bandwidth; then not again for a while."""
         if self._probe_at is None:
             self._probe_at = now + self._rng.uniform(*FIRST_PROBE)
         if now < self._probe_at:
             return False
         self._probe_at = now + PROBE_EVERY * self._rng.uniform(1.0, 1.2)
         is_known, self._is_known = self._is_known, False
-        return not is_known  # transfers since the last time tell as much
+        return not is_known  # transfers since the last time measured as much
 
 
 class _Average:
-    """A plain mean of the first few, a moving average later."""
+    """The mean of the first few values, a moving average later."""
 
     def __init__(self) -> None:
         self.mean, self.count = 0.0, 0
 
-    def take(self, news: deque[float]) -> None:
-        while news:
+    def take(self, values: deque[float]) -> None:
+        while values:
             self.count += 1
-            self.mean += max(NEWEST, 1 / self.count) * (news.popleft() - self.mean)
+            self.mean += max(NEWEST, 1 / self.count) * (values.popleft() - self.mean)
 
 
 def _short(number: float) -> float:
-    """Three digits are enough."""
+    """Round to three digits."""
     return float(f"{number:.3g}")

@@ -1,7 +1,7 @@
-"""Streams for a server that cannot read our files: all of each at the end of its attempt, and, while somebody
-watches, what is new twice a second.
+"""Upload of streams to a server that cannot read our files: each as a whole at the end of its attempt, and, while
+somebody watches, what is new twice a second.
 
-What is not said yet stays in its file, so a server that is away costs no memory. Runs on the loop's thread.
+What is not sent yet stays in its file, so that a server that is away costs no memory. Runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.wire.messages import LogPiece
 
 WATCHED = 30.0  # seconds after each `tail` order
 LOOK = 0.5
-_MOST = 2 * MAX_STREAM  # a file that could not be cut is not sent without end
+_MOST = 2 * MAX_STREAM  # bound for a file that could not be cut
 
 
 def _new_decoder() -> codecs.IncrementalDecoder:
@@ -28,7 +28,7 @@ def _new_decoder() -> codecs.IncrementalDecoder:
 
 @dataclass
 class _Stream:
-    """One stream file, and how much of it was said."""
+    """One stream file, and how much of it was sent."""
 
     path: str
     watched_until: float = 0.0
@@ -36,25 +36,25 @@ class _Stream:
     offset: int = 0  # bytes of the server's copy
     decoder: codecs.IncrementalDecoder = field(default_factory=_new_decoder)
     is_over: bool = False  # nothing is written any more
-    is_said: bool = False
+    is_sent: bool = False  # to its end
 
     def begin_anew(self) -> None:
-        """The file is another than the one we read: the server's copy begins anew too."""
+        """The file is not the one that was read: begin the server's copy anew too."""
         self.at = self.offset = 0
         self.decoder = _new_decoder()
 
 
 class LogUpload:
-    """The streams of all attempts whose files are ours alone. `room` says how many bytes may be said now."""
+    """The streams of all attempts whose files only we can read; `capacity` returns how many bytes may be sent now."""
 
-    def __init__(self, room: Callable[[], int]) -> None:
-        self._room = room
+    def __init__(self, capacity: Callable[[], int]) -> None:
+        self._capacity = capacity
         self._streams: dict[str, dict[str, _Stream]] = {}
         self._settled: set[str] = set()
         self._look_at = 0.0
 
     def add(self, attempt: str, paths: Mapping[str, str]) -> None:
-        """An attempt begins; `paths` by the name of the stream."""
+        """Add the streams of an attempt, by name."""
         self._streams[attempt] = {name: _Stream(path) for name, path in paths.items()}
 
     def watch(self, attempt: str, name: str, now: float) -> None:
@@ -65,46 +65,46 @@ class LogUpload:
                 self._look_at = now
 
     def end(self, attempt: str, cut: Collection[str]) -> None:
-        """Nothing is written any more; the streams in `cut` lost their middle, whatever was read before."""
+        """An attempt ended: nothing is written any more. The streams in `cut` lost their middle and are sent anew."""
         for name, stream in self._streams.get(attempt, {}).items():
             stream.is_over = True
             if name in cut or _size(stream.path) < stream.at:
                 stream.begin_anew()
 
     def settle(self, attempt: str) -> None:
-        """The server has decided on the attempt: its files go when they are said."""
+        """The server has decided on the attempt: its files are removed once they are sent."""
         self._settled.add(attempt)
         self._clear()
 
     @property
     def has_more(self) -> bool:
-        """Are there streams of ended attempts that were not said to their end?"""
-        return any(s.is_over and not s.is_said for found in self._streams.values() for s in found.values())
+        """True if streams of ended attempts were not sent to their end."""
+        return any(s.is_over and not s.is_sent for found in self._streams.values() for s in found.values())
 
     def deadline(self) -> Optional[float]:
-        """When to look at what is watched."""
+        """When to read watched streams again."""
         watched = [s for found in self._streams.values() for s in found.values() if not s.is_over]
         return self._look_at if any(s.watched_until > self._look_at for s in watched) else None
 
     def read(self, now: float) -> list[LogPiece]:
-        """What is to be said now, as far as there is room for it."""
-        said: list[LogPiece] = []
-        room = self._room()
+        """The pieces to send now, as far as there is capacity."""
+        pieces: list[LogPiece] = []
+        left = self._capacity()
         is_time = now >= self._look_at
         for attempt, found in self._streams.items():
             for name, stream in found.items():
                 watched = is_time and stream.watched_until > now
-                if room > 0 and not stream.is_said and (stream.is_over or watched):
+                if left > 0 and not stream.is_sent and (stream.is_over or watched):
                     before = stream.at
-                    said += _cut(attempt, name, stream, _read(stream, room))
-                    room -= stream.at - before
+                    pieces += _cut(attempt, name, stream, _read(stream, left))
+                    left -= stream.at - before
         if is_time:
             self._look_at = now + LOOK
         self._clear()
-        return said
+        return pieces
 
     def _clear(self) -> None:
-        for attempt in [a for a in self._settled if all(s.is_said for s in self._streams.get(a, {}).values())]:
+        for attempt in [a for a in self._settled if all(s.is_sent for s in self._streams.get(a, {}).values())]:
             self._settled.remove(attempt)
             for stream in self._streams.pop(attempt, {}).values():
                 streams.remove(stream.path)
@@ -117,10 +117,10 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read(stream: _Stream, room: int) -> str:
+def _read(stream: _Stream, capacity: int) -> str:
     """The next part of a file as text."""
     most = _MOST if stream.is_over else MAX_STREAM  # beyond that a running task's file is going to be cut
-    wanted = max(0, min(room, most - stream.at))
+    wanted = max(0, min(capacity, most - stream.at))
     data = b""
     with contextlib.suppress(OSError):
         # A task could put anything in place of its file.
@@ -130,12 +130,12 @@ def _read(stream: _Stream, room: int) -> str:
         finally:
             os.close(fd)
     stream.at += len(data)
-    stream.is_said = stream.is_over and (len(data) < wanted or stream.at >= most)
-    return stream.decoder.decode(data, final=stream.is_said)
+    stream.is_sent = stream.is_over and (len(data) < wanted or stream.at >= most)
+    return stream.decoder.decode(data, final=stream.is_sent)
 
 
 def _cut(attempt: str, name: str, stream: _Stream, text: str) -> Iterator[LogPiece]:
-    """Pieces that fit, none with half a character."""
+    """Cut a text into pieces of the largest size, none within a character."""
     data = text.encode("utf-8")
     while data:
         end = min(MAX_TAIL, len(data))

@@ -1,6 +1,6 @@
 """Where the server is and how to connect to it: by its file, by URL and token file, or by a join string.
 
-Files are looked up anew for each connection: the server may come back elsewhere. Secrets are in memory only.
+Files are read again for each connection, because the server may come back elsewhere. Secrets are in memory only.
 """
 
 from __future__ import annotations
@@ -8,30 +8,26 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.wire.http import unix_socket
+from shoal.wire.http.connection import UnixConnection
+from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
 _MAX_FILE = 1 << 16
 
 
-class ForeignServer(OSError):
-    """The socket of our server is served by another account: no token is shown there, and no lease taken."""
-
-
 class NoServerAddress(Exception):
-    """It is not known, or not allowed, where the server is; the text says why."""
+    """The address of the server is not known, or not allowed; the text says why."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the server is now, and what lets a pilot in there."""
+    """Where the server is now, and the credentials for it."""
 
     urls: tuple[str, ...]
     token: str = field(repr=False)
@@ -43,13 +39,14 @@ class Connected(NamedTuple):
 
     http: http.client.HTTPConnection
     url: str
-    base: str  # path before ours
+    base: str  # the prefix of every path on that server
     headers: dict[str, str]
-    generation: int  # of the certificate that was shown; 0: none
+    generation: int  # of the certificate that was presented; 0: none
+    token: str  # for enrolment
 
 
 class ServerAddress:
-    """One server, however it was named to us."""
+    """One server, in whichever of these ways its address was given."""
 
     def __init__(self, server_file: str = "", url: str = "", token_file: str = "", join: Optional[Join] = None) -> None:
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
@@ -64,7 +61,7 @@ class ServerAddress:
     __repr__ = __str__
 
     def read(self) -> Endpoint:
-        """Look it up."""
+        """The address as it is now."""
         if self.join is not None:
             return Endpoint(tuple(check_url(url) for url in self.join.urls), self.join.token, self.join.fingerprint)
         path = self.server_file or self.token_file
@@ -82,13 +79,13 @@ class ServerAddress:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoServerAddress(f"{path} is not a server file") from None
 
-    def connect(self, endpoint: Endpoint, timeout: float, certified: bool = False) -> Connected:
-        """A connection to the first address that takes one, the last good one before the others."""
-        failure: Optional[Exception] = None
+    def connect(self, timeout: float, certified: bool = False) -> Connected:
+        """Connect to the first address that accepts, beginning with the one that worked last."""
+        endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None
             try:
-                connected = self._prepare(url, endpoint.fingerprint, timeout, certified)
+                connected = self._prepare(url, endpoint, timeout, certified)
                 connected.http.connect()
             except WrongServer:
                 raise
@@ -102,48 +99,24 @@ class ServerAddress:
         raise failure or NoServerAddress("the server has no address")
 
     def forget(self, url: str) -> None:
-        """This address took our connection and then gave no answer: begin with another."""
+        """This address accepted our connection and then did not answer: begin with another."""
         if url == self._last_good:
             self._last_good = ""
 
-    def _prepare(self, url: str, fingerprint: str, timeout: float, certified: bool) -> Connected:
-        if url.startswith("unix:"):
-            return Connected(_UnixConnection(url[len("unix:") :], timeout), url, "", {}, 0)
+    def _prepare(self, url: str, endpoint: Endpoint, timeout: float, certified: bool) -> Connected:
+        if url.startswith(SCHEME):
+            return Connected(UnixConnection(url[len(SCHEME) :], timeout), url, "", {}, 0, endpoint.token)
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
-        if not fingerprint:
+        if not endpoint.fingerprint:
             raise NoServerAddress(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
         generation = self.trust.generation if certified else 0
-        connection = self.trust.connection(host, port, fingerprint, timeout, certified)
-        return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, to a server of our own account or of root."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
-            self.sock.connect(self._path)
-        else:
-            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
-            try:
-                self.sock.connect(unix_socket.direct_path(self._path, folder))
-            finally:
-                os.close(folder)
-        size = unix_socket.CREDENTIALS.size
-        uid = unix_socket.peer_uid(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        if not unix_socket.is_trusted(uid, os.geteuid()):
-            raise ForeignServer(unix_socket.foreign_words(self._path, uid))
+        connection = self.trust.connection(host, port, endpoint.fingerprint, timeout, certified)
+        return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation, endpoint.token)
 
 
 def check_url(url: str) -> str:
-    """The address itself if a pilot may speak to it: one where the server proves itself first [protocol 9]."""
+    """The address itself, if a pilot may connect to it: one where the server proves its identity first [protocol 9]."""
     if url.startswith("unix:/"):
         return url
     try:

@@ -29,11 +29,6 @@ def is_trusted(uid: int, own: int) -> bool:
     return uid in (own, ROOT)
 
 
-def foreign_words(path: str, uid: int) -> str:
-    """What to tell a person whose server's socket is served by somebody else."""
-    return f"{path} is served by another account (uid {uid}), so nothing was sent to it"
-
-
 def to_address(path: str) -> str:
     """The socket as an address in a join string, in which `#` and `,` have a meaning of their own."""
     return SCHEME + quote(path, safe="/~@+=:")

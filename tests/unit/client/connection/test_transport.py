@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
-from shoal.client.connection.tls import TlsConnection, make_context
+from shoal.client.connection.tls import make_context
 from shoal.client.connection.transport import Transport, check_url, wait_of
 from shoal.model.errors import BadInput, Refused, Unreachable
+from shoal.wire.http.connection import TlsConnection
 from tests.unit.client.fake_server import Authority, FakeServer
 
 URL = "unix:/run/shoal-1"

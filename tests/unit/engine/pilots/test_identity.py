@@ -71,7 +71,7 @@ def test_a_success_from_the_gap_is_believed_only_of_the_pilot_that_can_prove_it(
     liar = stand.pilot()
     proofs = {
         "nothing": [],
-        "another's": list(pilot.proofs.to_say()),
+        "another's": list(pilot.proofs.to_send()),
         "made up": [Proof(attempt, 1, make_proof(b"guess", liar.name, attempt, 1))],
     }[shown]
     liar.talk(good(attempt), proofs=proofs)

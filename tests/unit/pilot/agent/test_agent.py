@@ -42,7 +42,7 @@ from shoal.pilot.agent.events import (
     Wrote,
 )
 from shoal.pilot.agent.registration import BACKOFF_MOST
-from shoal.pilot.agent.send_schedule import LAZY, TELL_AGAIN
+from shoal.pilot.agent.send_schedule import START_DELAY, TAGS_INTERVAL
 from shoal.wire.messages import (
     Batch,
     Capacity,
@@ -344,7 +344,7 @@ def test_a_start_waits_a_little_for_company() -> None:
     driver.answer(leases=[lease(1)])
     assert sent(driver.see(Started("r1.1#1@1"))) == []
     due = driver.agent.deadline()
-    assert due == driver.now + LAZY
+    assert due == driver.now + START_DELAY
     (exchange,) = sent(driver.tick())
     assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
 
@@ -386,7 +386,7 @@ def test_published_tags_come_no_later_than_the_report_of_their_task() -> None:
     (exchange,) = [e for e in sent(driver.see(Ended(done(1)))) if e.batches or e.reports]
     assert exchange.published == [Published("r1.1#1@1", {"x": 1})]
     assert sent(driver.see(Announced("r1.1#1@1", {"x": 2}))) == [], "it is over, nobody can have said that"
-    assert not driver.agent.outbox.has_announced
+    assert not driver.agent.outbox.has_published
 
 
 def test_what_a_task_published_survives_lost_outdated_and_disowned_exchanges() -> None:
@@ -425,7 +425,7 @@ def test_a_task_that_never_ends_publishing_is_heard_now_and_then() -> None:
         driver.see(Tick())
         while len(driver.open) > 1:
             driver.answer()
-    assert 10 <= len(only(driver.did, Send)) - count <= 2 * 10 / TELL_AGAIN + 5
+    assert 10 <= len(only(driver.did, Send)) - count <= 2 * 10 / TAGS_INTERVAL + 5
 
 
 def test_what_a_call_publishes_is_said_in_the_name_of_the_call_that_its_piece_is_at() -> None:
@@ -535,7 +535,7 @@ def test_word_of_a_session_already_left_is_ignored() -> None:
     assert driver.agent.registered is REGISTERED
 
 
-def test_an_answer_from_before_does_not_count_after_joining_again() -> None:
+def test_an_answer_from_before_does_not_count_after_registration_again() -> None:
     driver = Driver()
     driver.see(Disowned(1))
     driver.open.clear()
@@ -632,7 +632,7 @@ def test_a_report_that_the_server_refuses_again_and_again_ends_as_a_failure_with
     )
     assert only(driver.did, Settle) == [Settle("r1.1#1@1", False)], "its outputs are not published"
     (complaint,) = only(driver.did, Complain)
-    assert "r1.1#1@1" in complaint.words
+    assert "r1.1#1@1" in complaint.message
     assert Held("r1.1#1@1", "done") in least.held
     driver.answer(least.seq)
     assert not driver.agent.reports
@@ -788,7 +788,7 @@ def test_memory_is_counted() -> None:
 def test_free_room_counts_what_runs_and_what_waits() -> None:
     driver = Driver(Capacity(4, memory=8))
     driver.answer(leases=[lease(1, 3, memory=1), lease(2, 2, memory=1)])
-    assert driver.agent.free() == Capacity(0, 6)
+    assert driver.agent._slots.free() == Capacity(0, 6)
 
 
 def test_every_task_gets_devices_of_its_own() -> None:
@@ -1165,7 +1165,7 @@ def test_after_every_event_the_deadline_lies_ahead_once_its_tick_is_handled() ->
                 driver.tick()
             due = driver.agent.deadline()
             assert due is None or due > driver.now, f"round {round_}: a loop without rest"
-            assert len(driver.agent._in_flight) <= MAX_IN_FLIGHT
+            assert len(driver.agent._in_flight.underway) <= MAX_IN_FLIGHT
 
 
 # --- checkpoints

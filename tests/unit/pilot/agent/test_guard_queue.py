@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.pilot.agent.guard_queue import AHEAD, BRISK, LONG
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.messages import Capacity, Lease, Report
 
@@ -14,7 +14,7 @@ def commands(count: int, **more: object) -> Lease:
 
 def brisk(cores: int = 2) -> Slots:
     slots = Slots(Capacity(cores, gpus=cores))
-    slots.lines.note(BRISK / 2)
+    slots.guard_queue.record(SHORT / 2)
     return slots
 
 
@@ -26,7 +26,7 @@ def test_what_is_not_known_to_be_short_waits_here() -> None:
     slots = Slots(Capacity(2))
     slots.add(commands(20))
     assert len(slots.begin(0.0)) == 2
-    slots.lines.note(2 * BRISK)
+    slots.guard_queue.record(2 * SHORT)
     assert slots.begin(0.0) == []
 
 
@@ -85,7 +85,7 @@ def test_behind_a_long_one_they_are_called_back_once_a_slot_is_idle() -> None:
     assert slots.recall(LONG) == ["r1.3#1@1", "r1.5#1@1"]
     assert slots.recall(LONG) == [], "once"
     run = slots.end("r1.3#1@1", 0.2)
-    assert run is not None and slots.took_back(run, Report("r1.3#1@1", "failed", "cancelled", "stopped"))
+    assert run is not None and slots.was_recalled(run, Report("r1.3#1@1", "failed", "cancelled", "stopped"))
     assert [lease.attempt for lease in slots.waiting] == ["r1.3#1@1"]
     assert [begin.lease.attempt for begin in slots.begin(0.2)][:1] == ["r1.3#1@1"], "in the idle slot"
 
@@ -97,7 +97,7 @@ def test_one_that_began_before_it_was_called_back_counts() -> None:
     run = slots.end("r1.2#1@1", 1.0)
     assert run is not None
     run.is_recalled = True
-    assert not slots.took_back(run, Report("r1.2#1@1", "succeeded", exit_code=0, started=1.0, duration=0.001))
+    assert not slots.was_recalled(run, Report("r1.2#1@1", "succeeded", exit_code=0, started=1.0, duration=0.001))
 
 
 def test_nobody_is_called_back_while_every_slot_works_or_more_waits() -> None:
@@ -119,6 +119,6 @@ def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_o
     assert slots.recall(LONG) == [] and slots.recall_at() is None, "they are called once"
     for name in called:
         run = slots.end(name, LONG)
-        assert run is not None and slots.took_back(run, Report(name, "failed", "cancelled"))
+        assert run is not None and slots.was_recalled(run, Report(name, "failed", "cancelled"))
     slots.end("r1.1#1@1", LONG)
     assert slots.begin(LONG)[0].lease.attempt == "r2.1#1@1"

@@ -3,79 +3,79 @@
 from __future__ import annotations
 
 from shoal.pilot.agent.in_flight import InFlight
-from shoal.pilot.agent.send_schedule import ASK_LATE, COMPANY, LAZY, SendSchedule
+from shoal.pilot.agent.send_schedule import BATCH_DELAY, POLL_DELAY, START_DELAY, SendSchedule
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Report
 
 
 def send(in_flight: InFlight, *reports: Report) -> Exchange:
-    exchange = Exchange(PROTOCOL, "p1", "s", in_flight.number(), in_flight.ack, Capacity(), reports=list(reports))
+    exchange = Exchange(PROTOCOL, "p1", "s", in_flight.next_number(), in_flight.ack, Capacity(), reports=list(reports))
     in_flight.add(exchange, 1.0)
     return exchange
 
 
 def test_one_asks_beside_one_that_brings_reports() -> None:
     in_flight = InFlight()
-    assert in_flight.may_ask(is_new=False)
+    assert in_flight.may_poll(is_new=False)
     send(in_flight, Report("r1.1#1@1", "succeeded"))
-    assert in_flight.carries and in_flight.may_ask(is_new=False)
+    assert in_flight.carries and in_flight.may_poll(is_new=False)
     send(in_flight)
-    assert not in_flight.has_room and not in_flight.may_ask(is_new=False)
+    assert not in_flight.has_capacity and not in_flight.may_poll(is_new=False)
 
 
 def test_a_new_server_hears_first_what_we_had() -> None:
     in_flight = InFlight()
-    assert in_flight.may_ask(is_new=True), "nothing to say: so ask"
+    assert in_flight.may_poll(is_new=True), "nothing to say: so ask"
     send(in_flight, Report("r1.1#1@1", "succeeded"))
-    assert not in_flight.may_ask(is_new=True)
+    assert not in_flight.may_poll(is_new=True)
 
 
 def test_ack_is_up_to_where_every_exchange_was_answered() -> None:
     in_flight = InFlight()
     asking, first = send(in_flight), send(in_flight, Report("r1.1#1@1", "succeeded"))
-    in_flight.land(first.seq)
+    in_flight.remove(first.seq)
     assert in_flight.ack == 0, "the one before it still waits"
     second = send(in_flight, Report("r1.2#1@1", "succeeded"))
     assert second.ack == 0
-    in_flight.land(asking.seq)
+    in_flight.remove(asking.seq)
     assert in_flight.ack == 2
-    in_flight.land(second.seq)
+    in_flight.remove(second.seq)
     assert in_flight.ack == 3
 
 
 def test_what_got_no_answer_is_sent_again_at_its_time_or_when_the_server_is_back() -> None:
     in_flight = InFlight()
     first = send(in_flight)
-    in_flight.put_off(first.seq, 5.0, 0.0)
+    in_flight.postpone(first.seq, 5.0, 0.0)
     assert in_flight.failed and in_flight.due(4.0) == [] and in_flight.times() == [5.0]
-    in_flight.hurry(4.0)
+    in_flight.retry_now(4.0)
     assert in_flight.due(4.0) == [first] and not in_flight.failed
 
 
 def test_a_report_of_an_idle_pilot_is_said_at_once_and_of_a_busy_one_in_company() -> None:
     schedule = SendSchedule()
-    schedule.report(1.0, is_busy=True)
-    assert not schedule.is_due(1.0) and schedule.is_due(1.0 + COMPANY)
-    schedule.report(1.0, is_busy=False)
+    schedule.add_report(1.0, is_busy=True)
+    assert not schedule.is_due(1.0) and schedule.is_due(1.0 + BATCH_DELAY)
+    schedule.add_report(1.0, is_busy=False)
     assert schedule.is_due(1.0)
-    schedule.said(1.0, has_more=False, has_untold=False)
+    schedule.on_sent(1.0, has_more=False, has_unreported=False)
     assert not schedule.is_due(9.0)
 
 
 def test_asking_says_nothing_of_reports() -> None:
     schedule = SendSchedule()
-    schedule.report(1.0, is_busy=True)
-    schedule.asked(1.0, has_untold=False)
-    assert schedule.is_due(1.0 + COMPANY)
+    schedule.add_report(1.0, is_busy=True)
+    schedule.on_polled(1.0, has_unreported=False)
+    assert schedule.is_due(1.0 + BATCH_DELAY)
 
 
 def test_a_call_that_has_just_begun_is_told_a_little_later() -> None:
     schedule = SendSchedule()
-    schedule.asked(1.0, has_untold=True)
-    assert not schedule.is_due(1.0) and schedule.is_due(1.0 + LAZY)
+    schedule.on_polled(1.0, has_unreported=True)
+    assert not schedule.is_due(1.0) and schedule.is_due(1.0 + START_DELAY)
 
 
 def test_after_a_few_calls_it_asks_a_little_later() -> None:
     schedule = SendSchedule()
-    schedule.answered(1.0, [Lease("r1.1#1@1", Capacity(1), "safe", function="f")])
-    assert schedule.times(carries=False, asks=False) == [1.0 + ASK_LATE]
-    assert schedule.times(carries=False, asks=True) == []
+    schedule.on_answered(1.0, [Lease("r1.1#1@1", Capacity(1), "safe", function="f")])
+    assert schedule.times(carries=False, polls=False) == [1.0 + POLL_DELAY]
+    assert schedule.times(carries=False, polls=True) == []

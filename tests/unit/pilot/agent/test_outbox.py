@@ -7,7 +7,7 @@ from random import Random
 
 from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
 from shoal.pilot.agent.events import Settle
-from shoal.pilot.agent.outbox import ANNOUNCED_KEPT, MAX_ANNOUNCED, TAIL_BYTES, Outbox
+from shoal.pilot.agent.outbox import MAX_PUBLISHED, PUBLISHED_KEPT, TAIL_BYTES, Outbox
 from shoal.wire import codec
 from shoal.wire.messages import Capacity, Checkpoint, Exchange, LogPiece, Published, Report
 
@@ -48,11 +48,11 @@ def test_what_grows_in_its_encoding_is_counted_as_it_travels() -> None:
 
 def test_there_is_room_for_two_exchanges_and_no_more() -> None:
     box = Outbox(OrderedDict())
-    assert box.tail_room == 2 * TAIL_BYTES
+    assert box.tail_capacity == 2 * TAIL_BYTES
     box.add_tails(tails("x" * MAX_TAIL, 60), more=True)
-    assert box.tail_room == 0
+    assert box.tail_capacity == 0
     send(box)
-    assert 0 < box.tail_room < TAIL_BYTES
+    assert 0 < box.tail_capacity < TAIL_BYTES
 
 
 def test_a_stream_that_waits_does_not_hold_up_another() -> None:
@@ -114,20 +114,20 @@ def test_one_bad_report_does_not_stop_the_others() -> None:
 # --- what tasks publish
 def test_the_last_word_on_a_published_tag_counts_and_stands_where_it_was_said() -> None:
     box = Outbox(OrderedDict())
-    box.announce("r1.1#1@1", {"x": 1, "y": 1})
-    box.announce("r2.1#1@1", {"x": 7})
-    box.announce("r1.2#1@1", {"x": 2})
+    box.publish("r1.1#1@1", {"x": 1, "y": 1})
+    box.publish("r2.1#1@1", {"x": 7})
+    box.publish("r1.2#1@1", {"x": 2})
     said = [Published("r1.1#1@1", {"y": 1}), Published("r2.1#1@1", {"x": 7}), Published("r1.2#1@1", {"x": 2})]
     assert send(box).published == said
-    assert send(box).published == [] and not box.has_announced
+    assert send(box).published == [] and not box.has_published
 
 
 def test_published_tags_ride_on_one_exchange_at_a_time_and_go_back_before_newer_ones() -> None:
     box = Outbox(OrderedDict())
-    box.announce("r1.1#1@1", {"x": 1, "y": 1})
+    box.publish("r1.1#1@1", {"x": 1, "y": 1})
     first = send(box)
-    box.announce("r1.1#1@1", {"x": 2})
-    assert send(box, first).published == [] and box.has_announced
+    box.publish("r1.1#1@1", {"x": 2})
+    assert send(box, first).published == [] and box.has_published
     box.put_back([first])
     assert send(box).published == [Published("r1.1#1@1", {"y": 1, "x": 2})]
 
@@ -135,18 +135,18 @@ def test_published_tags_ride_on_one_exchange_at_a_time_and_go_back_before_newer_
 def test_published_tags_are_bounded_for_each_run_and_in_all() -> None:
     box = Outbox(OrderedDict())
     for number in range(MAX_TASK_TAGS + 10):
-        box.announce("r1.1#1@1", {f"t{number}": number})
-    box.announce("r1.1#1@1", {"t0": "again"})
+        box.publish("r1.1#1@1", {f"t{number}": number})
+    box.publish("r1.1#1@1", {"t0": "again"})
     (said,) = send(box).published
     assert len(said.tags) == MAX_TASK_TAGS and said.tags["t0"] == "again"
     for run in range(2, 200):
-        box.announce(f"r{run}.1#1@1", {f"t{number}": number for number in range(MAX_TASK_TAGS)})
+        box.publish(f"r{run}.1#1@1", {f"t{number}": number for number in range(MAX_TASK_TAGS)})
     counts = []
-    while box.has_announced:
+    while box.has_published:
         counts.append(sum(len(one.tags) for one in send(box).published))
-    assert (set(counts), sum(counts)) == ({MAX_ANNOUNCED}, ANNOUNCED_KEPT)
-    box.announce("r2.1#1@1", {"t0": 1})
-    assert box.has_announced, "what was sent makes room"
+    assert (set(counts), sum(counts)) == ({MAX_PUBLISHED}, PUBLISHED_KEPT)
+    box.publish("r2.1#1@1", {"t0": 1})
+    assert box.has_published, "what was sent makes room"
 
 
 def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_overtaken() -> None:
@@ -154,11 +154,11 @@ def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_
     old, new, other = (
         Checkpoint(f"r1.{n}#1@1", {"state": d}, at) for at, (n, d) in enumerate(((1, "a"), (1, "b"), (2, "c")))
     )
-    box.save(old)
+    box.add_checkpoint(old)
     first = send(box)
     assert first.checkpoints == [old]
-    box.save(new)
-    box.save(other)
+    box.add_checkpoint(new)
+    box.add_checkpoint(other)
     assert box.has_checkpoint([first])
     second = send(box, first)
     assert second.checkpoints == [other] and not box.has_checkpoint([first, second])
@@ -169,7 +169,7 @@ def test_checkpoints_of_one_attempt_ride_one_at_a_time_and_a_newer_one_is_never_
 def test_a_checkpoint_that_the_server_refuses_does_not_take_a_report_with_it() -> None:
     report = Report("r1.1#1@1", "succeeded")
     box = Outbox(OrderedDict({report.attempt: report}))
-    box.save(Checkpoint("r1.2#1@1", {"state": "a"}, 1))
+    box.add_checkpoint(Checkpoint("r1.2#1@1", {"state": "a"}, 1))
     said = send(box)
     assert box.reject(said, "refused", is_sure=True) == []
     assert send(box).reports == [report], "it rides alone next"

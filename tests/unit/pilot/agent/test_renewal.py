@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.pilot.agent.events import Fetched
-from shoal.pilot.agent.renewal import AGAIN, Renewal
+from shoal.pilot.agent.renewal import RETRY, Renewal
 
 A, B = "a" * 64, "b" * 64
 
@@ -27,9 +27,9 @@ def test_what_did_not_come_is_asked_for_again_after_a_while() -> None:
     renewal.fetch(0.0)
     assert renewal.deadline() is None
     renewal.take(Fetched(A, None), 5.0)
-    assert renewal.deadline() == 5.0 + AGAIN
-    assert renewal.fetch(5.0 + AGAIN - 0.1) == ""
-    assert renewal.fetch(5.0 + AGAIN) == A
+    assert renewal.deadline() == 5.0 + RETRY
+    assert renewal.fetch(5.0 + RETRY - 0.1) == ""
+    assert renewal.fetch(5.0 + RETRY) == A
 
 
 def test_what_is_something_else_is_never_asked_for_again() -> None:

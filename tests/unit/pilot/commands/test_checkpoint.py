@@ -36,7 +36,7 @@ def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     made.joined("the-session")
     yield made
     made.close()
-    made._line().drop()
+    made._connection().drop()
 
 
 @pytest.fixture

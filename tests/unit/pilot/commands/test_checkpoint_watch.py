@@ -82,7 +82,7 @@ def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     made.joined("the-session")
     yield made
     made.close()
-    made._line().drop()
+    made._connection().drop()
 
 
 def test_a_file_at_rest_travels_once_and_again_when_it_changed(

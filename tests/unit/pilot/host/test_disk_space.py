@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.agent import outcome
 from shoal.pilot.functions import executor
-from shoal.pilot.guard import proctree
+from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.host import disk_space
 from shoal.wire.messages import Batch, Capacity, Lease, Report
 

@@ -54,7 +54,7 @@ def by_join(fingerprint: str, *servers: SmallServer) -> ServerAddress:
 
 
 def ask(where: ServerAddress, certified: bool = False) -> int:
-    connected = where.connect(where.read(), 5.0, certified)
+    connected = where.connect(5.0, certified)
     try:
         connected.http.request("GET", connected.base + "/v1/x", headers=connected.headers)
         response = connected.http.getresponse()
@@ -205,7 +205,7 @@ def test_https_without_a_fingerprint_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     where = ServerAddress(url="https://box:1", token_file=str(tmp_path / "token"))
     with pytest.raises(NoServerAddress, match="join string"):
-        where.connect(where.read(), 1.0)
+        where.connect(1.0)
 
 
 # --- who we are
@@ -232,7 +232,7 @@ def test_a_server_that_refuses_our_certificate_is_understood(start: Start, autho
     server = start()
     where = by_join(authority.fingerprint, server)
     where.trust.identify(*Authority().make("p0001"))
-    connected = where.connect(where.read(), 5.0, certified=True)
+    connected = where.connect(5.0, certified=True)
     with pytest.raises(ssl.SSLError) as caught:
         connected.http.sock.recv(1)
     connected.http.close()

@@ -17,7 +17,7 @@ from shoal.model import credentials
 from shoal.pilot.agent.events import Answered, Disowned, Event, Fetched, Joined, Leave, NoAnswer, Outdated, Rejected
 from shoal.pilot.uplink.latency import LARGE, Latency
 from shoal.pilot.uplink.server_address import ServerAddress
-from shoal.pilot.uplink.uplink import MAX_BROKEN, Answer, Uplink, read_after, read_answer, read_error, tell_unfit
+from shoal.pilot.uplink.uplink import MAX_BROKEN, Answer, Uplink, read_after, read_answer, read_error, report_unfit
 from shoal.wire import codec
 from shoal.wire.join import Join
 from shoal.wire.messages import Capacity, Exchange, FormerPilot, Lease, Register, Registered, Reply, Report
@@ -258,7 +258,7 @@ def test_a_wrong_clock_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCap
     server = SmallServer(lambda request: Response(body=authority.pem), tmp_path, authority, chain)
     events: SimpleQueue[Event] = SimpleQueue()
     join = Join((f"127.0.0.1:{server.port}",), authority.fingerprint, TOKEN)
-    uplink = Uplink(ServerAddress(join=join), events.put)
+    uplink = Uplink(ServerAddress(join=join), events.put, print, Latency(Random(1)))
     uplink.start()
     uplink.register(HELLO)
     assert events.get(timeout=10) == NoAnswer(0)
@@ -317,10 +317,10 @@ def test_the_speed_is_measured_beside_the_lanes(open_pipe: Open) -> None:
 def test_an_unfit_host_is_told_of_once_and_without_insisting(open_pipe: Open) -> None:
     pipe = open_pipe()
     pipe.answers.append(IN)
-    assert tell_unfit(pipe.place, HELLO)
+    assert report_unfit(pipe.place, HELLO)
     assert pipe.asked == [("/v1/pilots", TOKEN)]
     pipe.server.close()
-    assert not tell_unfit(pipe.place, HELLO)
+    assert not report_unfit(pipe.place, HELLO)
 
 
 def test_no_secret_is_logged_whatever_happens(open_pipe: Open, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.agent import outcome
+from shoal.pilot.guard import outcome
 from shoal.wire.messages import Capacity, Lease
 
 LEASE = Lease("r1.1#1@1", Capacity(1, memory=100 << 20, disk=10 << 20), "safe", ["x"], time=90.0)

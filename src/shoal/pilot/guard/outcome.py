@@ -1,9 +1,8 @@
-"""From what the guard saw of an attempt to what the server is told. No process and no socket in here."""
+"""The report on an attempt, made from what the guard observed of its process."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from typing import Any, Optional
 
 from shoal.model.limits import MAX_ECHO
@@ -65,13 +64,6 @@ def not_started(lease: Lease, news: dict[str, Any]) -> Report:
         evidence = "no_space" if news.get("errno") in disk_space.FULL else ""
         return Report(lease.attempt, "returned", "host_unfit", news["message"], evidence=evidence)
     return Report(lease.attempt, "failed", news["cause"], news["message"], exit_code=news["exit_code"])
-
-
-def stopped(report: Report, why: str, is_leaving: bool) -> Report:
-    """What we stopped ourselves did not fail: it was cancelled, or is given back because the pilot leaves."""
-    if not why or report.outcome != "failed":
-        return report
-    return replace(report, outcome="returned" if is_leaving else "cancelled", cause="cancelled", message=why)
 
 
 def signal_name(number: int) -> str:

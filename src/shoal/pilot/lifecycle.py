@@ -1,0 +1,216 @@
+"""The life of a pilot after its guard was forked: server address, environment check, work directory, loop, cleanup."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import secrets
+import signal
+import stat
+import sys
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from shoal.model.errors import BadInput
+from shoal.pilot import self_update
+from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.events import Join
+from shoal.pilot.commands.files import remove_tree
+from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.guard import cgroup
+from shoal.pilot.guard.channel import Channel
+from shoal.pilot.host import cleanup, logging, probe
+from shoal.pilot.host.logging import say
+from shoal.pilot.host.siblings import Siblings
+from shoal.pilot.host.tags import parse_tags
+from shoal.pilot.host.usage import HostUsage
+from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
+from shoal.pilot.uplink import uplink
+from shoal.pilot.uplink.blobs import Blobs
+from shoal.pilot.uplink.latency import Latency
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, read_join
+from shoal.wire.messages import Register
+
+SWITCH = 0.005  # seconds; the interpreter's switch interval: a lease must not wait longer for another thread
+
+
+class NotOurs(Exception):
+    """A directory that must be private to this user is not."""
+
+
+def _end_signals() -> list[int]:
+    """Signals that end this pilot; one that it was started to ignore, as by `nohup`, stays ignored."""
+    hangups = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    return [signal.SIGTERM, *hangups]
+
+
+def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> int:
+    """Run until the pilot ends, or becomes another one in the same process; returns the exit code."""
+    logging.set_up(options.verbose)
+    self_update.keep_zip_private()
+    try:
+        address = _find_server(options)
+    except (NoServerAddress, BadInput) as error:
+        channel.send({"do": "quit"})
+        say(str(error))
+        return NO_SERVER
+    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address)
+    code = pilot.live()
+    if pilot.loop is None or pilot.loop.successor is None:
+        for (
+            number
+        ) in _end_signals():  # Python drops handlers while it ends; a late SIGTERM must not change the exit code
+            signal.signal(number, signal.SIG_IGN)
+        return code
+    os.umask(umask)  # the next pilot takes its umask for the user's
+    for number in _end_signals():
+        signal.signal(number, signal.SIG_DFL)
+    if pilot.loop.is_interrupted:
+        return code  # a signal came during the cleanup: no pilot shall go on
+    try:
+        self_update.become(pilot.loop.successor, options, address.join)
+    except OSError as error:
+        say(f"the new pilot cannot be started: {error.strerror}")
+    return NO_SERVER
+
+
+def _find_server(options: argparse.Namespace) -> ServerAddress:
+    if options.join_file or options.join_fd is not None:
+        return ServerAddress(join=read_join(options.join_fd, options.join_file or ""))
+    return ServerAddress(
+        os.path.abspath(options.server_file) if options.server_file else "",
+        options.server or "",
+        os.path.abspath(options.token_file) if options.token_file else "",
+    )
+
+
+@dataclass
+class _Pilot:
+    """One pilot, from the environment check to the cleanup."""
+
+    options: argparse.Namespace
+    umask: int
+    channel: Channel
+    guard_pid: int
+    is_confined: bool
+    address: ServerAddress
+    loop: Optional[Loop] = None  # None: the pilot ended before it began to serve
+
+    def live(self) -> int:
+        """Check the host, serve, clean up; returns the exit code."""
+        options, work, groups, entry = self.options, "", cgroup.Groups(), cleanup.Entry()
+        try:
+            registry = cleanup.registry()
+            try:
+                swept = cleanup.sweep(registry)  # before anything else: it may be what fills the disk
+                if swept.is_worth_telling:
+                    say(str(swept))
+            except Exception as error:  # whatever somebody left there must not keep a pilot from starting
+                say(f"what other pilots left on this host was not swept: {error!r}")
+            try:
+                work = choose_work_dir(options.work_dir)
+                reasons = probe.check(work)
+            except NotOurs as error:
+                reasons = [str(error)]
+            if reasons:
+                for reason in reasons:
+                    say(f"this host is unfit: {reason}")
+                uplink.report_unfit(self.address, probe.describe(options.site, None, unfit=reasons))
+                return UNFIT
+            # In a PID namespace everything ends with the guard, and no cgroup is needed to kill it.
+            if not options.no_cgroup:
+                groups = cgroup.make(work[-12:], may_kill=not self.is_confined)
+            line = cleanup.describe(work, self.guard_pid, groups.all)
+            entry.write(registry, line)
+            told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
+            self.channel.send({"do": "work", **told})
+            return self._serve(work, registry)
+        finally:
+            self.channel.send({"do": "quit"})
+            if work:
+                remove_tree(work)
+                for group in groups.all:
+                    cgroup.end(group)
+                entry.remove()
+                if options.work_dir is None:
+                    with contextlib.suppress(OSError):  # another pilot of this user is there
+                        os.rmdir(os.path.dirname(work))
+
+    def _serve(self, work: str, registry: str) -> int:
+        options, address = self.options, self.address
+        try:
+            address.read()
+        except NoServerAddress as error:
+            say(f"no server yet: {error}")  # it may come; the agent decides how long to wait
+        capacity = probe.measure(work)
+        if options.cores is not None:
+            capacity = replace(capacity, cores=options.cores)
+        digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
+        network = Latency(rng)
+        usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
+        fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
+        siblings = Siblings(address.join.fingerprint if address.join is not None else str(address))
+
+        def register(join: Join) -> Register:
+            tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
+            message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
+            return replace(message, ended=siblings.ended(is_sure=False))
+
+        self.loop = loop = Loop(
+            Agent(capacity, rng),
+            self.channel,
+            self.guard_pid,
+            Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask)),
+            register,
+            say,
+            Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
+            usage,
+            network,
+            siblings,
+            self.umask,
+            options.idle_end,
+        )
+        loop.uplink = server = uplink.Uplink(address, loop.deliver, say, network)
+        signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)
+        for number in _end_signals():
+            signal.signal(number, loop.interrupt)
+        sys.setswitchinterval(SWITCH)
+        server.start()
+        cleanup.Sweeper(registry, say).start()
+        try:
+            code = loop.run()
+        finally:
+            siblings.close()
+        server.close()
+        say(f"pilot ended: {loop.why}")
+        return code
+
+
+def choose_work_dir(base: Optional[str]) -> str:
+    """A path for this pilot's own directory; the folder for all pilots of this user is made private on the way."""
+    name = secrets.token_hex(6)
+    if base is not None:
+        return os.path.join(os.path.abspath(base), f"shoal-{name}")
+    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"shoal-{os.getuid()}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.lstat(folder)
+    except FileExistsError:
+        return _folder_beside(folder, name)
+    except OSError:
+        return os.path.join(folder, name)  # the environment check says what is wrong with it
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return _folder_beside(folder, name)
+    return os.path.join(folder, name)
+
+
+def _folder_beside(folder: str, name: str) -> str:
+    """A path in a new folder with an unpredictable name, where the usual one is not ours or is open to others."""
+    other = f"{folder}-{secrets.token_hex(6)}"
+    try:
+        os.mkdir(other, 0o700)
+    except OSError as error:
+        raise NotOurs(f"{folder} is not ours alone and {other} cannot be made: {error.strerror}") from None
+    return os.path.join(other, name)

@@ -1,0 +1,151 @@
+"""Connections that client and pilot open to a server: HTTP over a Unix socket or over TLS [protocol 9].
+
+Nothing is sent before the server has proven itself: the kernel tells under which account it runs, or TLS that it has
+the right key. Only the server's CA certificate is ever fetched without verification, and the caller compares its
+fingerprint. This is the one module of `wire` that does input and output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import select
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Optional
+
+from shoal.model.blobs import Bytes
+from shoal.wire.http import unix_socket
+from shoal.wire.http.http1 import READ, HttpResponse, Reading, host_of, request
+from shoal.wire.join import SERVER_NAME
+
+MAX_CA = 64 * 1024  # bytes of an answer with a CA certificate
+CERTIFICATE_NOT_YET_VALID, CERTIFICATE_EXPIRED = 9, 10  # of OpenSSL's X509_V_ERR_*
+_PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+class ForeignServer(OSError):
+    """The socket of our server is served by another account: no token is sent there, and no lease taken."""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, to a server of our own account or of root."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
+            self.sock.connect(self._path)
+        else:
+            folder = os.open(os.path.dirname(self._path), os.O_PATH | os.O_CLOEXEC)
+            try:
+                self.sock.connect(unix_socket.direct_path(self._path, folder))
+            finally:
+                os.close(folder)
+        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, unix_socket.CREDENTIALS.size)
+        uid = unix_socket.peer_uid(credentials)
+        if not unix_socket.is_trusted(uid, os.geteuid()):
+            raise ForeignServer(f"{self._path} is served by another account (uid {uid}), so nothing was sent to it")
+
+
+class TlsConnection(http.client.HTTPConnection):
+    """HTTP over TLS to a server whose certificate is for `name`, which need not be its address."""
+
+    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str = SERVER_NAME) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._context, self._name = context, name
+
+    def connect(self) -> None:
+        super().connect()
+        plain: socket.socket = self.sock
+        try:
+            self.sock = self._context.wrap_socket(plain, server_hostname=self._name)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def make_context() -> ssl.SSLContext:
+    """A TLS context for clients that verifies the server and trusts nobody yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if ssl.HAS_TLSv1_3 else ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def fetch_ca_unverified(host: str, port: int, timeout: float) -> tuple[int, bytes]:
+    """The status of the answer and the CA certificate (DER, empty if there is none) of whoever answers there; the caller
+    must compare its fingerprint."""
+    context = make_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing secret is sent over it
+    connection = TlsConnection(host, port, timeout, context)
+    try:
+        connection.request("GET", "/v1/ca", headers={"Host": SERVER_NAME})
+        response = connection.getresponse()
+        return response.status, first_certificate(response.read(MAX_CA).decode("ascii", "replace"))
+    finally:
+        connection.close()
+
+
+def first_certificate(pem: str) -> bytes:
+    """The first certificate of a PEM text as DER, empty if it holds none. What follows it was compared with nothing,
+    so callers trust these very bytes and not the text."""
+    start, end = pem.find(_PEM_BEGIN), pem.find(_PEM_END)
+    try:
+        return ssl.PEM_cert_to_DER_cert(pem[start : end + len(_PEM_END)]) if 0 <= start < end else b""
+    except ValueError:
+        return b""
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """The SHA-256 of a certificate (DER)."""
+    return hashlib.sha256(certificate).hexdigest()
+
+
+def is_usable(connection: Optional[http.client.HTTPConnection]) -> bool:
+    """True if an open connection can take the next request: one that is readable before it was closed by the server."""
+    if connection is None or connection.sock is None:
+        return False
+    return not select.select([connection.sock], [], [], 0)[0]
+
+
+def send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    max_size: int,
+) -> HttpResponse:
+    """Send a request and read its whole answer."""
+    headers = {"Host": host_of(connection.host, connection.port), **headers}
+    connection.sock.sendall(request(method, target, headers, body))
+    reading = Reading(method, max_size)
+    while True:
+        answer = reading.feed(connection.sock.recv(READ))
+        if answer is not None:
+            return answer
+
+
+def begin(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: Optional[Iterable[Bytes]],
+) -> http.client.HTTPResponse:
+    """Send a request whose body or answer is too large to be held in memory; the answer is yet to be read."""
+    try:
+        connection.request(method, target, body, dict(headers))
+    except (BrokenPipeError, ConnectionResetError):
+        # A server may refuse before it has read the whole body, and close the connection: its answer counts more.
+        response = connection.getresponse()
+        response.will_close = True  # nothing more can be sent on it
+        return response
+    return connection.getresponse()
