@@ -37,7 +37,7 @@ class ClassKey(NamedTuple):
     require: str = ""
     rank: str = ""
     time: float | None = None
-    surroundings: str = ""  # set-up, container and checkpoint
+    surroundings: str = ""  # the other task fields that matching looks at, such as set-up and container
     avoid: tuple[str, ...] = ()  # hosts
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it gets a pilot for itself
@@ -178,7 +178,6 @@ class Array:
     queued: bool = False  # stands in its class's heap
     accepted: bool = True  # False while it is on its way to the disk
     chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
-    kind: str = ""  # what its class is told by: the program or function
     trait: str = ""  # by what its failures are compared with others'
     apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own: queued there?
     sequence: ElementOrder | None = None  # the order its person gave to its elements [DIANE U10]
@@ -188,9 +187,10 @@ class Array:
     @property
     def due(self) -> float:
         """Its deadline; without one it comes after all that have one."""
-        if self.spec.due_in is not None:
-            return self.run.created + self.spec.due_in
-        return self.spec.due_at if self.spec.due_at is not None else float("inf")
+        delay, moment = self.spec.deadline
+        if delay is not None:
+            return self.run.created + delay
+        return moment if moment is not None else float("inf")
 
     def first_plain(self) -> int:
         """The next element to be leased, of those that stand in the array's own class."""

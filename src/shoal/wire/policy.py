@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Callable, TypeVar
 
+from shoal.model.checks import whole
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import (
     MAX_BYTES,
@@ -37,7 +38,7 @@ from shoal.model.policy import (
     parse_when,
 )
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.wire.checks import did_you_mean, whole
+from shoal.wire.checks import did_you_mean
 
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 _LICENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.model.checks import short_text, whole
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
+from shoal.model.field_values import labels
 from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
 from shoal.model.spec import Spec, Submission
-from shoal.wire.checks import did_you_mean, short_text, whole
-from shoal.wire.task import labels, parse_spec
+from shoal.wire.checks import did_you_mean
+from shoal.wire.task import parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed
 _SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "open"}
@@ -58,7 +60,7 @@ def parse_submission(data: Any) -> Submission:
         max_fail=None if max_fail is None else whole(1, MAX_ELEMENTS)(max_fail, "max_fail"),
         seed=None if seed is None else whole(0, 2**63 - 1)(seed, "seed"),
         key=short_text(data.get("key", ""), "key", MAX_KEY),
-        labels=labels(data.get("labels", {})),
+        labels=labels(data.get("labels", {}), "labels"),
         open=data.get("open", False),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,10 @@ import click
 from shoal.client.config import echo_path, explain_toml
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
-from shoal.model.spec import OWN, Submission
+from shoal.model.spec import FIELDS, OWN, Spec, Submission
 from shoal.model.sweep import sweep_of
+from shoal.model.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
-
-# Options of a single spec; in a task file they stand in its tables instead.
-SPEC_OPTIONS = (
-    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority"),
-    *("env", "cwd", "stdin", "inputs", "outputs", "shell"),
-    *("require", "rank", "deadline", "order", "setup", "container", "licences", "checkpoint"),
-    "checkpoint_every",
-)
-_SINGULAR = {"inputs": "input", "outputs": "output", "licences": "licence"}  # options by another name than their field
-_PLAIN = (
-    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"),
-    *("require", "rank", "deadline", "order", "container", "checkpoint_every"),
-)
 
 _OF_PARAMS = ("bad_array", "bad_param")
 
@@ -46,36 +34,22 @@ class Draft:
 
 def draft_command(words: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
     """The submission of a command on the command line, for the parameters in `axes`."""
-    task: dict[str, Any] = {}
-    if options["shell"]:
-        task["shell"] = " ".join(words)
-    else:
-        task["command"] = list(words)
+    task: dict[str, Any] = {"command": list(words)}
     if axes:
-        sweep_of(axes)  # says which word is wrong, which the table could not
+        sweep_of(axes)  # names the argument that is wrong, which the table could not
         task["params"] = dict(word.split("=", 1) for word in axes)
-    for name in _PLAIN:
-        if options.get(name) is not None:
-            task[name] = options[name]
-    if options["cwd"] is not None:
-        task["cwd"] = options["cwd"] if options["cwd"] == OWN else os.path.abspath(options["cwd"])
-    if options["env"]:
-        task["env"] = split_pairs("--env", options["env"])
-    for name in ("inputs", "outputs", "setup", "checkpoint"):
-        if options.get(name):
-            task[name] = list(options[name])
-    if options.get("licences"):
-        task["licences"] = dict(_licence(word) for word in options["licences"])
+    task |= {field.name: _value(field, options[field.name]) for field in _given(options)}
+    if options.get("shell"):
+        task["shell"] = " ".join(task.pop("command"))
     document = _with_run_options({"tasks": [task]}, options)
     return Draft(document, _parse(document))
 
 
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     """The submission that a task file holds; wrong parts are told with file and line."""
-    given = [option for option in SPEC_OPTIONS if options.get(option) not in (None, (), False)]
-    if given:
-        option = _SINGULAR.get(given[0], given[0])
-        raise click.UsageError(f"--{option} does not go with a task file (write it in the tables of {echo_path(name)})")
+    for field in _given(options):
+        hint = f"write it in the tables of {echo_path(name)}"
+        raise click.UsageError(f"--{field.option_name} does not go with a task file ({hint})")
     text = _read(name)
     found = parse_toml(text, name)
     document = _with_run_options(found, options)
@@ -89,19 +63,35 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     return Draft(document, submission, name)
 
 
+def _given(options: Mapping[str, Any]) -> Iterator[Field]:
+    """The task fields that options were given for."""
+    return (field for field in FIELDS.values() if field.option and options.get(field.name) not in (None, (), False))
+
+
+def _value(field: Field, given: Any) -> Any:
+    """The value of an option as a task file would have it."""
+    if field.kind.option == "many":
+        return list(given)
+    if field.kind.option == "pairs":
+        return split_pairs(f"--{field.option_name}", given)
+    if field.kind.option == "counts":
+        return dict(_licence(word) for word in given)
+    return os.path.abspath(given) if field.name == "cwd" and given != OWN else given
+
+
 def _parse(document: Mapping[str, Any]) -> Submission:
     """The submission, its expressions read too: what the server would refuse is told before anything is sent."""
     submission = parse_submission(document)
     for at, spec in enumerate(submission.specs):
-        for field, text in (("require", spec.require), ("rank", spec.rank)):
-            if text:
+        for field in fields_with(Spec, "kind", EXPRESSION):
+            if text := getattr(spec, field.name):
                 from shoal.sched.expr.parse import parse  # few tasks have any
 
                 try:
-                    parse(text, field)
+                    parse(text, field.name)
                 except BadInput as error:
                     place = f"tasks[{at}]." if len(submission.specs) > 1 else ""
-                    raise BadInput(error.message, code=error.code, field=place + field, hint=error.hint) from None
+                    raise BadInput(error.message, code=error.code, field=place + field.name, hint=error.hint) from None
     return submission
 
 

@@ -14,16 +14,15 @@ from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tasks.draft import Draft, draft_command, draft_file
 from shoal.cli.tasks.options import (
-    ARRAY_OPTION,
     COMMAND,
     QUIET_OPTION,
     RAW,
     RUN_OPTIONS,
-    TASK_OPTIONS,
     CommandWithArguments,
     first_word,
     forgotten,
     is_file_name,
+    task_options,
 )
 from shoal.cli.tasks.preflight import check_here, newest
 from shoal.client.client import Client
@@ -32,7 +31,6 @@ from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
-from shoal.wire.task import texts
 
 SHOWN = 3  # commands that --dry-run renders per spec
 NEVER_RUN = "not run before"  # the server's word for elements that no earlier run has
@@ -43,9 +41,8 @@ _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 @click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="[FILE.toml]")
-@ARRAY_OPTION
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options()
 @QUIET_OPTION
 @json_option
 @server_option
@@ -72,7 +69,7 @@ def run(context: click.Context, /, words: tuple[str, ...], **options: Any) -> in
 @click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="NAME=VALUES...")
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options(without=("array",))
 @QUIET_OPTION
 @json_option
 @server_option
@@ -92,14 +89,13 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **options: Any) -> 
     """
     if not words and COMMAND in context.meta:
         raise click.UsageError(f"a sweep needs at least one parameter before -- ({_AXIS_HINT})", context)
-    return _start(context, _draft(context, words, {"array": None, **options}, may_sweep=True, must_sweep=True), options)
+    return _start(context, _draft(context, words, options, may_sweep=True, must_sweep=True), options)
 
 
 @click.command(cls=CommandWithArguments)
 @click.argument("words", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
-@ARRAY_OPTION
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options()
 @json_option
 @server_option
 @click.pass_context
@@ -236,7 +232,7 @@ def _plural(count: int, one: str, more: str) -> str:
 def _tell_unused(draft: Draft) -> None:
     for spec in draft.submission.specs:
         if spec.sweep is not None and not draft.origin:
-            used = {name for text in texts(spec) for name in holes(text)}
+            used = {name for text in spec.texts for name in holes(text)}
             unused = [name for name in spec.sweep.names if name not in used and name != "i"]
             if unused:
                 say(f"note: the command does not use {{{unused[0]}}}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,23 +14,38 @@ from typing import Any
 from shoal.client.executor.script_session import INTERACTIVE, script
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_NAME
+from shoal.model.spec import Spec
+from shoal.model.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
+from shoal.wire.checks import did_you_mean
 
 CHECK_WITHIN = 30.0  # seconds that an interpreter may take to say which it is
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
-_PLAIN = {
-    "cores": 1, "memory": None, "gpus": 0, "time": None, "retries": 0, "rerun": "safe", "priority": 0, "require": None,
-    "rank": None, "deadline": None,
-}  # fmt: skip
 
 
-def fields_of(**given: Any) -> dict[str, Any]:
-    """The task fields that differ from what the server takes anyway; expressions are read here as the server reads them."""
-    for name in ("require", "rank"):
-        if isinstance(given.get(name), str):
+def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec) -> dict[str, Any]:
+    """The task fields among an executor's keywords that differ from their defaults, checked as the server does."""
+    known = {field.name: field for field in fields_with(table, "keyword")}
+    found = {}
+    for name, value in given.items():
+        if name not in known:
+            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, list(known))})")
+        if value is not None and known[name].read(value, name) != known[name].default:
+            found[name] = value
+        if known[name].kind is EXPRESSION and name in found:
             from shoal.sched.expr.parse import parse  # few programs have any
 
-            parse(given[name], name)
-    return {name: value for name, value in given.items() if value != _PLAIN[name]}
+            parse(value, name)
+    return found
+
+
+def signature_with_fields(function: Callable[..., Any], table: type[Spec] = Spec) -> inspect.Signature:
+    """The signature of a function whose `**fields` are keywords of the table, for `help` and editors."""
+    written = inspect.signature(function)
+    parameters = [one for one in written.parameters.values() if one.kind is not one.VAR_KEYWORD and one.name != "self"]
+    for field in fields_with(table, "keyword"):
+        default = field.default if field.default else 0 if field.kind in (WHOLE, NUMBER) else None
+        parameters.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    return written.replace(parameters=parameters)
 
 
 def default_name() -> str:

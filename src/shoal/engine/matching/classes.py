@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import json
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from shoal.engine.records import Array, ClassKey
 from shoal.model.policy import OrderRule
 from shoal.model.spec import Spec
 from shoal.model.states import Rerun
+from shoal.model.task_field import fields_with
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.order import place, place_inside
@@ -198,25 +200,31 @@ class OwnerQueue:
 
 
 def kind_of(spec: Spec) -> str:
-    """By what tasks are told apart of which one learns how long the others take: the program, or the function."""
+    """The program or function of a task: durations are learned for each of them."""
     if spec.function:
         return FUNCTION + hashlib.sha256(spec.function.encode()).hexdigest()[:16]
     return spec.command[0] if spec.command else "sh"
 
 
 def trait_of(spec: Spec, owner: str) -> str:
-    """By what a failure is compared with what became of others: the same words of the same person."""
-    words = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
-    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    """A digest of what is executed and for whom: failures of tasks that have it in common are compared."""
+    return _digest([owner, [getattr(spec, field.name) for field in fields_with(type(spec), "is_program")]])
 
 
-def surroundings_of(spec: Spec) -> str:
-    """What a pilot must know to do besides running a command."""
-    if not (spec.setup or spec.container or spec.checkpoint):
-        return ""
-    words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
-    kind = CONTAINER if spec.container and not spec.setup else ""  # set-up lines may bring the runtime
-    return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def class_key(spec: Spec, owner: str) -> ClassKey:
+    """The class of a task, by every task field that matching looks at."""
+    table = type(spec)
+    named = {field.name: getattr(spec, field.name) for field in fields_with(table, "matching", "key")}
+    surroundings = ((field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings"))
+    other = {field.name: value for field, value in surroundings if value != field.default}
+    # Set-up lines may bring a container runtime, so that only without them the host must have one.
+    kind = CONTAINER if spec.container and not spec.setup else ""
+    named |= {"rerun": spec.rerun.value, "surroundings": kind + _digest(other) if other else ""}
+    return ClassKey(owner, spec.needs, kind=kind_of(spec), **named)
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(json.dumps(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
@@ -240,12 +248,7 @@ class Queue:
         """The class of an array, or of one of its elements that stands apart; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            spec = array.spec
-            key = ClassKey(
-                array.run.owner, spec.needs, spec.priority, spec.rerun.value, array.kind, spec.require, spec.rank,
-                spec.time, surroundings_of(spec),
-            )  # fmt: skip
-            found = array.cls = self._made(key)
+            found = array.cls = self._made(class_key(array.spec, array.run.owner))
         if element:
             task = array.tasks[element]
             key, special = found.key._replace(needs=task.needs), task.special

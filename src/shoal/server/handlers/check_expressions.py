@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shoal.engine.matching.classes import VOLATILE, TaskClass, kind_of, surroundings_of
+from shoal.engine.matching.classes import VOLATILE, TaskClass, class_key
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.pilot_attributes import STATIC, attributes, lookup, static_facts
 from shoal.engine.records import ClassKey, Pilot
@@ -111,10 +111,7 @@ def _classes(owner: str, specs: Sequence[Spec]) -> Iterator[tuple[int, TaskClass
     """What matching can tell apart in a submission, each with the first task of its kind."""
     seen: set[ClassKey] = set()
     for at, spec in enumerate(specs):
-        key = ClassKey(
-            owner, spec.needs, spec.priority, spec.rerun.value, kind_of(spec), spec.require, spec.rank, spec.time,
-            surroundings_of(spec),
-        )  # fmt: skip
+        key = class_key(spec, owner)
         if key not in seen:
             seen.add(key)
             yield at, TaskClass(key, 0)
