@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "src"))  # this clone's code, whatever is installe
 
 import shoal  # noqa: E402
 from shoal.cli import main as front  # noqa: E402
+from shoal.cli.tasks import preflight  # noqa: E402
 from shoal.client import config  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
@@ -197,6 +198,7 @@ def task_page() -> list[str]:
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
+    compared = [code(one.name) for one in fields_with(spec.Spec, "same_result", "")]
     run_rows = [(code(name), *RUN[name]) for name in RUN]
     return [
         "# Task fields",
@@ -224,6 +226,22 @@ def task_page() -> list[str]:
         f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
+        "## What `--resume` compares",
+        "A result of an earlier run of the same person is taken over if these are the same:",
+        "",
+        f"- every field of its task but those in the table below, and so {and_list(compared)};",
+        "- the directory of the run, and its `seed` if one was given: then each task also by its number in the run;",
+        "- the content of the files that the command, `inputs`, `stdin` and `container` name (of what goes beyond "
+        f"{size(preflight.MAX_DIGESTED)}: size, date and inode; of a sweep the first {preflight.MAX_CHECKED:,} of each field). "
+        "Arguments with `{placeholders}`, the names in `outputs`, and files that only a shell text or the program itself knows "
+        "of are not looked at: name them in `inputs`;",
+        "- the environment of the submitter, without variables of the terminal or login such as `TERM`, `PWD` and `SSH_*`;",
+        "- and all tasks that it waits for are taken over, too.",
+        "",
+        "If in doubt the task runs again, and `shoal` says why. A sweep's tasks are recognised by their parameters, not by "
+        "their number, so a task that reads `SHOAL_INDEX` without an `array` should name what it depends on as a parameter.",
+        "",
+        *table(("not compared", "because"), resume_rows(spec.FIELDS)),
         "## Variables every task gets",
         "A task starts with the environment of whoever submitted it, without names that begin with `SHOAL_`. On top of it:",
         "",
@@ -506,6 +524,7 @@ LIMITS = {
     "MAX_PARENTS": "names in `after`",
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
+    "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
     "MAX_PRIORITY": "a priority, up or down",

@@ -124,7 +124,7 @@ class Reader:
         return [row["run"] for row in self._all("failed_runs", owners=_listed(owners), limit=MAX_PAGE)]
 
     def earlier(self, owner: str, signature: str) -> list[int]:
-        """An owner's runs of the same signature, newest first; the newest hundred."""
+        """An owner's runs whose signature begins so, newest first; the newest hundred."""
         return [row["run"] for row in self._all("earlier_runs", owner=owner, signature=signature, limit=_EARLIER)]
 
     # --- tasks

@@ -24,16 +24,15 @@ from shoal.cli.tasks.options import (
     is_file_name,
     task_options,
 )
-from shoal.cli.tasks.preflight import check_here, newest
+from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.client.client import Client
-from shoal.client.environment import environment_field
+from shoal.client.environment import environment_digest, environment_field
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 
 SHOWN = 3  # commands that --dry-run renders per spec
-NEVER_RUN = "not run before"  # the server's word for elements that no earlier run has
 # Ranges as Slurm and others write them, which are texts here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
@@ -192,10 +191,8 @@ def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> 
     client = session.client()
     document = {**draft.document, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
-    if resume:
-        document["resume"] = newest(draft)
-    if strict:
-        document["strict"] = True
+    document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
+    document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
     try:
         return client.submit(document), client
     except Unreachable:
@@ -220,8 +217,7 @@ def _tell_reused(answer: dict[str, Any]) -> None:
         total = many(answer["tasks"], "task")
         say(f"{reused:,} of {total} {_plural(reused, 'is', 'are')} not run again: an earlier equal run has the results")
     for rerun in answer.get("reruns") or ():
-        new = rerun["why"] == NEVER_RUN
-        runs = _plural(rerun["count"], "runs", "run") + ("" if new else " again")
+        runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
         say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
 
 

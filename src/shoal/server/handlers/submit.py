@@ -1,4 +1,4 @@
-"""Submitting at the edge: idempotency keys, the submitter's environment, and what `--resume` need not run again."""
+"""Accepting a submission: idempotency keys, blobs, and the submitter's environment."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.db.reader import Reader
-from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Submit
 from shoal.engine.tasks.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import LOGS, environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
-from shoal.model.spec import Spec, Submission
+from shoal.model.spec import Submission
 from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
-from shoal.wire.task import parse_spec
 
 _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
-Reused = tuple[tuple[int, TaskRow], ...]
 
 
 class SubmissionRequest(NamedTuple):
@@ -37,7 +34,7 @@ class SubmissionRequest(NamedTuple):
     signature: str
     env_file: str
     environment: dict[str, str] | None
-    resume: dict[str, Any] | None
+    resume: bool
     strict: bool
 
 
@@ -45,11 +42,12 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     """Take a body apart. Pure, for a large one is read on another thread."""
     said = dict(body)
     env_file = _env_file(said.pop("environment_file", None), said)
-    environment, resume = _environment(said.pop("environment", None)), _resume(said.pop("resume", None))
-    strict = _flag(said.pop("strict", False), "strict")
+    environment, fingerprints = _environment(said.pop("environment", None)), said.pop("fingerprints", None)
+    resume, strict = _flag(said.pop("resume", False), "resume"), _flag(said.pop("strict", False), "strict")
     submission = parse_submission(said)
     digest = hashlib.sha256(canonical(said).encode()).hexdigest()
-    return SubmissionRequest(submission, digest, sign(submission), env_file, environment, resume, strict)
+    signature = sign(submission, read_fingerprints(fingerprints))
+    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
 
 
 async def submit(
@@ -64,8 +62,8 @@ async def submit(
         claim(owner, 0, claimed)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
-    if resume is not None:
-        reused, reruns = await service.look(lambda reader: earlier(reader, owner, submission, signature, resume))
+    if resume:
+        reused, reruns = await service.look(lambda reader: find_earlier(reader, owner, submission, signature))
     # From here to the engine nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
@@ -148,16 +146,6 @@ def _environment(value: Any) -> dict[str, str] | None:
     return {name: text for name, text in value.items() if not name.startswith("SHOAL_")}
 
 
-def _resume(value: Any) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    good = isinstance(value, dict) and set(value) <= {"newest", "file"}
-    newest = value.get("newest") if good else None
-    if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
-        raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
-    return {"newest": newest, "file": str(value.get("file") or "")[:4096]}
-
-
 def _set_aside_logs(folder: Path, run: str) -> None:
     """Logs under the number of a run that is only now submitted are another history's: they must not be taken for its
     own. They are kept until the logs need their space."""
@@ -185,72 +173,3 @@ def _keep(path: Path, environment: dict[str, str] | None) -> None:
         os.fsync(folder)  # the name, too, must survive a power cut
     finally:
         os.close(folder)
-
-
-def sign(submission: Submission) -> str:
-    """What makes two submissions the same work but for their parameters: `--resume` looks for it."""
-    parts = [
-        [list(s.command), s.shell, s.cwd, s.env, s.stdin, list(s.inputs), list(s.outputs)] for s in submission.specs
-    ]
-    return hashlib.sha256(canonical([submission.cwd, parts]).encode()).hexdigest()
-
-
-def earlier(
-    reader: Reader, owner: str, submission: Submission, signature: str, resume: dict[str, Any]
-) -> tuple[Reused, list[dict[str, Any]]]:
-    """Results of earlier runs for elements of this one, and why the others run (again)."""
-    good: dict[str, TaskRow] = {}
-    bad: dict[str, str] = {}
-    for run in reader.earlier(owner, signature):
-        arrays = _arrays(reader, run)
-        for element, row in reader.succeeded(run):
-            good.setdefault(_element_key(arrays, element), row)
-        for page in _pages(reader, run, ["failed", "cancelled", "lost"]):
-            for task in page:
-                bad.setdefault(_element_key(arrays, task["element"]), f"{task['state']} in {run_text(run)}")
-    newest, changed = resume["newest"], f"{resume['file'] or 'an input'} changed since they ran"
-    reused: list[tuple[int, TaskRow]] = []
-    why: dict[str, int] = {}
-    first = 1
-    ran = {json.loads(key)[0] for key in (*good, *bad)}
-    for position, spec in enumerate(submission.specs):
-        if position not in ran:  # ten million elements need not be looked at one by one to find none
-            why["not run before"] = why.get("not run before", 0) + spec.count
-            first += spec.count
-            continue
-        for offset in range(spec.count):
-            key = _key(position, spec, offset)
-            found = good.get(key)
-            if found is not None and (newest is None or (found.started or found.ended or 0.0) >= newest):
-                reused.append((first + offset, found))
-            else:
-                reason = changed if found is not None else bad.get(key, "not run before")
-                why[reason] = why.get(reason, 0) + 1
-        first += spec.count
-    return tuple(reused), [{"count": n, "why": reason} for reason, n in why.items()]
-
-
-def _arrays(reader: Reader, run: int) -> list[tuple[int, int, Spec]]:
-    found = reader.run(run)
-    rows = found["arrays"] if found is not None else []
-    parsed = []
-    for position, row in enumerate(rows):
-        task = row["task"] if isinstance(row["task"], dict) else json.loads(row["task"])
-        parsed.append((row["first"], position, parse_spec(task)))
-    return parsed
-
-
-def _pages(reader: Reader, run: int, states: list[str]) -> Any:
-    after = 0
-    while page := reader.tasks(run, after=after, states=states):
-        yield page
-        after = page[-1]["element"]
-
-
-def _element_key(arrays: list[tuple[int, int, Spec]], element: int) -> str:
-    first, position, spec = max((a for a in arrays if a[0] <= element), key=lambda a: a[0])
-    return _key(position, spec, element - first)
-
-
-def _key(position: int, spec: Spec, offset: int) -> str:
-    return canonical([position, spec.sweep.at(offset) if spec.sweep is not None else {}])

@@ -165,7 +165,8 @@ class SubmissionBody:
     open: bool = False
     environment: Optional[dict[str, str]] = None
     environment_file: Optional[str] = None
-    resume: Optional[dict[str, Any]] = None
+    fingerprints: Optional[dict[str, Any]] = None  # of files and environment, as the client saw them
+    resume: bool = False  # take over results of earlier runs of the same work
     strict: bool = False  # refuse a task that no pilot which is connected could ever run
 
 

@@ -132,6 +132,7 @@ def test_a_submission_has_what_is_checked_of_it() -> None:
     beside = {
         "environment",
         "environment_file",
+        "fingerprints",
         "resume",
         "strict",
     }  # taken out by server/handlers/submit.py before the rest is checked
