@@ -9,23 +9,10 @@ import re
 from datetime import datetime, timezone
 from typing import Any, Callable, Optional
 
+from shoal.model import limits
 from shoal.model.blobs import is_digest
 from shoal.model.checks import carried, paths, short_text, texts_of, whole
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import (
-    MAX_ARGV_BYTES,
-    MAX_ARGV_ITEMS,
-    MAX_CALLS,
-    MAX_ENV_BYTES,
-    MAX_ENV_ITEMS,
-    MAX_EXPR_BYTES,
-    MAX_INLINE,
-    MAX_LABELS,
-    MAX_LICENCES,
-    MAX_PRIORITY,
-    MAX_SETUP,
-    MIN_CHECKPOINT_EVERY,
-)
 from shoal.model.quantities import parse_duration
 from shoal.model.states import Rerun
 from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, parse_array, parse_values
@@ -33,7 +20,7 @@ from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, parse
 Reader = Callable[[Any, str], Any]
 # What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
 FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")
-MAX_TEXT = 4 * ((MAX_INLINE + 2) // 3)  # of a payload inside a message
+MAX_TEXT = 4 * ((limits.MAX_INLINE + 2) // 3)  # of a payload inside a message
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
@@ -68,17 +55,20 @@ def argv(value: Any, field: str) -> tuple[str, ...]:
         raise BadInput("expected a list of texts", code="wrong_type", field=field)
     if not value or not value[0].strip():
         raise BadInput("the command is empty", code="empty_command", field=field, hint='e.g. ["echo", "hi"]')
-    if len(value) > MAX_ARGV_ITEMS or sum(len(word.encode("utf-8", "replace")) + 1 for word in value) > MAX_ARGV_BYTES:
+    if (
+        len(value) > limits.MAX_ARGV_ITEMS
+        or sum(len(word.encode("utf-8", "replace")) + 1 for word in value) > limits.MAX_ARGV_BYTES
+    ):
         raise BadInput(
             "the command is too long", code="argv_too_long", field=field,
-            hint=f"at most {MAX_ARGV_ITEMS} words and {MAX_ARGV_BYTES} bytes; pass large data in a file",
+            hint=f"at most {limits.MAX_ARGV_ITEMS} words and {limits.MAX_ARGV_BYTES} bytes; pass large data in a file",
         )  # fmt: skip
     return tuple(carried(word, f"{field}[{at}]") for at, word in enumerate(value))
 
 
 def shell_text(value: Any, field: str) -> str:
     """A script for the shell."""
-    found = short_text(value, field, MAX_ARGV_BYTES)
+    found = short_text(value, field, limits.MAX_ARGV_BYTES)
     if not found.strip():
         raise BadInput("the command is empty", code="empty_command", field=field, hint="e.g. 'sort a | uniq > b'")
     return found
@@ -86,13 +76,13 @@ def shell_text(value: Any, field: str) -> str:
 
 def variables(value: Any, field: str) -> dict[str, str]:
     """Environment variables."""
-    if not isinstance(value, dict) or len(value) > MAX_ENV_ITEMS:
-        raise BadInput(f"expected at most {MAX_ENV_ITEMS} names with texts", code="wrong_type", field=field)
+    if not isinstance(value, dict) or len(value) > limits.MAX_ENV_ITEMS:
+        raise BadInput(f"expected at most {limits.MAX_ENV_ITEMS} names with texts", code="wrong_type", field=field)
     for name, content in value.items():
         is_ours = name.startswith("SHOAL_") and name not in FUNCTION_ENV
         if not _ENV_NAME.fullmatch(name) or name in _ENV_RESERVED or is_ours:
             raise bad_variable(name)
-        short_text(content, f"{field}.{echo(name)}", MAX_ENV_BYTES)
+        short_text(content, f"{field}.{echo(name)}", limits.MAX_ENV_BYTES)
     return dict(value)
 
 
@@ -104,10 +94,10 @@ def bad_variable(name: str) -> BadInput:
 
 def priority(value: Any, field: str) -> float:
     """A number of either sign."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) <= MAX_PRIORITY:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) <= limits.MAX_PRIORITY:
         raise BadInput(
             f"{echo(value)!r} is not a priority", code="range", field=field,
-            hint=f"a number from -{MAX_PRIORITY:g} to {MAX_PRIORITY:g}; higher goes first",
+            hint=f"a number from -{limits.MAX_PRIORITY:g} to {limits.MAX_PRIORITY:g}; higher goes first",
         )  # fmt: skip
     return float(value)
 
@@ -122,8 +112,8 @@ def rerun_class(value: Any, field: str) -> Rerun:
 
 def labels(value: Any, field: str) -> dict[str, str]:
     """A few names with texts."""
-    if not isinstance(value, dict) or len(value) > MAX_LABELS:
-        raise BadInput(f"expected at most {MAX_LABELS} names with texts", code="wrong_type", field=field)
+    if not isinstance(value, dict) or len(value) > limits.MAX_LABELS:
+        raise BadInput(f"expected at most {limits.MAX_LABELS} names with texts", code="wrong_type", field=field)
     return {short_text(k, field): short_text(v, f"{field}.{echo(k)}") for k, v in value.items()}
 
 
@@ -183,19 +173,19 @@ def payload(value: Any, field: str) -> str:
 
 def calls(value: Any, field: str) -> tuple[str, ...]:
     """A payload for each call."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_CALLS:
-        raise BadInput(f"expected 1 to {MAX_CALLS} calls", code="wrong_type", field=field)
+    if not isinstance(value, list) or not 1 <= len(value) <= limits.MAX_CALLS:
+        raise BadInput(f"expected 1 to {limits.MAX_CALLS} calls", code="wrong_type", field=field)
     return tuple(payload(call, field) for call in value)
 
 
 def expression(value: Any, field: str) -> str:
     """An expression over tags, not parsed yet."""
-    if isinstance(value, str) and len(value.encode("utf-8", "replace")) > MAX_EXPR_BYTES:
+    if isinstance(value, str) and len(value.encode("utf-8", "replace")) > limits.MAX_EXPR_BYTES:
         raise BadInput(
-            f"longer than {MAX_EXPR_BYTES} bytes", code="expression_too_complex", field=field,
+            f"longer than {limits.MAX_EXPR_BYTES} bytes", code="expression_too_complex", field=field,
             hint="let tasks publish a tag that says the same (`$SHOAL_TAGS`)",
         )  # fmt: skip
-    return short_text(value, field, MAX_EXPR_BYTES).strip()
+    return short_text(value, field, limits.MAX_EXPR_BYTES).strip()
 
 
 def deadline(value: Any, field: str) -> tuple[Optional[float], Optional[float]]:
@@ -220,9 +210,9 @@ def deadline(value: Any, field: str) -> tuple[Optional[float], Optional[float]]:
 def shell_lines(value: Any, field: str) -> tuple[str, ...]:
     """Lines of shell."""
     lines = value.splitlines() if isinstance(value, str) else value
-    if not isinstance(lines, list) or not 1 <= len(lines) <= MAX_SETUP:
+    if not isinstance(lines, list) or not 1 <= len(lines) <= limits.MAX_SETUP:
         raise BadInput(
-            f"expected 1 to {MAX_SETUP} lines of shell", code="wrong_type", field=field,
+            f"expected 1 to {limits.MAX_SETUP} lines of shell", code="wrong_type", field=field,
             hint='e.g. ["module load gcc", ". env/bin/activate"]',
         )  # fmt: skip
     found = tuple(short_text(line, field, 4096) for line in lines)
@@ -246,9 +236,9 @@ def licences(value: Any, field: str) -> tuple[tuple[str, int], ...]:
     """Names with counts, or a list of names for one of each."""
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         value = dict.fromkeys(value, 1)
-    if not isinstance(value, dict) or not 1 <= len(value) <= MAX_LICENCES:
+    if not isinstance(value, dict) or not 1 <= len(value) <= limits.MAX_LICENCES:
         raise BadInput(
-            f"expected 1 to {MAX_LICENCES} names with numbers", code="wrong_type", field=field,
+            f"expected 1 to {limits.MAX_LICENCES} names with numbers", code="wrong_type", field=field,
             hint="e.g. {matlab = 1}",
         )  # fmt: skip
     for name, count in value.items():
@@ -263,9 +253,9 @@ def interval(value: Any, field: str) -> float:
     if value in (0, "0", "0s") and not isinstance(value, bool):
         return 0.0
     seconds = parse_duration(value, field)
-    if seconds < MIN_CHECKPOINT_EVERY:
+    if seconds < limits.MIN_CHECKPOINT_EVERY:
         raise BadInput(
             f"{echo(value)!r} is too often", code="range", field=field,
-            hint=f"at least {MIN_CHECKPOINT_EVERY:g} s; 0: only when the task ends",
+            hint=f"at least {limits.MIN_CHECKPOINT_EVERY:g} s; 0: only when the task ends",
         )  # fmt: skip
     return seconds
