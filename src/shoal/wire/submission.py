@@ -19,16 +19,12 @@ _SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "ope
 
 
 def parse_submission(data: Any) -> Submission:
-    """A whole submission, checked; nothing of it is accepted if any part is wrong."""
+    """A whole submission, checked; any error refuses all of it."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
-    unknown = [key for key in data if key not in _SUBMISSION]
-    if unknown:
-        raise BadInput(
-            f"unknown field {echo(unknown[0])!r}",
-            code="unknown_field",
-            hint=did_you_mean(str(unknown[0]), list(_SUBMISSION)),
-        )
+    if unknown := [key for key in data if key not in _SUBMISSION]:
+        hint = did_you_mean(str(unknown[0]), list(_SUBMISSION))
+        raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint=hint)
     tasks = data.get("tasks")
     if not isinstance(tasks, list):
         raise BadInput("expected a list of tasks", code="required", field="tasks")
@@ -45,12 +41,8 @@ def parse_submission(data: Any) -> Submission:
     _check_graph(specs)
     total = sum(spec.count for spec in specs)
     if total > MAX_ELEMENTS:
-        raise BadInput(
-            f"{total} tasks are too many",
-            code="bad_array",
-            field="tasks",
-            hint=f"at most {MAX_ELEMENTS} a run",
-        )
+        hint = f"at most {MAX_ELEMENTS} a run"
+        raise BadInput(f"{total} tasks are too many", code="bad_array", field="tasks", hint=hint)
     max_fail, seed = data.get("max_fail"), data.get("seed")
     return Submission(
         specs=tuple(specs),
@@ -69,8 +61,7 @@ def parse_addition(data: Any) -> tuple[int, Submission]:
     """Tasks for an open run, checked, and the element that they begin with."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
-    unknown = [key for key in data if key not in ("first", "tasks")]
-    if unknown:
+    if unknown := [key for key in data if key not in ("first", "tasks")]:
         raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint="known: first, tasks")
     return whole(1, MAX_ELEMENTS)(data.get("first"), "first"), parse_submission({"tasks": data.get("tasks")})
 
@@ -128,12 +119,8 @@ def _check_graph(specs: list[Spec]) -> None:
             if unmet[child] == 0:
                 ready.append(child)
     if any(unmet):
-        raise BadInput(
-            f"tasks wait for each other: {_cycle(specs, by_name, unmet)}",
-            code="cycle",
-            field="after",
-            hint="take one of these out of `after`",
-        )
+        cycle, hint = _cycle(specs, by_name, unmet), "take one of these out of `after`"
+        raise BadInput(f"tasks wait for each other: {cycle}", code="cycle", field="after", hint=hint)
 
 
 def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
@@ -149,5 +136,5 @@ def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
 
 
 def canonical(data: Any) -> str:
-    """One text for equal JSON data: what digests of submissions are taken of."""
+    """The one text of equal JSON data, for digests."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -13,13 +13,13 @@ from shoal.model.spec import FIELDS
 from shoal.model.task_field import Field
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Where the context keeps all words as typed, and those after `--` (absent if there was none).
+# Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).
 RAW = "shoal.raw"
 COMMAND = "shoal.command"
 
 
 class CommandWithArguments(click.Command):
-    """A click command that splits its words at the first `--`, and says so when it was forgotten."""
+    """A click command that splits its arguments at the first `--`, and explains a missing one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         raw = ctx.meta[RAW] = list(args)
@@ -30,22 +30,22 @@ class CommandWithArguments(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            start = first_word(self, ctx, raw)
+            start = first_argument(self, ctx, raw)
             if start is None or is_file_name(raw[start]):
                 raise
-            raise forgotten(ctx, raw[:start], raw[start:], error) from None
+            raise missing_dashes(ctx, raw[:start], raw[start:], error) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
-def is_file_name(word: str) -> bool:
-    """Does a word name a task file?"""
-    return word.endswith(".toml")
+def is_file_name(argument: str) -> bool:
+    """True if an argument names a task file."""
+    return argument.endswith(".toml")
 
 
-def first_word(command: click.Command, ctx: click.Context, raw: list[str]) -> int | None:
-    """Where the first word stands that is neither an option nor an option's value."""
+def first_argument(command: click.Command, ctx: click.Context, raw: list[str]) -> int | None:
+    """The index of the first argument that is neither an option nor an option's value."""
     takes_value = {
         name for param in command.get_params(ctx) if isinstance(param, click.Option) and not param.is_flag
         for name in param.opts
@@ -61,10 +61,10 @@ def first_word(command: click.Command, ctx: click.Context, raw: list[str]) -> in
     return None
 
 
-def forgotten(
+def missing_dashes(
     ctx: click.Context, before: list[str], command: list[str], cause: click.NoSuchOption | None = None
 ) -> click.UsageError:
-    """The line for a command without `--` before it."""
+    """The error for a command without `--` before it."""
     whole = shorten(clean(shlex.join([*ctx.command_path.split(), *before, "--", *command])), 200)
     what = f"there is no option {cause.option_name}; " if cause is not None else ""
     return click.UsageError(f"{what}put -- before the command (write: {whole})", ctx)

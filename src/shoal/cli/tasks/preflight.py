@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent: do the files exist, is the program there [input E44, E45]."""
+"""Checks on this machine before anything is sent: files, directories and programs exist [input E44, E45]."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 
 MAX_DIGESTED = 64 << 20  # bytes of the files of a run that are read for fingerprints
-MAX_CHECKED = 2_000  # names looked up per spec and field; a vanished file is told when its task is prepared
+MAX_CHECKED = 2_000  # names looked up per spec and field; others are checked when their task is prepared
 
 
 def check_here(draft: Draft, far: bool = False) -> None:
-    """Refuse what cannot work: a missing directory, file or program. `far`: tasks run on other hosts, whose programs
-    are not known here."""
+    """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are not known here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
         if base is not None and not os.path.isdir(base):
@@ -36,7 +35,7 @@ def check_here(draft: Draft, far: bool = False) -> None:
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:
-    """Where the tasks of a spec run, if it is known now: not for a directory of their own or one per element."""
+    """The directory of a spec's tasks; None for a directory of their own or one per element."""
     if spec.cwd == OWN:
         return None
     if spec.cwd is None:
@@ -87,7 +86,7 @@ def _check_file(field: str, path: str, name: str) -> None:
 
 
 def _check_program(spec: Spec, base: str | None) -> None:
-    """A mistyped program fails a whole sweep task by task; say it now where it can be known."""
+    """Refuse a mistyped program where it can be known: it would fail a whole sweep task by task."""
     if not spec.command or (spec.sweep is not None and holes(spec.command[0])):
         return
     program = _plain(spec, spec.command[0])
@@ -96,12 +95,8 @@ def _check_program(spec: Spec, base: str | None) -> None:
         if shutil.which(program, path=path) is None and not holes(path):
             here = base is not None and os.path.isfile(os.path.join(base, program))
             fix = f"write ./{program} for the file in this directory" if here else "check the spelling and $PATH"
-            raise Refused(
-                f"there is no program {echo(program)!r} on this machine",
-                code="no_such_program",
-                field="command",
-                hint=fix,
-            )
+            what = f"there is no program {echo(program)!r} on this machine"
+            raise Refused(what, code="no_such_program", field="command", hint=fix)
         return
     if base is None and not program.startswith("/"):
         return
@@ -127,8 +122,8 @@ def fingerprints(draft: Draft) -> dict[str, str]:
     budget = MAX_DIGESTED
     for spec in draft.submission.specs:
         base = directory_of(draft, spec) or draft.submission.cwd
-        words = [_plain(spec, word) for word in spec.command if spec.sweep is None or not holes(word)]
-        named = [word for word in words if word not in spec.outputs]
+        arguments = [_plain(spec, text) for text in spec.command if spec.sweep is None or not holes(text)]
+        named = [text for text in arguments if text not in spec.outputs]
         for name in dict.fromkeys([*named, spec.container, *(name for _, name in named_files(spec))]):
             path = os.path.join(base, name)
             try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
-import json
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
@@ -213,18 +212,19 @@ def trait_of(spec: Spec, owner: str) -> str:
 
 def class_key(spec: Spec, owner: str) -> ClassKey:
     """The class of a task, by every task field that matching looks at."""
-    table = type(spec)
+    table, surroundings = type(spec), ""
     named = {field.name: getattr(spec, field.name) for field in fields_with(table, "matching", "key")}
-    surroundings = ((field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings"))
-    other = {field.name: value for field, value in surroundings if value != field.default}
-    # Set-up lines may bring a container runtime, so that only without them the host must have one.
-    kind = CONTAINER if spec.container and not spec.setup else ""
-    named |= {"rerun": spec.rerun.value, "surroundings": kind + _digest(other) if other else ""}
-    return ClassKey(owner, spec.needs, kind=kind_of(spec), **named)
+    named["rerun"] = spec.rerun.value
+    other = [(field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings")]
+    if any(value != field.default for field, value in other):
+        # Set-up lines may bring a container runtime, so that only without them the host must have one.
+        surroundings = CONTAINER if spec.container and not spec.setup else ""
+        surroundings += _digest([(field.name, value) for field, value in other])
+    return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
 def _digest(values: object) -> str:
-    return hashlib.sha256(json.dumps(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
