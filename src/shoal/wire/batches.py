@@ -1,5 +1,4 @@
-"""Batches taken apart and put together: successes of neighbours as one message of columns, or as single reports
-[ADR 0009]."""
+"""Batches of reports: successes of neighbours as one message of columns, and back to single reports [ADR 0009]."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def report_of(batch: Batch, at: int) -> Report:
 
 
 def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
-    """Those that must travel alone, and batches of the others. Neighbours need not have ended in their order."""
+    """Split reports into those sent one by one and batches of the others, whatever the order in which they ended."""
     alone: list[Report] = []
     plain: list[tuple[int, str, int, int, int, Report]] = []
     for report in reports:
@@ -34,7 +33,7 @@ def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
     plain.sort(key=lambda item: item[:5])
     batches: list[Batch] = []
     row: list[Report] = []
-    due: Optional[tuple[int, str, int, int, int]] = None  # what would go on with the row
+    due: Optional[tuple[int, str, int, int, int]] = None  # what would continue the row
     for run, nonce, number, incarnation, element, report in plain:
         if (run, nonce, number, incarnation, element) != due:
             _put(row, alone, batches)

@@ -50,10 +50,10 @@ def _number(low: float, high: float) -> Check:
     return check
 
 
-def _one_of(*words: str) -> Check:
+def _one_of(*known: str) -> Check:
     def check(value: Any, field: str) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise BadInput(f"{echo(value)!r} is not known", code="range", field=field, hint=" or ".join(words))
+        if not isinstance(value, str) or value not in known:
+            raise BadInput(f"{echo(value)!r} is not known", code="range", field=field, hint=" or ".join(known))
         return value
 
     return check
@@ -96,12 +96,12 @@ def _bytes(value: Any, field: str) -> int:
     return parse_size(value, field)
 
 
-def _words(value: Any, field: str) -> tuple[str, ...]:
+def _argv(value: Any, field: str) -> tuple[str, ...]:
     fits = isinstance(value, (list, tuple)) and len(value) <= limits.MAX_HOOK
-    if not fits or not all(isinstance(word, str) and word and "\0" not in word for word in value):
+    if not fits or not all(isinstance(text, str) and text and "\0" not in text for text in value):
         hint = f'at most {limits.MAX_HOOK} words such as ["/usr/bin/logger", "-t", "shoal"]'
         raise BadInput("expected a list of texts", code="wrong_type", field=field, hint=hint)
-    if any(len(word.encode("utf-8", "replace")) > 16 * limits.MAX_NAME for word in value):
+    if any(len(text.encode("utf-8", "replace")) > 16 * limits.MAX_NAME for text in value):
         raise BadInput(f"longer than {16 * limits.MAX_NAME} bytes", code="too_long", field=field, hint="shorten it")
     return tuple(value)
 
@@ -133,7 +133,7 @@ _MATCH: dict[str, Check] = {
     "chunk": whole(1, 1_000_000),
     "max_running": whole(0, limits.MAX_QUOTA_COUNT),
 }
-_BAN: dict[str, Check] = {"longest": parse_duration, "scale": parse_duration, "hook": _words}
+_BAN: dict[str, Check] = {"longest": parse_duration, "scale": parse_duration, "hook": _argv}
 _MEMORY: dict[str, Check] = {"factor": _number(1, 1_000), "cap": _number(1, 1_000)}
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")
 
@@ -220,7 +220,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # in the document ->
 
 
 def parse_policy(data: object) -> Policy:
-    """The policy that a document says; what it leaves out has its default."""
+    """The policy in a document; what it leaves out has its default."""
     if not isinstance(data, Mapping):
         raise BadInput("expected a policy document", code="want_object", hint="tables such as [share] and [[quota]]")
     found: dict[str, Any] = {}
@@ -234,7 +234,7 @@ def parse_policy(data: object) -> Policy:
 
 
 def check_people(policy: Policy, owners: Mapping[str, str], groups: Collection[str]) -> None:
-    """Refuse a policy that names who does not exist, or that leaves nobody at a vertex a share [input E74].
+    """Refuse a policy that names unknown people or groups, or whose shares below a vertex are all 0 [input E74].
 
     `owners` from owner to group ("" for none), `groups` all there are.
     """
@@ -262,7 +262,7 @@ def check_people(policy: Policy, owners: Mapping[str, str], groups: Collection[s
 
 
 def dump_policy(policy: Policy) -> dict[str, Any]:
-    """The document that says this policy in full; `parse_policy` makes the same policy of it."""
+    """The full document of a policy, from which `parse_policy` makes the same policy."""
     return {
         "share": dict(policy.shares),
         "usage": dict(vars(policy.usage)),

@@ -1,6 +1,6 @@
-"""Bodies of what people ask of a server, one dataclass each: checked by `codec`, described in OpenAPI from here.
+"""Bodies of requests by people, one dataclass each: checked by `codec`, and the source of their OpenAPI description.
 
-The fields of a task are those of the table in `model/spec.py`; what pilots say is in `wire/messages.py`.
+The fields of a task are those of the table in `model/spec.py`; messages of pilots are in `wire/messages.py`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SiteHolders:
 
 @dataclass(frozen=True)
 class PolicyBody:
-    """A whole policy in place of the version it is based on; `dry_run`: only say what it would change."""
+    """A whole policy in place of the version it is based on; `dry_run`: only list what it would change."""
 
     version: int
     policy: dict[str, Any]

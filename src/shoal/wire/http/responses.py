@@ -1,4 +1,4 @@
-"""What the server answers, one type a call: the OpenAPI description is made from here and tests hold answers to it.
+"""Responses of the server, one type for each call: the source of their OpenAPI description; tests check responses by it.
 
 Rows of lists are the columns of the database, which grow; they are described as plain objects.
 """
@@ -93,7 +93,7 @@ TokenMade = _answer("TokenMade",
 Revoked = _answer("Revoked", "How many tokens and pilots ended.", revoked=int, pilots=int)
 AuditPage = _answer("AuditPage", "Uses of tokens, newest first.", audit=list[Row], next=Optional[int])
 ServerAnswer = _answer("ServerAnswer",
-    "What a server says of itself; administrators get more.",
+    "The state of a server; administrators get more.",
     mode=str, since=float, version=str)
 Stopping = _answer("Stopping", "The server ends.", stopping=bool)
 PruneAnswer = _answer("PruneAnswer", "What was deleted.", events=int, log_bytes=int)
