@@ -1,4 +1,4 @@
-"""Options of an executor, checked where they are given: what the server would say later is said now."""
+"""Options of an executor, checked where they are given instead of when the server refuses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.model.spec import Spec
 from shoal.model.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
 from shoal.wire.checks import did_you_mean
 
-CHECK_WITHIN = 30.0  # seconds that an interpreter may take to say which it is
+CHECK_WITHIN = 30.0  # seconds that an interpreter may take to print its version
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
 
 
@@ -49,13 +49,13 @@ def signature_with_fields(function: Callable[..., Any], table: type[Spec] = Spec
 
 
 def default_name() -> str:
-    """What a run is called if nobody named it: the script."""
+    """The default name of a run: the script."""
     program = script()
     return "python" if program == INTERACTIVE else Path(program).name[:MAX_NAME] or "python"
 
 
 def script_folder() -> list[str]:
-    """Where a script's own modules lie."""
+    """The directory of the script, where its own modules are."""
     program = script()
     return [] if program == INTERACTIVE else [str(Path(program).parent)]
 
@@ -67,7 +67,7 @@ def place_of(cwd: str | os.PathLike[str] | None) -> str:
 
 @lru_cache
 def check_python(python: str, is_far: bool) -> str:
-    """The interpreter, if it can run what this one pickles; on hosts elsewhere it is found out there."""
+    """The interpreter, if it can run what this one pickles; for other hosts that is checked there."""
     ours = "{}.{}".format(*sys.version_info[:2])
     try:
         done = subprocess.run(
@@ -79,13 +79,13 @@ def check_python(python: str, is_far: bool) -> str:
             return python
         why = error.strerror if isinstance(error, OSError) else "no answer"
         raise BadInput(f"{python} cannot be run: {why}", code="bad_python", field="python") from None
-    told = done.stdout.split()
-    if not told or told[0] != ours:
+    printed = done.stdout.split()
+    if not printed or printed[0] != ours:
         raise BadInput(
-            f"{python} is Python {told[0] if told else '?'}, this is {ours}: functions cannot travel between them",
+            f"{python} is Python {printed[0] if printed else '?'}, this is {ours}: functions cannot travel between them",
             code="bad_python", field="python", hint=f"name a Python {ours}, or run this script with that one",
         )  # fmt: skip
-    if told[-1] != "yes":
+    if printed[-1] != "yes":
         raise BadInput(
             f"{python} has no cloudpickle", code="bad_python", field="python",
             hint=f"{python} -m pip install cloudpickle",

@@ -68,11 +68,11 @@ def find_earlier(
     good: dict[str, TaskRow] = {}
     bad: dict[str, str] = {}
     for run in reader.earlier(owner, f"{version}:{digest}:"):
-        told = reader.run(run)
-        if told is None:
+        before = reader.run(run)
+        if before is None:
             continue
-        changed = _difference(json.loads(told["signature"].split(":", 2)[2]), json.loads(seen))
-        arrays = [(row["first"], at, parse_spec(row["task"])) for at, row in enumerate(told["arrays"])]
+        changed = _difference(json.loads(before["signature"].split(":", 2)[2]), json.loads(seen))
+        arrays = [(row["first"], at, parse_spec(row["task"])) for at, row in enumerate(before["arrays"])]
         for element, task in reader.succeeded(run):
             key = _key(submission.seed, *_locate(arrays, element))
             if changed:

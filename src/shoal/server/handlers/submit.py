@@ -27,7 +27,7 @@ _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 
 
 class SubmissionRequest(NamedTuple):
-    """A submission's body, taken apart and checked."""
+    """The body of a submission, parsed and checked."""
 
     submission: Submission
     digest: str
@@ -39,22 +39,26 @@ class SubmissionRequest(NamedTuple):
 
 
 def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
-    """Take a body apart. Pure, for a large one is read on another thread."""
-    said = dict(body)
-    env_file = _env_file(said.pop("environment_file", None), said)
-    environment, fingerprints = _environment(said.pop("environment", None)), said.pop("fingerprints", None)
-    resume, strict = _flag(said.pop("resume", False), "resume"), _flag(said.pop("strict", False), "strict")
-    submission = parse_submission(said)
-    digest = hashlib.sha256(canonical(said).encode()).hexdigest()
+    """Parse and check a body. Pure: a large one is parsed on another thread."""
+    fields = dict(body)
+    env_file = _env_file(fields.pop("environment_file", None), fields)
+    environment, fingerprints = _environment(fields.pop("environment", None)), fields.pop("fingerprints", None)
+    resume, strict = _flag(fields.pop("resume", False), "resume"), _flag(fields.pop("strict", False), "strict")
+    submission = parse_submission(fields)
+    digest = hashlib.sha256(canonical(fields).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
     return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
 
 
 async def submit(
-    service: Service, owner: str, asked: SubmissionRequest, claim: Callable[[str, int, list[str]], None], size: int = 0
+    service: Service,
+    owner: str,
+    request: SubmissionRequest,
+    claim: Callable[[str, int, list[str]], None],
+    size: int = 0,
 ) -> dict[str, Any]:
-    """Accept a run of an owner, sent as so many bytes; the answer comes after the commit."""
-    submission, digest, signature, env_file, environment, resume, strict = asked
+    """Accept a run of an owner, sent as `size` bytes; answered after the commit."""
+    submission, digest, signature, env_file, environment, resume, strict = request
     warnings = look_at(service, owner, submission, strict)
     check_space(service, size)
     claimed = blobs_of(submission)
@@ -78,7 +82,7 @@ async def submit(
             hint = "free some space: accepted work goes on meanwhile"
             raise Refused(f"the disk is full, or nearly: {error.strerror}", code="disk_full", hint=hint) from None
     if claimed and not (submission.key and (owner, submission.key) in service.engine.state.keys):
-        claim(owner, service.engine.state.next_run, claimed)  # on its way to the disk before the run is
+        claim(owner, service.engine.state.next_run, claimed)  # written before the run is
     if submission.open:
         service.results.follow(service.engine.state.next_run, service.engine.state.next_seq - 1)
     answer = await service.command(
@@ -89,7 +93,7 @@ async def submit(
 
 
 def look_at(service: Service, owner: str, submission: Submission, strict: bool = False) -> list[str]:
-    """Refuse what no pilot could be asked for; returns what looks wrong and is accepted."""
+    """Refuse expressions that cannot be parsed, and with `strict` tasks that fit nowhere; returns warnings about others."""
     check_expressions(submission.specs)
     state = service.engine.state
     warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
@@ -97,7 +101,7 @@ def look_at(service: Service, owner: str, submission: Submission, strict: bool =
 
 
 def check_space(service: Service, wanted: int = 0) -> None:
-    """Nothing new is accepted while what was accepted cannot be written, nor what would fill the disk."""
+    """Refuse new work while accepted work cannot be written, or if it would fill the disk."""
     trouble = service.writer.trouble
     if not trouble and not service.reserve.has_space(2 * wanted):  # once in the log, once in the database
         trouble = service.reserve.trouble()
@@ -121,11 +125,11 @@ def _flag(value: Any, field: str) -> bool:
     return value
 
 
-def _env_file(value: Any, said: Mapping[str, Any]) -> str:
-    """Where the submitter keeps their environment themself: named by what is in it, so no other file can stand for it."""
+def _env_file(value: Any, fields: Mapping[str, Any]) -> str:
+    """The file in which the submitter keeps the environment: named by its digest, so that no other file can replace it."""
     if value is None:
         return ""
-    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in said:
+    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in fields:
         raise BadInput(
             "expected an absolute path that ends with SHA256.json, without environment", code="bad_path_value",
             field="environment_file", hint="leave both out for tasks that need neither",
@@ -147,17 +151,17 @@ def _environment(value: Any) -> dict[str, str] | None:
 
 
 def _set_aside_logs(folder: Path, run: str) -> None:
-    """Logs under the number of a run that is only now submitted are another history's: they must not be taken for its
-    own. They are kept until the logs need their space."""
+    """Rename logs that lie under the number of a new run: they belong to a history that was lost, and are kept until the
+    logs need their space."""
     if (folder / run).is_dir():
         number = next(n for n in count(1) if not (folder / f"{run}.lost-{n}").exists())
         (folder / run).rename(folder / f"{run}.lost-{number}")
 
 
 def _keep(path: Path, environment: dict[str, str] | None) -> None:
-    """Write the environment where only its owner reads it, and onto the disk: a pilot reads it without asking us.
+    """Write the environment durably where only its owner reads it, for a pilot of the same account.
 
-    What lies there belongs to a submission that a crash undid, and its number is ours now.
+    A file that is already there belongs to a submission that a crash undid, whose number this one gets.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.unlink(missing_ok=True)
