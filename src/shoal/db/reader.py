@@ -125,7 +125,8 @@ class Reader:
 
     def earlier(self, owner: str, signature: str) -> list[int]:
         """An owner's runs whose signature begins so, newest first; the newest hundred."""
-        return [row["run"] for row in self._all("earlier_runs", owner=owner, signature=signature, limit=_EARLIER)]
+        found = self._all("earlier_runs", owner=owner, signature=signature)
+        return sorted((row["run"] for row in found), reverse=True)[:_EARLIER]
 
     # --- tasks
     def tasks(

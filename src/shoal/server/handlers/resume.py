@@ -98,7 +98,7 @@ def find_earlier(
                 why[bad.get(key, NEVER_RUN)] += 1
         first += spec.count
     incomplete = [at for at, spec in enumerate(submission.specs) if len(found[at]) < spec.count]
-    for position in _behind(submission.specs, incomplete):
+    for position in _behind(submission.specs, incomplete + _outdated(submission.specs, found)):
         if found[position]:
             why["tasks that they wait for run"] += len(found[position])
             found[position] = []
@@ -110,6 +110,19 @@ def _difference(before: Fingerprints, now: Fingerprints) -> str:
     """What has changed between two submissions; empty if nothing has."""
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     return "" if not changed else changed[-1] or "the environment"
+
+
+def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> list[int]:
+    """The specs whose newest result is newer than one of a task that waited for them, in another run."""
+    ends = {
+        spec.name: max((row.ended or 0.0 for _, row in rows), default=0.0)
+        for spec, rows in zip(specs, found, strict=True)
+    }
+    late: set[str] = set()
+    for spec, rows in zip(specs, found, strict=True):
+        begun = min((row.leased or 0.0 for _, row in rows), default=float("inf"))
+        late.update(parent for parent in spec.after if ends[parent] > begun)
+    return [at for at, spec in enumerate(specs) if spec.name in late]
 
 
 def _behind(specs: Sequence[Spec], left: list[int]) -> Iterator[int]:
