@@ -29,17 +29,19 @@ sys.path.insert(0, str(ROOT / "src"))  # this clone's code, whatever is installe
 import shoal  # noqa: E402
 from shoal.cli import commands  # noqa: E402
 from shoal.cli.main import status_of  # noqa: E402
+from shoal.cli.tasks import preflight  # noqa: E402
 from shoal.client import config  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
 from shoal.engine.why import reason  # noqa: E402
 from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
 from shoal.model.quantities import show_size  # noqa: E402
+from shoal.model.task_field import NUMBER, WHOLE, Field, fields_with  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
 from shoal.server import main as server_main  # noqa: E402
 from shoal.server import metrics  # noqa: E402
 from shoal.server.http import request as server_call  # noqa: E402
-from shoal.wire import submission, task  # noqa: E402
+from shoal.wire import submission  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "shoal"
@@ -83,6 +85,11 @@ def sentences(about: str, known: Iterable[K], texts: Mapping[K, str]) -> dict[K,
     return {name: texts[name] for name in names}
 
 
+def and_list(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def number(value: float) -> str:
     """`10000` -> `10,000`; sizes and floats in the form people read."""
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
@@ -102,163 +109,6 @@ def size(value: int) -> str:
 
 
 # --- task.md
-def _texts(most: int) -> str:
-    return f"at most {most:,}, each up to 4,096 bytes"
-
-
-# Field -> type, what it means, limits.
-TASK: dict[str, tuple[str, str, str]] = {
-    "name": (
-        "text",
-        "A name for the tasks of this table. Another table's `after` uses it. Unique in the run.",
-        f"{limits.MAX_NAME} bytes",
-    ),
-    "command": (
-        "list of texts",
-        "The program and its arguments. No shell reads it, so nothing needs quoting. Give this or `shell`.",
-        f"{limits.MAX_ARGV_ITEMS:,} words, {size(limits.MAX_ARGV_BYTES)}",
-    ),
-    "shell": ("text", "A script for `/bin/sh`. Give this or `command`.", size(limits.MAX_ARGV_BYTES)),
-    "cwd": (
-        "text",
-        "Directory to run in, seen from the run's directory. Without it: the run's directory. "
-        '`"own"`: a fresh directory for each attempt, removed afterwards.',
-        "4,096 bytes",
-    ),
-    "env": (
-        "table of texts",
-        "Variables to set on top of the submitter's environment.",
-        f"{limits.MAX_ENV_ITEMS:,} names; not `SHOAL_*`, `LD_PRELOAD`, `LD_AUDIT`",
-    ),
-    "stdin": ("text", "File for the standard input. Without it the input is empty.", "4,096 bytes"),
-    "inputs": (
-        "list of texts",
-        "Files the task reads. The command line checks that they are there. With `cwd = \"own\"` they are linked or copied in.",
-        _texts(limits.MAX_FILES),
-    ),
-    "outputs": (
-        "list of texts",
-        "Files the task writes. If one is missing at the end, the task has failed (`output_missing`). "
-        'With `cwd = "own"` they are carried to the run\'s directory when the server has accepted the result.',
-        f"{_texts(limits.MAX_FILES)}; relative, without `..`",
-    ),
-    "cores": ("whole number", "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}"),
-    "memory": (
-        "size",
-        "Memory the task takes. Its processes are watched together; above this it is killed (`out_of_memory`). "
-        "Without it nothing is reserved and nothing limited.",
-        "1 byte to 1024 PiB",
-    ),
-    "disk": ("size", "Disk space the pilot must have. Used to choose a pilot; not enforced.", "1 byte to 1024 PiB"),
-    "gpus": ("whole number", "Graphics devices. Each task gets its own in `CUDA_VISIBLE_DEVICES`.", "0 to 1,024"),
-    "time": (
-        "duration",
-        "Time limit of one attempt. Then SIGTERM, and SIGKILL after the grace (`over_time`).",
-        "above 0, up to ten years",
-    ),
-    "retries": (
-        "whole number",
-        "How often an attempt that failed is followed by another. A lost pilot burns none.",
-        f"0 to {limits.MAX_RETRIES}; 0 with `rerun = \"never\"`",
-    ),
-    "rerun": (
-        "text",
-        "What may happen when the pilot is lost: see [states](states.md#re-run-classes).",
-        "`safe`, `exclusive` or `never`",
-    ),
-    "priority": (
-        "number",
-        "Higher goes first among ready tasks. Equal ones go in the order of submission.",
-        f"±{limits.MAX_PRIORITY:g}",
-    ),
-    "labels": ("table of texts", "Kept with the task.", f"{limits.MAX_LABELS} names"),
-    "params": (
-        "table, or list of tables",
-        "A sweep. Table: one task for each combination of values, the last name varies fastest. "
-        "List of tables: one task for each. `{name}` stands for the value.",
-        f"{limits.MAX_PARAMS} names, {limits.MAX_ELEMENTS:,} tasks a run",
-    ),
-    "array": (
-        "text",
-        "An array as in Slurm: `1-2000`, `0-9:3`, `1,4,7-9`; `%50` behind it: at most 50 at once. The parameter is `{i}`. "
-        "Give this or `params`.",
-        f"{limits.MAX_ELEMENTS:,} tasks a run",
-    ),
-    "after": (
-        "list of texts",
-        "Names of tables in the same run. These tasks wait until all tasks of those have succeeded.",
-        f"{limits.MAX_PARENTS:,} names",
-    ),
-    "function": (
-        "text",
-        "A Python callable, pickled, as base64 or as `sha256:` of a blob; instead of `command`. `shoal.Executor` writes it.",
-        f"{limits.MAX_INLINE // 1024} KiB, or a blob",
-    ),
-    "calls": (
-        "list of texts",
-        "With `function`: pickled `(args, kwargs)` of each call, which is one task each.",
-        f"{limits.MAX_CALLS:,} calls",
-    ),
-    "initializer": (
-        "text",
-        "With `function`: pickled `(callable, args)`, called once in each interpreter before the first call.",
-        f"{limits.MAX_INLINE // 1024} KiB, or a blob",
-    ),
-    "python": (
-        "text",
-        "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
-        "4096 bytes",
-    ),
-    "require": (
-        "text",
-        "What a pilot must be: an [expression](../explain/expressions.md) over its tags, such as "
-        '`memory_mb >= 4000 and arch == "x86_64"`.',
-        f"{limits.MAX_EXPR_BYTES:,} bytes, {limits.MAX_EXPR_TERMS} terms",
-    ),
-    "rank": (
-        "text",
-        "Which pilot is best: an expression that gives a number; the largest goes first, where it is undefined goes last.",
-        f"{limits.MAX_EXPR_BYTES:,} bytes, {limits.MAX_EXPR_TERMS} terms",
-    ),
-    "deadline": (
-        "duration or time",
-        "When it should be done: `2h` from the submission on, or `2026-11-16T08:00+01:00`. Tasks alike go by their deadline.",
-        "up to ten years",
-    ),
-    "order": (
-        "text",
-        "A parameter by whose value elements go, smallest first; with `-` before it, largest first.",
-        f"{limits.MAX_ORDERED:,} tasks",
-    ),
-    "setup": (
-        "list of lines, or text",
-        "Shell lines before the command, in the same shell: `module load gcc`, `. env/bin/activate`. "
-        "If one fails, the host is at fault (`host_unfit`) and another is tried.",
-        f"{limits.MAX_SETUP} lines",
-    ),
-    "container": (
-        "text",
-        "The image that the command runs in, with apptainer, podman or docker, whichever the host has.",
-        "1,024 bytes",
-    ),
-    "licences": (
-        "table of whole numbers, or list",
-        "Named licences it takes while it runs; how many there are is said in the policy.",
-        f"{limits.MAX_LICENCES} names",
-    ),
-    "checkpoint": (
-        "list of texts",
-        "Files by which it can go on later. With exit code 85, or if they were written before a stop, "
-        "its next attempt gets them back; and if its pilot is lost, the newest that travelled while it ran.",
-        f"{limits.MAX_CHECKPOINT} files; relative, without `..`; while it runs {show_size(limits.MAX_CHECKPOINT_BYTES)} together",
-    ),
-    "checkpoint_every": (
-        "duration",
-        "How often the checkpoint files travel while the task runs, if they changed and are at rest; the first soon after "
-        "it was written. 0: only when the task ends.",
-        f"at least {limits.MIN_CHECKPOINT_EVERY:g} s",
-    ),
-}  # fmt: skip
 RUN: dict[str, tuple[str, str, str]] = {
     "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
     "open": ("yes or no", "More tasks will be added (over HTTP, as `shoal.Executor` does); there may be none yet.", ""),
@@ -341,17 +191,17 @@ array = "1-12%4"
 
 def task_page() -> list[str]:
     """docs/reference/task.md."""
-    said = sentences("fields of a task", task.FIELDS, dict.fromkeys(TASK, ""))
     whole = {"tasks", *(f.name for f in dataclasses.fields(spec.Submission))} - {"specs", "tables"}
     sentences("fields of a run", whole, dict.fromkeys(RUN, ""))
     found = tomllib.loads(EXAMPLE)
     count = submission.parse_submission(found).count
-    unused = set(task.FIELDS) - {field for one in found["tasks"] for field in one}
+    unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
     unused -= {"function", "calls", "initializer", "python", "open"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
-    rows = [(code(name), TASK[name][0], task_default(name), TASK[name][1], TASK[name][2]) for name in said]
+    filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
+    compared = [code(one.name) for one in fields_with(spec.Spec, "same_result", "")]
     run_rows = [(code(name), *RUN[name]) for name in RUN]
     return [
         "# Task fields",
@@ -370,16 +220,31 @@ def task_page() -> list[str]:
         "## Fields of the run",
         *table(("field", "type", "meaning", "limits"), run_rows),
         "## Fields of a task",
-        *table(("field", "type", "default", "meaning", "limits"), rows),
+        *table(("field", "type", "default", "meaning", "limits"), task_rows(spec.FIELDS)),
         "**Sizes**: bytes, or a number with a unit. K, M, G, T, P are powers of 1024, as are KiB, MiB, ...; "
         "KB, MB, ... are powers of 1000.  ",
         '**Durations**: seconds, or `"90s"`, `"15m"`, `"2h"`, `"1h30m"`, `"1d"`, `"02:30:00"`, `"1-00:00:00"`.  ',
         '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
         '`"1..3,7"`, or a TOML list.  ',
-        "**Placeholders**: `{name}` is filled in `command`, `shell`, `cwd`, `env`, `stdin`, `inputs`, `outputs`, `setup` and "
-        "`checkpoint` of a sweep "
-        "or array; `{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
+        f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
+        "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
+        "## What `--resume` compares",
+        "A result of an earlier run of the same person is taken over if these are the same:",
+        "",
+        f"- every field of its task but those in the table below, and so {and_list(compared)};",
+        "- the directory of the run, and its `seed` if one was given: then each task also by its number in the run;",
+        "- the content of the files that the command, `inputs`, `stdin` and `container` name (of what goes beyond "
+        f"{size(preflight.MAX_DIGESTED)}: size, date and inode; of a sweep the first {preflight.MAX_CHECKED:,} of each field). "
+        "Arguments with `{placeholders}`, the names in `outputs`, and files that only a shell text or the program itself knows "
+        "of are not looked at: name them in `inputs`;",
+        "- the environment of the submitter, without variables of the terminal or login such as `TERM`, `PWD` and `SSH_*`;",
+        "- and all tasks that it waits for are taken over, too.",
+        "",
+        "If in doubt the task runs again, and `shoal` says why. A sweep's tasks are recognised by their parameters, not by "
+        "their number, so a task that reads `SHOAL_INDEX` without an `array` should name what it depends on as a parameter.",
+        "",
+        *table(("not compared", "because"), resume_rows(spec.FIELDS)),
         "## Variables every task gets",
         "A task starts with the environment of whoever submitted it, without names that begin with `SHOAL_`. On top of it:",
         "",
@@ -387,19 +252,22 @@ def task_page() -> list[str]:
     ]
 
 
-def task_default(name: str) -> str:
-    """The default of a task's field, from the dataclasses it is read into."""
-    if name in ("command", "shell"):
+def task_rows(fields: Mapping[str, Field]) -> list[Sequence[str]]:
+    """The table of task fields: name, type, default, meaning, limits."""
+    return [(code(name), one.kind.words, task_default(one), one.about, one.limits) for name, one in fields.items()]
+
+
+def task_default(field: Field) -> str:
+    """The default of a field as people read it."""
+    if field.name in ("command", "shell"):
         return "one of both is required"
-    for kind in (spec.Needs, spec.Spec):
-        for field in dataclasses.fields(kind):
-            if field.name == name:
-                value = field.default if field.default is not dataclasses.MISSING else None
-                return code(value) if value not in (None, "", (), 0, 0.0) or name in SHOWN_ZERO else "none"
-    return "none"
+    is_shown = field.kind in (WHOLE, NUMBER) or field.default not in (None, "", (), {}, 0, (None, None))
+    return code(field.default) if is_shown else "none"
 
 
-SHOWN_ZERO = ("gpus", "retries", "priority")
+def resume_rows(fields: Mapping[str, Field]) -> list[Sequence[str]]:
+    """The task fields that `--resume` does not compare, and why."""
+    return [(code(name), one.same_result) for name, one in fields.items() if one.same_result]
 
 
 # --- states.md
@@ -659,6 +527,7 @@ LIMITS = {
     "MAX_PARENTS": "names in `after`",
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
+    "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
     "MAX_PRIORITY": "a priority, up or down",

@@ -201,7 +201,8 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "AdditionBody.first": _some(*[Ref("next element", 0)] * 6, Ref("next element", 1), 1, 2),
     "SubmissionBody.environment": st.none() | st.dictionaries(_WORD, _WORD, max_size=3),
     "SubmissionBody.environment_file": st.none() | st.just(f"/data/me/{'a1' * 32}.json"),
-    "SubmissionBody.resume": st.none() | _some({}, {"newest": 1.5}, {"newest": None, "file": "sim.py"}),
+    "SubmissionBody.resume": st.booleans(),
+    "SubmissionBody.fingerprints": st.none() | _some({}, {"environment": "a1"}, {"files": {"sim.py": "b2"}}),
     "TaskTable.name": st.none(),  # names tie tasks together: set apart below
     "TaskTable.command": st.lists(_TEXT.map(lambda t: t.replace("\0", "0")), max_size=3).map(lambda w: ["echo", *w]),
     "TaskTable.shell": st.none(),

@@ -16,10 +16,11 @@ from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, Run
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
+from shoal.model.spec import FIELDS
 from shoal.model.timing import Timing
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission
-from shoal.wire.task import FIELDS, parse_spec
+from shoal.wire.task import parse_spec
 
 _TEXT = st.text(max_size=8)
 _ANY = st.recursive(

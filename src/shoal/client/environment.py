@@ -17,9 +17,13 @@ from shoal.model.layout import ENVIRONMENTS
 from shoal.model.limits import MAX_ENV_BYTES
 
 KEPT = 30 * 86_400.0  # seconds after its last use
-_NAME = re.compile(
-    r"[0-9a-f]{64}\.json(?:\.[0-9a-f]+)?"
-)  # complete or left half-written; not r12.json, which is the server's
+# Variables of a login or terminal, which say nothing about what a command computes.
+_OF_SESSION = re.compile(
+    r"_|SHLVL|PWD|OLDPWD|TERM.*|COLUMNS|LINES|COLORTERM|DISPLAY|WAYLAND_.*|WINDOWID|XAUTHORITY|XDG_SESSION_.*|XDG_VTNR|XDG_SEAT"
+    r"|SSH_.*|DBUS_.*|GPG_.*|TMUX.*|STY|WINDOW|VTE_.*|KONSOLE_.*|GNOME_.*|ITERM_.*|VSCODE_.*|LS_COLORS|PS[0-4]"
+    r"|HIST.*|MAIL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_.*|SUDO_.*"
+)
+_NAME = re.compile(r"[0-9a-f]{64}\.json(?:\.[0-9a-f]+)?")  # ours, whole or left half-written; not the server's r12.json
 
 
 def environment() -> dict[str, str]:
@@ -40,6 +44,12 @@ def environment() -> dict[str, str]:
             )  # fmt: skip
         found[name] = value
     return found
+
+
+def environment_digest() -> str:
+    """A digest of the environment without what differs from one terminal to the next: `--resume` compares it."""
+    kept = {name: value for name, value in environment().items() if not _OF_SESSION.fullmatch(name)}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def environment_field(url: str) -> dict[str, object]:

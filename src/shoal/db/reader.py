@@ -130,8 +130,9 @@ class Reader:
         return [row["run"] for row in self._all("failed_runs", owners=listed(owners), limit=MAX_PAGE)]
 
     def earlier(self, owner: str, signature: str) -> list[int]:
-        """An owner's runs of the same signature, newest first; the newest hundred."""
-        return [row["run"] for row in self._all("earlier_runs", owner=owner, signature=signature, limit=_EARLIER)]
+        """An owner's runs whose signature begins so, newest first; the newest hundred."""
+        found = self._all("earlier_runs", owner=owner, signature=signature)
+        return sorted((row["run"] for row in found), reverse=True)[:_EARLIER]
 
     # --- tasks
     def tasks(

@@ -37,7 +37,7 @@ class ClassKey(NamedTuple):
     require: str = ""
     rank: str = ""
     time: float | None = None
-    surroundings: str = ""  # set-up, container and checkpoint
+    surroundings: str = ""  # the other task fields that matching looks at, such as set-up and container
     avoid: tuple[str, ...] = ()  # hosts
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it must be the only task of its pilot
@@ -187,7 +187,6 @@ class Array:
     queued: bool = False  # it is in its class's heap
     accepted: bool = True  # False until it is durable
     chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
-    kind: str = ""  # program or function, a part of its class key
     trait: str = ""  # identifies the command, to compare failures with
     apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own -> queued there
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
@@ -196,10 +195,11 @@ class Array:
 
     @property
     def due(self) -> float:
-        """Its deadline; infinite without one, so that it comes after all that have one."""
-        if self.spec.due_in is not None:
-            return self.run.created + self.spec.due_in
-        return self.spec.due_at if self.spec.due_at is not None else float("inf")
+        """Its deadline; without one it comes after all that have one."""
+        delay, moment = self.spec.deadline
+        if delay is not None:
+            return self.run.created + delay
+        return moment if moment is not None else float("inf")
 
     def first_plain(self) -> int:
         """The next element to be leased, of those in the array's own class."""

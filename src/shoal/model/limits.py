@@ -65,6 +65,7 @@ MAX_LABELS = 32
 MAX_PARENTS = 1_000
 MAX_FILES = 1_000
 MAX_KEY = 128
+MAX_FINGERPRINTS = 20  # files of a run that `--resume` can name when they changed; of more, one digest of all
 MAX_CORES = 65_536
 MAX_RETRIES = 100
 MAX_PRIORITY = 1e9

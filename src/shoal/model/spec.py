@@ -1,15 +1,30 @@
-"""What a person asks for: one task or array of them (`Spec`), and a whole submission [protocol 3]."""
+"""The one table of task fields (`Spec`), and a whole submission [protocol 3]."""
+
+# ruff: noqa: RUF009 - `entry` makes a dataclass field
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Optional
 
+from shoal.model import field_values as read
+from shoal.model import limits
+from shoal.model import task_field as kind
+from shoal.model.checks import whole
+from shoal.model.quantities import parse_duration, parse_size, show_size
 from shoal.model.states import Rerun
 from shoal.model.sweep import Sweep
+from shoal.model.task_field import Option, entry, fields_with, task_fields
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
+_WHEN = "it decides when the task runs, not what"
+_LIMIT = "a limit that the task kept: with another it would have done the same"
+_SIZES = "1 byte to 1024 PiB"
+_LIST = f"at most {limits.MAX_FILES:,}, each up to 4,096 bytes"
+_PAYLOAD = f"{limits.MAX_INLINE // 1024} KiB, or a blob"
+_EXPRESSION = f"{limits.MAX_EXPR_BYTES:,} bytes, {limits.MAX_EXPR_TERMS} terms"
 
 
 @dataclass(frozen=True)
@@ -23,46 +38,179 @@ class Needs:
     licences: tuple[tuple[str, int], ...] = ()  # by name; counted over the whole server
 
 
+# fmt: off
 @dataclass(frozen=True)
 class Spec:
-    """One task, or as many as its sweep has elements. Texts may hold `{placeholders}` of the sweep."""
+    """One task, or as many as its sweep has elements: the table of task fields, each with all that is known about it."""
 
-    name: str = ""
-    command: tuple[str, ...] = ()
-    shell: Optional[str] = None
-    cwd: Optional[str] = None  # None: the submitter's directory; "own": a directory of its own
-    env: dict[str, str] = field(default_factory=dict)
-    stdin: Optional[str] = None  # a file
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    needs: Needs = Needs()
-    time: Optional[float] = None
-    retries: int = 0
-    rerun: Rerun = Rerun.SAFE
-    priority: float = 0.0
-    labels: dict[str, str] = field(default_factory=dict)
-    after: tuple[str, ...] = ()
-    sweep: Optional[Sweep] = None
-    throttle: Optional[int] = None
-    function: str = ""  # a payload text: the callable, of which each element is a call. Empty: this is a command
-    calls: tuple[str, ...] = ()  # a payload text for each element: (args, kwargs)
-    initializer: str = ""
-    python: str = ""  # the interpreter of functions
-    require: str = ""  # an expression over tags: what a pilot must be [GWP G5]
-    rank: str = ""  # an expression over tags: which pilot is best
-    due_in: Optional[float] = None  # deadline: seconds from the submission on, or
-    due_at: Optional[float] = None  # a time
-    # a parameter: elements go by its value, smallest first; with - before it, largest first [DIANE U10]
-    order: str = ""
-    setup: tuple[str, ...] = ()  # lines of shell before the command
-    container: str = ""  # image
-    checkpoint: tuple[str, ...] = ()  # files by which it can go on later [GWP G10]
-    checkpoint_every: float = 60.0  # seconds between those that travel while it runs; 0: only when it ends
+    name: str = entry("", kind.TEXT, read.text(limits.MAX_NAME),
+        "A name for the tasks of this table. Another table's `after` uses it. Unique in the run.", f"{limits.MAX_NAME} bytes",
+        placeholders=True, same_result="people and `after` read it, the task does not")
+    command: tuple[str, ...] = entry((), kind.TEXTS, read.argv,
+        "The program and its arguments. No shell reads it, so nothing needs quoting. Give this or `shell`.",
+        f"{limits.MAX_ARGV_ITEMS:,} words, {limits.MAX_ARGV_BYTES >> 20} MiB",
+        placeholders=True, matching="kind", is_program=True, lease="same")
+    shell: Optional[str] = entry(None, kind.TEXT, read.shell_text,
+        "A script for `/bin/sh`. Give this or `command`.", f"{limits.MAX_ARGV_BYTES >> 20} MiB",
+        option=Option("", "Take the command as one text for the shell: 'sort a | uniq > b'."),
+        placeholders=True, matching="kind", is_program=True, lease="same")
+    cwd: Optional[str] = entry(None, kind.TEXT, read.text(4096),
+        "Directory to run in, seen from the run's directory. Without it: the run's directory. "
+        '`"own"`: a fresh directory for each attempt, removed afterwards.', "4,096 bytes",
+        option=Option("DIR|own", "Directory to run in; `own`: a fresh one per task."), placeholders=True, lease="made")
+    env: dict[str, str] = entry(dict, kind.TABLE, read.variables,
+        "Variables to set on top of the submitter's environment.",
+        f"{limits.MAX_ENV_ITEMS:,} names; not `SHOAL_*`, `LD_PRELOAD`, `LD_AUDIT`",
+        option=Option("NAME=VALUE", "Set a variable (repeat for more)."), placeholders=True, lease="same")
+    stdin: Optional[str] = entry(None, kind.TEXT, read.text(4096),
+        "File for the standard input. Without it the input is empty.", "4,096 bytes",
+        option=Option("FILE", "File for the standard input."), functions="never", placeholders=True, lease="made")
+    inputs: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_FILES),
+        "Files the task reads. The command line checks that they are there. With `cwd = \"own\"` they are linked or copied in.",
+        _LIST, option=Option("FILE", "A file the task reads (repeat for more).", "input"),
+        functions="never", placeholders=True, lease="same")
+    outputs: tuple[str, ...] = entry((), kind.TEXTS, read.files(limits.MAX_FILES),
+        "Files the task writes. If one is missing at the end, the task has failed (`output_missing`). "
+        'With `cwd = "own"` they are carried to the run\'s directory when the server has accepted the result.',
+        f"{_LIST}; relative, without `..`", option=Option("FILE", "A file it writes (repeat for more).", "output"),
+        functions="never", placeholders=True, lease="same")
+    cores: int = entry(1, kind.WHOLE, whole(1, limits.MAX_CORES),
+        "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}",
+        option=Option("N", "Cores a task uses [default: 1]."), keyword=True, matching="needs", lease="made")
+    memory: int = entry(0, kind.SIZE, parse_size,
+        "Memory the task takes. Its processes are watched together; above this it is killed (`out_of_memory`). "
+        "Without it nothing is reserved and nothing limited.", _SIZES,
+        option=Option("SIZE", "Memory a task may use, e.g. 4G; over it, it is stopped."),
+        keyword=True, matching="needs", lease="made", same_result=_LIMIT)
+    disk: int = entry(0, kind.SIZE, parse_size,
+        "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
+        option=Option("SIZE", "Disk space a task needs, e.g. 10G."), matching="needs", lease="made", same_result=_LIMIT)
+    gpus: int = entry(0, kind.WHOLE, whole(0, 1024),
+        "Graphics devices. Each task gets its own in `CUDA_VISIBLE_DEVICES`.", "0 to 1,024",
+        option=Option("N", "GPUs a task uses."), keyword=True, matching="needs", lease="made")
+    time: Optional[float] = entry(None, kind.DURATION, parse_duration,
+        "Time limit of one attempt. Then SIGTERM, and SIGKILL after the grace (`over_time`).", "above 0, up to ten years",
+        option=Option("TIME", "Time limit of a task, e.g. 90s, 15m, 2h30m."),
+        keyword=True, matching="key", lease="same", same_result=_LIMIT)
+    retries: int = entry(0, kind.WHOLE, whole(0, limits.MAX_RETRIES),
+        "How often an attempt that failed is followed by another. A lost pilot burns none.",
+        f"0 to {limits.MAX_RETRIES}; 0 with `rerun = \"never\"`",
+        option=Option("N", "Try a failed task again, up to N times."), keyword=True,
+        same_result="only failed attempts are followed by others")
+    rerun: Rerun = entry(Rerun.SAFE, kind.TEXT, read.rerun_class,
+        "What may happen when the pilot is lost: see [states](states.md#re-run-classes).", "`safe`, `exclusive` or `never`",
+        option=Option("CLASS", "If a pilot is lost: safe (run again), exclusive, never."),
+        keyword=True, matching="key", lease="made", same_result="it decides what happens to attempts that are lost")
+    priority: float = entry(0.0, kind.NUMBER, read.priority,
+        "Higher goes first among ready tasks. Equal ones go in the order of submission.", f"±{limits.MAX_PRIORITY:g}",
+        option=Option("X", "Higher goes first."), keyword=True, matching="key", same_result=_WHEN)
+    labels: dict[str, str] = entry(dict, kind.TABLE, read.labels,
+        "Kept with the task.", f"{limits.MAX_LABELS} names", same_result="people read them, the task does not")
+    params: Optional[Sweep] = entry(None, kind.PARAMS, read.sweep,
+        "A sweep. Table: one task for each combination of values, the last name varies fastest. "
+        "List of tables: one task for each. `{name}` stands for the value.",
+        f"{limits.MAX_PARAMS} names, {limits.MAX_ELEMENTS:,} tasks a run",
+        functions="never", lease="made", same_result="compared task by task: each by its own values")
+    array: Optional[tuple[Sweep, Optional[int]]] = entry(None, kind.TEXT, read.array,
+        "An array as in Slurm: `1-2000`, `0-9:3`, `1,4,7-9`; `%50` behind it: at most 50 at once. The parameter is `{i}`. "
+        "Give this or `params`.", f"{limits.MAX_ELEMENTS:,} tasks a run",
+        option=Option("RANGE", "Many elements, as in Slurm: 1-2000%50 (parameter {i})."),
+        functions="never", lease="made", same_result="compared task by task: each by its own `i`")
+    after: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_PARENTS),
+        "Names of tables in the same run. These tasks wait until all tasks of those have succeeded.",
+        f"{limits.MAX_PARENTS:,} names")
+    function: str = entry("", kind.TEXT, read.payload,
+        "A Python callable, pickled, as base64 or as `sha256:` of a blob; instead of `command`. `shoal.Executor` writes it.",
+        _PAYLOAD, matching="kind", is_program=True, lease="same")
+    calls: tuple[str, ...] = entry((), kind.TEXTS, read.calls,
+        "With `function`: pickled `(args, kwargs)` of each call, which is one task each.", f"{limits.MAX_CALLS:,} calls",
+        functions="only", lease="made", same_result="compared task by task: each by its own call")
+    initializer: str = entry("", kind.TEXT, read.payload,
+        "With `function`: pickled `(callable, args)`, called once in each interpreter before the first call.", _PAYLOAD,
+        functions="only", lease="same")
+    python: str = entry("", kind.TEXT, read.text(4096),
+        "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
+        "4096 bytes", functions="only", lease="same")
+    require: str = entry("", kind.EXPRESSION, read.expression,  # [GWP G5]
+        "What a pilot must be: an [expression](../explain/expressions.md) over its tags, such as "
+        '`memory_mb >= 4000 and arch == "x86_64"`.', _EXPRESSION,
+        option=Option("EXPR", "Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."),
+        keyword=True, matching="key")
+    rank: str = entry("", kind.EXPRESSION, read.expression,
+        "Which pilot is best: an expression that gives a number; the largest goes first, where it is undefined goes last.",
+        _EXPRESSION, option=Option("EXPR", "Which of them is best: the highest number, e.g. 'cpu_mhz'."),
+        keyword=True, matching="key", same_result="a preference: any pilot that fulfils `require` may run the task")
+    deadline: tuple[Optional[float], Optional[float]] = entry((None, None), kind.MOMENT, read.deadline,
+        "When it should be done: `2h` from the submission on, or `2026-11-16T08:00+01:00`. Tasks alike go by their deadline.",
+        "up to ten years", option=Option("TIME", "When it should be done: 2h from now, or 2026-11-16T08:00."),
+        keyword=True, same_result=_WHEN)
+    order: str = entry("", kind.TEXT, read.text(65),  # [DIANE U10]
+        "A parameter by whose value elements go, smallest first; with `-` before it, largest first.",
+        f"{limits.MAX_ORDERED:,} tasks",
+        option=Option("[-]NAME", "Start the elements by this parameter; with -, the largest first."), same_result=_WHEN)
+    setup: tuple[str, ...] = entry((), kind.LINES, read.shell_lines,
+        "Shell lines before the command, in the same shell: `module load gcc`, `. env/bin/activate`. "
+        "If one fails, the host is at fault (`host_unfit`) and another is tried.", f"{limits.MAX_SETUP} lines",
+        option=Option("LINE", "A line of shell before the command (repeat for more)."),
+        functions="never", placeholders=True, matching="surroundings", is_program=True, lease="same")
+    container: str = entry("", kind.TEXT, read.image,
+        "The image that the command runs in, with apptainer, podman or docker, whichever the host has.", "1,024 bytes",
+        option=Option("IMAGE", "Run it in this image, e.g. docker://python:3.12."),
+        functions="never", matching="surroundings", is_program=True, lease="same")
+    licences: tuple[tuple[str, int], ...] = entry((), kind.COUNTS, read.licences,
+        "Named licences it takes while it runs; how many there are is said in the policy.", f"{limits.MAX_LICENCES} names",
+        option=Option("NAME[=N]", "A licence it holds (repeat for more).", "licence"), matching="needs",
+        same_result="the server counts them, the task does not see them")
+    checkpoint: tuple[str, ...] = entry((), kind.TEXTS, read.files(limits.MAX_CHECKPOINT),  # [GWP G10]
+        "Files by which it can go on later. With exit code 85, or if they were written before a stop, "
+        "its next attempt gets them back; and if its pilot is lost, the newest that travelled while it ran.",
+        f"{limits.MAX_CHECKPOINT} files; relative, without `..`; while it runs {show_size(limits.MAX_CHECKPOINT_BYTES)} together",
+        option=Option("FILE", "A file by which it can go on later (repeat for more)."),
+        functions="never", placeholders=True, matching="surroundings", lease="same")
+    checkpoint_every: float = entry(60.0, kind.DURATION, read.interval,
+        "How often the checkpoint files travel while the task runs, if they changed and are at rest; the first soon after "
+        "it was written. 0: only when the task ends.", f"at least {limits.MIN_CHECKPOINT_EVERY:g} s",
+        option=Option("TIME", "How often they travel while it runs (default 60s)."),
+        functions="never", lease="same", same_result="how often a copy of the files is sent, which the task does not see")
+    # fmt: on
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What it takes of a pilot."""
+        return Needs(**{one.name: getattr(self, one.name) for one in fields_with(type(self), "matching", "needs")})
+
+    @cached_property
+    def sweep(self) -> Optional[Sweep]:
+        """Its parameters, in whichever way they were given."""
+        return self.params if self.array is None else self.array[0]
+
+    @cached_property
+    def throttle(self) -> Optional[int]:
+        """How many of its elements may run at once."""
+        return self.array[1] if self.array is not None else None
+
+    @cached_property
+    def leased(self) -> dict[str, Any]:
+        """What a lease has of it under the same names, as a message holds it: lists instead of tuples."""
+        found = {one.name: getattr(self, one.name) for one in fields_with(type(self), "lease", "same")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text that may hold placeholders."""
+        found: list[str] = []
+        for one in fields_with(type(self), "placeholders"):
+            value = getattr(self, one.name)
+            found += [value] if isinstance(value, str) else value.values() if isinstance(value, dict) else value or ()
+        return found
 
     @property
     def count(self) -> int:
         """How many tasks this is."""
         return len(self.calls) if self.function else self.sweep.count if self.sweep is not None else 1
+
+
+FIELDS = task_fields(Spec)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Batches taken apart and put together: successes of neighbours as one message of columns, or as single reports
-[ADR 0009]."""
+"""Batches of reports: successes of neighbours as one message of columns, and back to single reports [ADR 0009]."""
 
 from __future__ import annotations
 
@@ -14,28 +13,14 @@ _COLUMNS = ("started", "duration", "cpu", "max_rss", "last_line", "result", "out
 
 
 def report_of(batch: Batch, at: int) -> Report:
-    """One of a batch as the report that it stands for."""
-
-    def pick(column: list[Any], otherwise: Any) -> Any:
-        return column[at] if column else otherwise
-
-    return Report(
-        str(shift(parse_attempt(batch.attempt), at)),
-        "succeeded",
-        exit_code=None if batch.result else 0,
-        started=pick(batch.started, None),
-        duration=pick(batch.duration, 0.0),
-        cpu=pick(batch.cpu, 0.0),
-        max_rss=pick(batch.max_rss, 0),
-        last_line=pick(batch.last_line, ""),
-        result=pick(batch.result, ""),
-        out=pick(batch.out, 0),
-        err=pick(batch.err, 0),
-    )
+    """One of a batch as a report of its own; an empty column stands for the default of its field."""
+    columns: dict[str, Any] = {name: column[at] for name in _COLUMNS if (column := getattr(batch, name))}
+    attempt = str(shift(parse_attempt(batch.attempt), at))
+    return Report(attempt, "succeeded", exit_code=None if batch.result else 0, **columns)
 
 
 def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
-    """Those that must travel alone, and batches of the others. Neighbours need not have ended in their order."""
+    """Split reports into those sent one by one and batches of the others, whatever the order in which they ended."""
     alone: list[Report] = []
     plain: list[tuple[int, str, int, int, int, Report]] = []
     for report in reports:
@@ -48,7 +33,7 @@ def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
     plain.sort(key=lambda item: item[:5])
     batches: list[Batch] = []
     row: list[Report] = []
-    due: Optional[tuple[int, str, int, int, int]] = None  # what would go on with the row
+    due: Optional[tuple[int, str, int, int, int]] = None  # what would continue the row
     for run, nonce, number, incarnation, element, report in plain:
         if (run, nonce, number, incarnation, element) != due:
             _put(row, alone, batches)
@@ -67,16 +52,9 @@ def _put(row: list[Report], alone: list[Report], batches: list[Batch]) -> None:
 
 
 def _batch(run: Sequence[Report]) -> Batch:
+    columns = {name: [getattr(report, name) for report in run] for name in ("started", "duration", "cpu", "max_rss")}
     lines = [report.last_line for report in run]
-    return Batch(
-        run[0].attempt,
-        len(run),
-        started=[report.started or 0.0 for report in run],
-        duration=[report.duration for report in run],
-        cpu=[report.cpu for report in run],
-        max_rss=[report.max_rss for report in run],
-        last_line=lines if any(lines) else [],
-    )
+    return Batch(run[0].attempt, len(run), last_line=lines if any(lines) else [], **columns)
 
 
 def cut(batch: Batch, most: int) -> Iterator[Batch]:

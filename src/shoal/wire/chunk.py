@@ -1,6 +1,6 @@
-"""A lease of many attempts taken apart: one of them, or some neighbours, as a lease of their own [ADR 0009].
+"""Splitting a lease of many attempts: one of them, or some neighbours, as a lease of their own [ADR 0009].
 
-`cwd` and `stdin` are whole already: what has holes in them is leased one by one.
+`cwd` and `stdin` are filled in already: tasks with placeholders in them are leased one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def part(lease: Lease, low: int, high: int) -> Lease:
 
 
 def follows(lease: Lease, other: Lease) -> bool:
-    """Does another lease begin where this one ends, in the same array? Only what still has to be made whole can."""
+    """True if another lease begins where this one ends, in the same array, and both still have seeds to be made."""
     if lease.seed is None or shift(parse_attempt(lease.attempt), lease.count) != parse_attempt(other.attempt):
         return False
     same = replace(
@@ -61,7 +61,7 @@ def joined(lease: Lease, other: Lease) -> Lease:
 
 
 def single(lease: Lease, at: int = 0) -> Lease:
-    """One element of a lease (counted from 0), whole: holes filled, seed made. Every pilot understands it."""
+    """One element of a lease (counted from 0) with placeholders filled and its seed made."""
     attempt = shift(parse_attempt(lease.attempt), at)
     params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
 

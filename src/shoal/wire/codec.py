@@ -8,15 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from typing import (
-    Any,
-    Callable,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_DEPTH, MAX_DIGITS

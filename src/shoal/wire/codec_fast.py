@@ -20,7 +20,7 @@ def encode(message: Any) -> bytes:
     try:
         return _ENCODER.encode(message)
     except UnicodeEncodeError:
-        return codec.encode(message)  # text that is not UTF-8, a file name for one: it must not block a conversation
+        return codec.encode(message)  # text that is not UTF-8, such as a file name, must not block a message
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -31,10 +31,10 @@ def decode(kind: type[T], data: bytes) -> T:
     try:
         message: T = decoder.decode(data.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        found = codec.parse(data)  # what is no JSON is refused in the same words everywhere
+        found = codec.parse(data)  # malformed JSON is refused with the same message everywhere
         if not isinstance(found, dict):
             raise BadInput("expected an object", code="want_object") from None
-        words, _, place = str(error).partition(" - at `$.")
-        code = "required" if words.startswith("Object missing") else "wrong_type"
-        raise BadInput(words, code=code, field=place.rstrip("`")) from None
+        message_text, _, field = str(error).partition(" - at `$.")
+        code = "required" if message_text.startswith("Object missing") else "wrong_type"
+        raise BadInput(message_text, code=code, field=field.rstrip("`")) from None
     return message

@@ -1,4 +1,4 @@
-"""The join string: where the server is, how to know it, and the token that lets in [protocol 9].
+"""The join string: the addresses of a server, the fingerprint of its certificate, and a token [protocol 9].
 
 `ADDRESS[,ADDRESS...]#FINGERPRINT#TOKEN`. An address is `host:port` (TLS, the fingerprint is the SHA-256 of the
 server's own CA certificate) or `unix:/path` (this machine and account, no fingerprint; special characters as `%23`).
@@ -15,7 +15,7 @@ from shoal.model.credentials import kind_of
 from shoal.model.errors import BadInput
 from shoal.wire.http import unix_socket
 
-SERVER_NAME = "shoal-server"  # what every server's certificate is for, wherever it stands
+SERVER_NAME = "shoal-server"  # the name in every server's certificate, whatever its host
 MAX_ADDRESSES = 8
 _TLS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -70,7 +70,7 @@ def _bad(why: str) -> BadInput:
 # What a host runs before it has anything of ours. The join string comes by standard input and goes on by an open
 # file, so no process list ever shows it; the code itself is executed only after its digest was compared. Believed is
 # the very certificate (DER) that was compared: text might hold a second one. Without PATH Python may not know itself.
-# On this machine the kernel says whose the server is (SO_PEERCRED) before the token is shown.
+# On this machine the kernel tells the account of the server (SO_PEERCRED) before the token is sent.
 _BOOTSTRAP = """\
 import sys,os,ssl,socket,hashlib,struct,http.client as c
 from urllib.parse import unquote
@@ -123,5 +123,5 @@ os.execv(y,[y,"-I","/proc/self/fd/%d"%fd(z),"--join-fd",str(fd("#".join((a,f,t))
 def bootstrap_line(join: Join, pilot_sha256: str, options: tuple[str, ...] = ()) -> str:
     """One line for a shell on any host with Python: it fetches the pilot, checks it and starts it."""
     code = f"exec({json.dumps(_BOOTSTRAP)})"
-    words = " ".join(shlex.quote(word) for word in (code, pilot_sha256, *options))
-    return f"printf '%s\\n' {shlex.quote(str(join))} | python3 -c {words}"
+    arguments = shlex.join((code, pilot_sha256, *options))
+    return f"printf '%s\\n' {shlex.quote(str(join))} | python3 -c {arguments}"

@@ -1,4 +1,4 @@
-"""What pilot and server say to each other [protocol 5]: plain frozen dataclasses, encoded by `codec`."""
+"""Messages between pilot and server [protocol 5]: plain frozen dataclasses, encoded by `codec`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
-# What a message has since which protocol; to a pilot that speaks an older one it is sent without.
+# Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
 SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
@@ -34,7 +34,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class FormerPilot:
-    """Who a re-enrolling pilot was: it may still speak for the attempts it held under that name."""
+    """The former identity of a pilot that registers again: it may still report the attempts it held under that name."""
 
     pilot: str
     session: str = field(repr=False)
@@ -42,14 +42,14 @@ class FormerPilot:
 
 @dataclass(frozen=True)
 class Register:
-    """A pilot says that it is there, or that its host is unfit [CMS C1; GWP G1]."""
+    """The registration of a pilot, or the report that its host is unfit [CMS C1; GWP G1]."""
 
     protocol: int
     version: str
     host: str
     identity: str  # machine-id + uid, hashed: a host that comes back is known by it
     room: Capacity
-    site: str = ""  # empty: the server says (the token's site, else "local")
+    site: str = ""  # empty: the server chooses (the token's site, else "local")
     tags: dict[str, TagValue] = field(default_factory=dict)
     former: Optional[FormerPilot] = None
     unfit: list[str] = field(default_factory=list)  # not empty: why this host takes no task
@@ -61,7 +61,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Registered:
-    """The server takes a pilot in."""
+    """The answer to a registration: the identity and the timing of the pilot."""
 
     pilot: str
     session: str = field(repr=False)
@@ -75,15 +75,17 @@ class Registered:
     spool_end: float
     log_dir: str = ""  # where the server reads logs
     log_mark: str = ""  # a file in it; a pilot that can read it writes its logs there, others send tails
-    certificate: str = ""  # PEM, made by the server for this pilot (over TLS only); with `key` it proves who speaks
+    certificate: str = (
+        ""  # PEM, made by the server for this pilot (over TLS only); with `key` it authenticates the pilot
+    )
     key: str = field(default="", repr=False)
     blob_dir: str = ""  # where the server keeps blobs; a pilot that can read log_mark reads them there
 
 
 @dataclass(frozen=True)
 class Held:
-    """Attempts the pilot has: `leased` (not started), `running`, or `done` (not acknowledged). With `count` they are
-    so many on neighbouring elements, all of the same number, the first of which is named."""
+    """Attempts the pilot holds: `leased` (not started), `running`, or `done` (not acknowledged). `count`: so many on
+    neighbouring elements, all of the same number, the first of which is named."""
 
     attempt: str
     stage: str
@@ -162,8 +164,8 @@ class LogPiece:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a lease said of itself: these attempts were given to this pilot. The server may have crashed before it wrote
-    that down, and believes nobody who cannot show it [ADR 0015]."""
+    """The proof from a lease that these attempts were given to this pilot. A server that crashed before it wrote the
+    lease down accepts reports only with it [ADR 0015]."""
 
     attempt: str  # the first
     count: int
@@ -172,7 +174,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The pilot's one verb: reports, changes and free room in, leases and orders out [protocol 5]."""
+    """The pilot's one request: it brings reports, changes and free capacity, and gets leases and orders [protocol 5]."""
 
     protocol: int
     pilot: str
@@ -223,14 +225,16 @@ class Lease:
     checkpoint: list[str] = field(default_factory=list)  # files by which it can go on later
     restored: dict[str, str] = field(default_factory=dict)  # of its last part: name -> digest of the blob
     part: int = 0  # how many parts came before
-    proof: str = ""  # that this pilot got it: said back while the server may yet forget it in a crash (see `Proof`)
+    proof: str = (
+        ""  # that this pilot got it: sent back while a crash of the server could still undo the lease (see `Proof`)
+    )
     precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
     checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the server wants done.
+    """An instruction of the server to a pilot.
 
     `cancel` an attempt; `drain`: finish, take nothing new, end; `signal` an attempt; `tail`: send what an attempt
     writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`; `take_back`: give
@@ -248,7 +252,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a report, or of `count` in a batch: `recorded`, `adopted`, `stale`, `final`, `unknown`."""
+    """How the server took a report, or `count` of a batch: `recorded`, `adopted`, `stale`, `final`, `unknown`."""
 
     attempt: str
     verdict: str

@@ -1,4 +1,4 @@
-"""Answers for pilots that speak the protocol before this one [protocol 8]: what they do not know is left out."""
+"""Answers for pilots with the protocol before this one [protocol 8]: fields that they do not know are left out."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ NONCES_SINCE = 5  # the protocol from which on attempts are named with the nonce
 
 def for_protocol(kind: str, message: Union[Mapping[str, Any], Reply], protocol: int) -> dict[str, Any]:
     """A Registered (as a mapping) or a Reply as an older protocol has it."""
-    said = asdict(message) if isinstance(message, Reply) else dict(message)
+    plain = asdict(message) if isinstance(message, Reply) else dict(message)
     if protocol >= PROTOCOL:
-        return said
+        return plain
     if isinstance(message, Reply):
-        said["orders"] = [
-            _without("Order", order, protocol) for order in said["orders"] if ORDERS[order["kind"]] <= protocol
+        plain["orders"] = [
+            _without("Order", order, protocol) for order in plain["orders"] if ORDERS[order["kind"]] <= protocol
         ]
-        said["leases"] = [_without("Lease", lease, protocol) for lease in said["leases"]]
+        plain["leases"] = [_without("Lease", lease, protocol) for lease in plain["leases"]]
         if protocol < NONCES_SINCE:
-            for named in (*said["leases"], *said["orders"], *said["verdicts"]):
+            for named in (*plain["leases"], *plain["orders"], *plain["verdicts"]):
                 named["attempt"] = _short(named["attempt"]) if named["attempt"] else ""
-    return _without(kind, said, protocol)
+    return _without(kind, plain, protocol)
 
 
 def _short(text: str) -> str:
@@ -34,6 +34,6 @@ def _short(text: str) -> str:
     return f"{attempt.text}@{start_count(attempt.incarnation)}"
 
 
-def _without(kind: str, said: dict[str, Any], protocol: int) -> dict[str, Any]:
+def _without(kind: str, plain: dict[str, Any], protocol: int) -> dict[str, Any]:
     since = SINCE.get(kind, {})
-    return {name: value for name, value in said.items() if since.get(name, 1) <= protocol}
+    return {name: value for name, value in plain.items() if since.get(name, 1) <= protocol}

@@ -1,6 +1,6 @@
-"""Python objects on their way between client and runner: the text in a message, or the bytes of a blob.
+"""Pickled Python objects between client and runner: a text in a message, or the bytes of a blob.
 
-The server and the pilot pass payloads on and never look inside. A payload text is either the base64 of a pickle, or
+The server and the pilot forward payloads and never unpickle them. A payload text is either the base64 of a pickle, or
 `sha256:HEX`, which names a blob. A blob is a plain pickle, or, where the object has large buffers (numpy arrays), a
 container: pickle and buffers one behind the other, so that whoever reads it can map the file and copy nothing.
 """
@@ -38,8 +38,8 @@ def container(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[By
     head = MAGIC + b"".join(_COUNT.pack(number) for number in (len(sizes), *sizes))
     parts: list[Bytes] = [head]
     at = len(head)
-    whole: list[Bytes] = [pickled, *views]
-    for part in whole:
+    contents: list[Bytes] = [pickled, *views]
+    for part in contents:
         gap = -at % ALIGN
         parts += [b"\0" * gap, part]
         at += gap + len(part)
@@ -64,7 +64,7 @@ def open_container(data: Bytes) -> tuple[memoryview, list[memoryview]]:
 
 
 def load(data: Bytes) -> Any:
-    """The object of a payload's bytes. Only ever called where the task's owner runs code anyway."""
+    """Unpickle the bytes of a payload. Only called where the task's owner runs code anyway."""
     pickled, buffers = open_container(data)
     return pickle.loads(pickled, buffers=buffers)
 
@@ -88,5 +88,5 @@ resolver: Optional[Callable[[str], Any]] = None  # set in a runner: the object b
 
 
 def resolve(digest: str) -> Any:
-    """The object that a Ref stands for; where no runner is, the Ref itself."""
+    """The object that a Ref names; outside a runner the Ref itself."""
     return resolver(digest) if resolver is not None else Ref(digest)

@@ -6,19 +6,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Callable, TypeVar
 
+from shoal.model import limits
+from shoal.model.checks import whole
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import (
-    MAX_BYTES,
-    MAX_HOOK,
-    MAX_LICENCE_KINDS,
-    MAX_NAME,
-    MAX_QUOTA_COUNT,
-    MAX_QUOTAS,
-    MAX_SHARE,
-    MAX_SHARES,
-    MAX_USAGE_BUCKETS,
-    MAX_WEIGHT,
-)
 from shoal.model.policy import (
     EVENT,
     HALF_LIFE,
@@ -37,7 +27,7 @@ from shoal.model.policy import (
     parse_when,
 )
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.wire.checks import did_you_mean, whole
+from shoal.wire.checks import did_you_mean
 
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 _LICENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -60,10 +50,10 @@ def _number(low: float, high: float) -> Check:
     return check
 
 
-def _one_of(*words: str) -> Check:
+def _one_of(*known: str) -> Check:
     def check(value: Any, field: str) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise BadInput(f"{echo(value)!r} is not known", code="range", field=field, hint=" or ".join(words))
+        if not isinstance(value, str) or value not in known:
+            raise BadInput(f"{echo(value)!r} is not known", code="range", field=field, hint=" or ".join(known))
         return value
 
     return check
@@ -102,17 +92,17 @@ def _when(value: Any, field: str) -> str:
 
 def _bytes(value: Any, field: str) -> int:
     if isinstance(value, (int, float)):
-        return int(whole(0, MAX_BYTES)(value, field))
+        return int(whole(0, limits.MAX_BYTES)(value, field))
     return parse_size(value, field)
 
 
-def _words(value: Any, field: str) -> tuple[str, ...]:
-    fits = isinstance(value, (list, tuple)) and len(value) <= MAX_HOOK
-    if not fits or not all(isinstance(word, str) and word and "\0" not in word for word in value):
-        hint = f'at most {MAX_HOOK} words such as ["/usr/bin/logger", "-t", "shoal"]'
+def _argv(value: Any, field: str) -> tuple[str, ...]:
+    fits = isinstance(value, (list, tuple)) and len(value) <= limits.MAX_HOOK
+    if not fits or not all(isinstance(text, str) and text and "\0" not in text for text in value):
+        hint = f'at most {limits.MAX_HOOK} words such as ["/usr/bin/logger", "-t", "shoal"]'
         raise BadInput("expected a list of texts", code="wrong_type", field=field, hint=hint)
-    if any(len(word.encode("utf-8", "replace")) > 16 * MAX_NAME for word in value):
-        raise BadInput(f"longer than {16 * MAX_NAME} bytes", code="too_long", field=field, hint="shorten it")
+    if any(len(text.encode("utf-8", "replace")) > 16 * limits.MAX_NAME for text in value):
+        raise BadInput(f"longer than {16 * limits.MAX_NAME} bytes", code="too_long", field=field, hint="shorten it")
     return tuple(value)
 
 
@@ -121,29 +111,29 @@ _USAGE: dict[str, Check] = {
     "kind": _one_of(HALF_LIFE, WINDOW),
     "half_life": parse_duration,
     "window": parse_duration,
-    "buckets": whole(1, MAX_USAGE_BUCKETS),
+    "buckets": whole(1, limits.MAX_USAGE_BUCKETS),
 }
 _QUOTA: dict[str, Check] = {
     "who": _who,
     "site": _site,
     "when": _when,
-    "cores": whole(0, MAX_QUOTA_COUNT),
-    "core_hours": _number(0, MAX_QUOTA_COUNT),
-    "queued": whole(0, MAX_QUOTA_COUNT),
+    "cores": whole(0, limits.MAX_QUOTA_COUNT),
+    "core_hours": _number(0, limits.MAX_QUOTA_COUNT),
+    "queued": whole(0, limits.MAX_QUOTA_COUNT),
     "stored": _bytes,
     "share": _number(0, 1),
 }
 _ORDER: dict[str, Check] = {
     "policy": _one_of(STRICT, WEIGHTED),
-    **{name: _number(0, MAX_WEIGHT) for name in ("priority", "share", "waiting", "deadline")},
+    **{name: _number(0, limits.MAX_WEIGHT) for name in ("priority", "share", "waiting", "deadline")},
 }
 _MATCH: dict[str, Check] = {
     "mode": _one_of(EVENT, INTERVAL),
     "interval": parse_duration,
     "chunk": whole(1, 1_000_000),
-    "max_running": whole(0, MAX_QUOTA_COUNT),
+    "max_running": whole(0, limits.MAX_QUOTA_COUNT),
 }
-_BAN: dict[str, Check] = {"longest": parse_duration, "scale": parse_duration, "hook": _words}
+_BAN: dict[str, Check] = {"longest": parse_duration, "scale": parse_duration, "hook": _argv}
 _MEMORY: dict[str, Check] = {"factor": _number(1, 1_000), "cap": _number(1, 1_000)}
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")
 
@@ -167,7 +157,7 @@ def _names(data: Any, field: str, most: int, name: Check, value: Check) -> dict[
 
 
 def _shares(data: Any) -> dict[str, float]:
-    found = _names(data, "share", MAX_SHARES, _who, _number(0, MAX_SHARE))
+    found = _names(data, "share", limits.MAX_SHARES, _who, _number(0, limits.MAX_SHARE))
     if "*" in found:
         hint = 'name an owner or "@group"; who is not named has a share of 1'
         raise BadInput("'*' has no share", code="bad_name", field="share", hint=hint)
@@ -178,13 +168,15 @@ def _licences(data: Any) -> dict[str, int]:
     def name(key: Any, field: str) -> str:
         return _name(key, field, _LICENCE, "letters, digits, _ . - and at most 64 of them")
 
-    return _names(data, "licences", MAX_LICENCE_KINDS, name, whole(0, MAX_QUOTA_COUNT))
+    return _names(data, "licences", limits.MAX_LICENCE_KINDS, name, whole(0, limits.MAX_QUOTA_COUNT))
 
 
 def _quotas(data: Any) -> tuple[Rule, ...]:
-    if not isinstance(data, (list, tuple)) or len(data) > MAX_QUOTAS:
+    if not isinstance(data, (list, tuple)) or len(data) > limits.MAX_QUOTAS:
         hint = "begin each with a line [[quota]]"
-        raise BadInput(f"expected a list of at most {MAX_QUOTAS} tables", code="wrong_type", field="quota", hint=hint)
+        raise BadInput(
+            f"expected a list of at most {limits.MAX_QUOTAS} tables", code="wrong_type", field="quota", hint=hint
+        )
     return tuple(_quota(row, f"quota[{at}]") for at, row in enumerate(data, 1))
 
 
@@ -228,7 +220,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # in the document ->
 
 
 def parse_policy(data: object) -> Policy:
-    """The policy that a document says; what it leaves out has its default."""
+    """The policy in a document; what it leaves out has its default."""
     if not isinstance(data, Mapping):
         raise BadInput("expected a policy document", code="want_object", hint="tables such as [share] and [[quota]]")
     found: dict[str, Any] = {}
@@ -242,7 +234,7 @@ def parse_policy(data: object) -> Policy:
 
 
 def check_people(policy: Policy, owners: Mapping[str, str], groups: Collection[str]) -> None:
-    """Refuse a policy that names who does not exist, or that leaves nobody at a vertex a share [input E74].
+    """Refuse a policy that names unknown people or groups, or whose shares below a vertex are all 0 [input E74].
 
     `owners` from owner to group ("" for none), `groups` all there are.
     """
@@ -270,7 +262,7 @@ def check_people(policy: Policy, owners: Mapping[str, str], groups: Collection[s
 
 
 def dump_policy(policy: Policy) -> dict[str, Any]:
-    """The document that says this policy in full; `parse_policy` makes the same policy of it."""
+    """The full document of a policy, from which `parse_policy` makes the same policy."""
     return {
         "share": dict(policy.shares),
         "usage": dict(vars(policy.usage)),

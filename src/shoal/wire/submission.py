@@ -6,27 +6,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.model.checks import short_text, whole
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
+from shoal.model.field_values import labels
 from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
 from shoal.model.spec import Spec, Submission
-from shoal.wire.checks import did_you_mean, short_text, whole
-from shoal.wire.task import labels, parse_spec
+from shoal.wire.checks import did_you_mean
+from shoal.wire.task import parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed
 _SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "open"}
 
 
 def parse_submission(data: Any) -> Submission:
-    """A whole submission, checked; nothing of it is accepted if any part is wrong."""
+    """A whole submission, checked; any error refuses all of it."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
-    unknown = [key for key in data if key not in _SUBMISSION]
-    if unknown:
-        raise BadInput(
-            f"unknown field {echo(unknown[0])!r}",
-            code="unknown_field",
-            hint=did_you_mean(str(unknown[0]), list(_SUBMISSION)),
-        )
+    if unknown := [key for key in data if key not in _SUBMISSION]:
+        hint = did_you_mean(str(unknown[0]), list(_SUBMISSION))
+        raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint=hint)
     tasks = data.get("tasks")
     if not isinstance(tasks, list):
         raise BadInput("expected a list of tasks", code="required", field="tasks")
@@ -43,12 +41,8 @@ def parse_submission(data: Any) -> Submission:
     _check_graph(specs)
     total = sum(spec.count for spec in specs)
     if total > MAX_ELEMENTS:
-        raise BadInput(
-            f"{total} tasks are too many",
-            code="bad_array",
-            field="tasks",
-            hint=f"at most {MAX_ELEMENTS} a run",
-        )
+        hint = f"at most {MAX_ELEMENTS} a run"
+        raise BadInput(f"{total} tasks are too many", code="bad_array", field="tasks", hint=hint)
     max_fail, seed = data.get("max_fail"), data.get("seed")
     return Submission(
         specs=tuple(specs),
@@ -58,7 +52,7 @@ def parse_submission(data: Any) -> Submission:
         max_fail=None if max_fail is None else whole(1, MAX_ELEMENTS)(max_fail, "max_fail"),
         seed=None if seed is None else whole(0, 2**63 - 1)(seed, "seed"),
         key=short_text(data.get("key", ""), "key", MAX_KEY),
-        labels=labels(data.get("labels", {})),
+        labels=labels(data.get("labels", {}), "labels"),
         open=data.get("open", False),
     )
 
@@ -67,8 +61,7 @@ def parse_addition(data: Any) -> tuple[int, Submission]:
     """Tasks for an open run, checked, and the element that they begin with."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
-    unknown = [key for key in data if key not in ("first", "tasks")]
-    if unknown:
+    if unknown := [key for key in data if key not in ("first", "tasks")]:
         raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint="known: first, tasks")
     return whole(1, MAX_ELEMENTS)(data.get("first"), "first"), parse_submission({"tasks": data.get("tasks")})
 
@@ -126,12 +119,8 @@ def _check_graph(specs: list[Spec]) -> None:
             if unmet[child] == 0:
                 ready.append(child)
     if any(unmet):
-        raise BadInput(
-            f"tasks wait for each other: {_cycle(specs, by_name, unmet)}",
-            code="cycle",
-            field="after",
-            hint="take one of these out of `after`",
-        )
+        cycle, hint = _cycle(specs, by_name, unmet), "take one of these out of `after`"
+        raise BadInput(f"tasks wait for each other: {cycle}", code="cycle", field="after", hint=hint)
 
 
 def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
@@ -147,5 +136,5 @@ def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
 
 
 def canonical(data: Any) -> str:
-    """One text for equal JSON data: what digests of submissions are taken of."""
+    """The one text of equal JSON data, for digests."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

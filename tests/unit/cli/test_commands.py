@@ -13,7 +13,6 @@ import pytest
 from shoal.cli.commands import COMMANDS, cli
 from shoal.cli.main import invoke
 from shoal.cli.session import Session
-from shoal.cli.tasks.run import NEVER_RUN
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
@@ -226,9 +225,11 @@ def test_submit_sends_the_task_with_its_environment_and_a_key(
 def test_resume_tells_what_is_skipped_and_why_the_rest_runs(
     client: FakeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.answer |= {"reused": 2, "reruns": [{"count": 1, "why": "failed in r1"}, {"count": 2, "why": NEVER_RUN}]}
+    reruns = [{"count": 1, "why": "failed in r1", "again": True}, {"count": 2, "why": "not run before", "again": False}]
+    client.answer |= {"reused": 2, "reruns": reruns}
     _, _, err = run(capsys, "submit", "x=1..3", "--resume", "--", "echo", "{x}")
-    assert client.submitted[0]["resume"] == {"newest": 0.0, "file": ""}
+    assert client.submitted[0]["resume"] is True
+    assert set(client.submitted[0]["fingerprints"]) == {"environment", "files"}
     assert err.splitlines() == [
         "shoal: 2 of 3 tasks are not run again: an earlier equal run has the results",
         "shoal: 1 task runs again: failed in r1",

@@ -8,11 +8,11 @@ import pytest
 
 from shoal.model.errors import BadInput, NotFound, ShoalError, TooLarge
 from shoal.model.limits import MAX_ARGV_BYTES, MAX_ARGV_ITEMS, MAX_ECHO, MAX_SPECS
-from shoal.model.spec import Needs
+from shoal.model.spec import FIELDS, Needs
 from shoal.model.states import Rerun
 from shoal.wire.checks import did_you_mean
 from shoal.wire.submission import canonical, parse_submission
-from shoal.wire.task import FIELDS, parse_spec, texts
+from shoal.wire.task import parse_spec
 
 DOCUMENTED_FIELDS = (
     "name command shell function cwd env setup stdin inputs outputs cores memory disk gpus time retries rerun require rank "
@@ -232,7 +232,7 @@ def test_in_a_sweep_every_placeholder_must_be_a_parameter() -> None:
 )  # fmt: skip
 def test_placeholders_are_checked_in_every_text(fields: dict[str, Any]) -> None:
     assert refused(task(params={"x": "1"}, **fields)).code == "unknown_param"
-    assert "{y}" in texts(parse_spec(task(params={"y": "1"}, **fields)))
+    assert "{y}" in parse_spec(task(params={"y": "1"}, **fields)).texts
 
 
 def test_without_a_sweep_braces_are_just_braces() -> None:

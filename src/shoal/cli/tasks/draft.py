@@ -1,11 +1,11 @@
-"""From what a person typed or wrote to the submission that is sent: words, options, task files. Nothing is sent here."""
+"""The submission that arguments, options or a task file describe, checked; nothing is sent here."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,67 +15,41 @@ import click
 from shoal.client.config import echo_path, explain_toml
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
-from shoal.model.spec import OWN, Submission
+from shoal.model.spec import FIELDS, OWN, Spec, Submission
 from shoal.model.sweep import sweep_of
+from shoal.model.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
-
-# Options of a single spec; in a task file they stand in its tables instead.
-SPEC_OPTIONS = (
-    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority"),
-    *("env", "cwd", "stdin", "inputs", "outputs", "shell"),
-    *("require", "rank", "deadline", "order", "setup", "container", "licences", "checkpoint"),
-    "checkpoint_every",
-)
-_SINGULAR = {"inputs": "input", "outputs": "output", "licences": "licence"}  # options by another name than their field
-_PLAIN = (
-    *("array", "cores", "memory", "disk", "gpus", "time", "retries", "rerun", "priority", "stdin"),
-    *("require", "rank", "deadline", "order", "container", "checkpoint_every"),
-)
 
 _OF_PARAMS = ("bad_array", "bad_param")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A submission ready to be checked against this machine: its document, and the same read and checked."""
+    """A submission before it is sent: the document, and what the parser made of it."""
 
     document: dict[str, Any]
     submission: Submission
     origin: str = ""  # the task file, if it came from one
 
 
-def draft_command(words: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
+def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
     """The submission of a command on the command line, for the parameters in `axes`."""
-    task: dict[str, Any] = {}
-    if options["shell"]:
-        task["shell"] = " ".join(words)
-    else:
-        task["command"] = list(words)
+    task: dict[str, Any] = {"command": list(command)}
     if axes:
-        sweep_of(axes)  # says which word is wrong, which the table could not
-        task["params"] = dict(word.split("=", 1) for word in axes)
-    for name in _PLAIN:
-        if options.get(name) is not None:
-            task[name] = options[name]
-    if options["cwd"] is not None:
-        task["cwd"] = options["cwd"] if options["cwd"] == OWN else os.path.abspath(options["cwd"])
-    if options["env"]:
-        task["env"] = split_pairs("--env", options["env"])
-    for name in ("inputs", "outputs", "setup", "checkpoint"):
-        if options.get(name):
-            task[name] = list(options[name])
-    if options.get("licences"):
-        task["licences"] = dict(_licence(word) for word in options["licences"])
+        sweep_of(axes)  # names the argument that is wrong, which the table could not
+        task["params"] = dict(axis.split("=", 1) for axis in axes)
+    task |= {field.name: _value(field, options[field.name]) for field in _given(options)}
+    if options.get("shell"):
+        task["shell"] = " ".join(task.pop("command"))
     document = _with_run_options({"tasks": [task]}, options)
     return Draft(document, _parse(document))
 
 
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
-    """The submission that a task file holds; wrong parts are told with file and line."""
-    given = [option for option in SPEC_OPTIONS if options.get(option) not in (None, (), False)]
-    if given:
-        option = _SINGULAR.get(given[0], given[0])
-        raise click.UsageError(f"--{option} does not go with a task file (write it in the tables of {echo_path(name)})")
+    """The submission that a task file holds; an error names the file and the line."""
+    for field in _given(options):
+        hint = f"write it in the tables of {echo_path(name)}"
+        raise click.UsageError(f"--{field.option_name} does not go with a task file ({hint})")
     text = _read(name)
     found = parse_toml(text, name)
     document = _with_run_options(found, options)
@@ -89,24 +63,40 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     return Draft(document, submission, name)
 
 
+def _given(options: Mapping[str, Any]) -> Iterator[Field]:
+    """The task fields that options were given for."""
+    return (field for field in FIELDS.values() if field.option and options.get(field.name) not in (None, (), False))
+
+
+def _value(field: Field, given: Any) -> Any:
+    """The value of an option as a task file would have it."""
+    if field.kind.option == "many":
+        return list(given)
+    if field.kind.option == "pairs":
+        return split_pairs(f"--{field.option_name}", given)
+    if field.kind.option == "counts":
+        return dict(map(_licence, given))
+    return os.path.abspath(given) if field.name == "cwd" and given != OWN else given
+
+
 def _parse(document: Mapping[str, Any]) -> Submission:
-    """The submission, its expressions read too: what the server would refuse is told before anything is sent."""
+    """The submission, with its expressions parsed too, so that an error shows before anything is sent."""
     submission = parse_submission(document)
     for at, spec in enumerate(submission.specs):
-        for field, text in (("require", spec.require), ("rank", spec.rank)):
-            if text:
+        for field in fields_with(Spec, "kind", EXPRESSION):
+            if text := getattr(spec, field.name):
                 from shoal.sched.expr.parse import parse  # few tasks have any
 
                 try:
-                    parse(text, field)
+                    parse(text, field.name)
                 except BadInput as error:
-                    place = f"tasks[{at}]." if len(submission.specs) > 1 else ""
-                    raise BadInput(error.message, code=error.code, field=place + field, hint=error.hint) from None
+                    prefix = f"tasks[{at}]." if len(submission.specs) > 1 else ""
+                    raise BadInput(error.message, code=error.code, field=prefix + field.name, hint=error.hint) from None
     return submission
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """The tables of a file; what is no TOML is told with its line."""
+    """The tables of a TOML file; a syntax error names its line."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -140,54 +130,54 @@ def _read(name: str) -> str:
 
 
 def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the whole run over what a file says; the directory is where we are."""
-    whole = dict(document)
+    """The document with the options of the whole run, which override a file; the directory is the current one."""
+    found = dict(document)
     for name in ("name", "max_fail", "seed", "key"):
         if options.get(name) is not None:
-            whole[name] = options[name]
+            found[name] = options[name]
     if options["label"]:
-        labels = whole.get("labels", {})
-        whole["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
-    base = whole.get("cwd", "")
-    whole["cwd"] = os.path.abspath(base) if isinstance(base, str) else base
-    return whole
+        labels = found.get("labels", {})
+        found["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
+    base = found.get("cwd", "")
+    found["cwd"] = os.path.abspath(base) if isinstance(base, str) else base
+    return found
 
 
-def split_pairs(option: str, words: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE` words as a table."""
+def split_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` pairs as a table."""
     found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{option} {echo(word)!r} is not a pair (write {option} NAME=VALUE)")
+            raise click.UsageError(f"{option} {echo(pair)!r} is not a pair (write {option} NAME=VALUE)")
         found[name] = value
     return found
 
 
-def _licence(word: str) -> tuple[str, int]:
+def _licence(text: str) -> tuple[str, int]:
     """`matlab`, or `matlab=2` for more than one."""
-    name, equals, count = word.partition("=")
+    name, equals, count = text.partition("=")
     if not name or (equals and not (count.isascii() and count.isdigit())):
-        raise click.UsageError(f"--licence {echo(word)!r} is not a licence (write --licence NAME or --licence NAME=2)")
+        raise click.UsageError(f"--licence {echo(text)!r} is not a licence (write --licence NAME or --licence NAME=2)")
     return name, int(count[:12]) if equals else 1
 
 
 def find_line(text: str, error: ShoalError) -> int:
-    """The line of a task file that an error speaks of; 0 if it cannot be told."""
+    """The line of a task file that an error is about; 0 if it is not known."""
     found = re.match(r"(?:tasks\[(\d+)\](?: \(.*\))?\.?)?([A-Za-z_]*)", error.field)
-    place, field = (found[1], found[2]) if found else (None, "")
+    table, field = (found[1], found[2]) if found else (None, "")
     if error.code == "unknown_field":
         quoted = re.search(r"unknown field '([^']*)'", error.message)
         field = quoted[1] if quoted else field
     lines = text.splitlines()
     heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*tasks\s*\]\]", line)]
-    inside = place is not None or (len(heads) == 1 and field not in ("name", "labels", "max_fail", "seed", "key"))
-    number = int(place or 0)
+    inside = table is not None or (len(heads) == 1 and field not in ("name", "labels", "max_fail", "seed", "key"))
+    number = int(table or 0)
     if inside and number >= len(heads):
         return 0
     low = heads[number] if inside else 0
     high = heads[number + 1] if inside and number + 1 < len(heads) else len(lines)
-    # A parameter's name is a key inside `params`; a key of the run may stand before all tables.
+    # A parameter's name is a key inside `params`; keys of the run come before all tables.
     for wanted, start in ((field, low), ("params" if error.code in _OF_PARAMS else "", low), (field, 0)):
         key = re.compile(rf"""\s*(?:\[\s*tasks\s*\.\s*)?["']?{re.escape(wanted)}["']?\s*[=.\]]""")
         for at in range(start, high if wanted else 0):

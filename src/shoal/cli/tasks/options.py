@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from shoal.cli.output.tables import clean, shorten
+from shoal.model.spec import FIELDS
+from shoal.model.task_field import Field
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Where the context keeps all words as typed, and those after `--` (absent if there was none).
+# Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).
 RAW = "shoal.raw"
 COMMAND = "shoal.command"
 
 
 class CommandWithArguments(click.Command):
-    """A click command that splits its words at the first `--`, and says so when it was forgotten."""
+    """A click command that splits its arguments at the first `--`, and explains a missing one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         raw = ctx.meta[RAW] = list(args)
@@ -28,22 +30,22 @@ class CommandWithArguments(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            start = first_word(self, ctx, raw)
+            start = first_argument(self, ctx, raw)
             if start is None or is_file_name(raw[start]):
                 raise
-            raise forgotten(ctx, raw[:start], raw[start:], error) from None
+            raise missing_dashes(ctx, raw[:start], raw[start:], error) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
-def is_file_name(word: str) -> bool:
-    """Does a word name a task file?"""
-    return word.endswith(".toml")
+def is_file_name(argument: str) -> bool:
+    """True if an argument names a task file."""
+    return argument.endswith(".toml")
 
 
-def first_word(command: click.Command, ctx: click.Context, raw: list[str]) -> int | None:
-    """Where the first word stands that is neither an option nor an option's value."""
+def first_argument(command: click.Command, ctx: click.Context, raw: list[str]) -> int | None:
+    """The index of the first argument that is neither an option nor an option's value."""
     takes_value = {
         name for param in command.get_params(ctx) if isinstance(param, click.Option) and not param.is_flag
         for name in param.opts
@@ -59,10 +61,10 @@ def first_word(command: click.Command, ctx: click.Context, raw: list[str]) -> in
     return None
 
 
-def forgotten(
+def missing_dashes(
     ctx: click.Context, before: list[str], command: list[str], cause: click.NoSuchOption | None = None
 ) -> click.UsageError:
-    """The line for a command without `--` before it."""
+    """The error for a command without `--` before it."""
     whole = shorten(clean(shlex.join([*ctx.command_path.split(), *before, "--", *command])), 200)
     what = f"there is no option {cause.option_name}; " if cause is not None else ""
     return click.UsageError(f"{what}put -- before the command (write: {whole})", ctx)
@@ -89,38 +91,21 @@ RUN_OPTIONS = options(
     click.option("--key", help="Idempotency key: the same key and content never run twice."),
     click.option("--strict", is_flag=True, help="Refuse tasks that no pilot which is connected could ever run."),
 )
-TASK_OPTIONS = options(
-    click.option("--cores", type=int, metavar="N", help="Cores a task uses [default: 1]."),
-    click.option("--memory", metavar="SIZE", help="Memory a task may use, e.g. 4G; over it, it is stopped."),
-    click.option("--disk", metavar="SIZE", help="Disk space a task needs, e.g. 10G."),
-    click.option("--gpus", type=int, metavar="N", help="GPUs a task uses."),
-    click.option("--time", metavar="TIME", help="Time limit of a task, e.g. 90s, 15m, 2h30m."),
-    click.option("--retries", type=int, metavar="N", help="Try a failed task again, up to N times."),
-    click.option("--rerun", metavar="CLASS", help="If a pilot is lost: safe (run again), exclusive, never."),
-    click.option("--priority", type=float, metavar="X", help="Higher goes first."),
-    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set a variable (repeat for more)."),
-    click.option("--cwd", metavar="DIR|own", help="Directory to run in; `own`: a fresh one per task."),
-    click.option("--stdin", metavar="FILE", help="File for the standard input."),
-    click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file the task reads (repeat for more)."),
-    click.option("--output", "outputs", multiple=True, metavar="FILE", help="A file it writes (repeat for more)."),
-    click.option(
-        "--require", metavar="EXPR", help="Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."
-    ),
-    click.option("--rank", metavar="EXPR", help="Which of them is best: the highest number, e.g. 'cpu_mhz'."),
-    click.option("--deadline", metavar="TIME", help="When it should be done: 2h from now, or 2026-11-16T08:00."),
-    click.option("--order", metavar="[-]NAME", help="Start the elements by this parameter; with -, the largest first."),
-    click.option(
-        "--setup", multiple=True, metavar="LINE", help="A line of shell before the command (repeat for more)."
-    ),
-    click.option("--container", metavar="IMAGE", help="Run it in this image, e.g. docker://python:3.12."),
-    click.option(
-        "--licence", "licences", multiple=True, metavar="NAME[=N]", help="A licence it holds (repeat for more)."
-    ),
-    click.option(
-        "--checkpoint", multiple=True, metavar="FILE", help="A file by which it can go on later (repeat for more)."
-    ),
-    click.option("--checkpoint-every", metavar="TIME", help="How often they travel while it runs (default 60s)."),
-    click.option("--shell", is_flag=True, help="Take the command as one text for the shell: 'sort a | uniq > b'."),
-)
-ARRAY_OPTION = click.option("--array", metavar="RANGE", help="Many elements, as in Slurm: 1-2000%50 (parameter {i}).")
+
+
+def task_options(fields: Mapping[str, Field] = FIELDS, without: Collection[str] = ()) -> Callable[[F], F]:
+    """The options that the table of task fields declares, in its order."""
+    made = []
+    for field in fields.values():
+        if field.option is not None and field.name not in without:
+            names, about, kind = (f"--{field.option_name}", field.name), field.option.help, field.kind.json
+            if not field.option.metavar:
+                made.append(click.option(*names, is_flag=True, help=about))
+                continue
+            number = kind if kind in (int, float) else None
+            repeats = field.kind.option != "one"
+            made.append(click.option(*names, metavar=field.option.metavar, help=about, type=number, multiple=repeats))
+    return options(*made)
+
+
 QUIET_OPTION = click.option("-q", "--quiet", is_flag=True, help="No progress; only the output and errors.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import stat
@@ -10,14 +12,16 @@ from collections.abc import Iterator
 from shoal.cli.tasks.draft import Draft
 from shoal.client.config import echo_path
 from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.limits import MAX_FINGERPRINTS, MAX_NAME
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
 
-MAX_CHECKED = 2_000  # names looked up per spec and field; other missing files fail their tasks
+MAX_DIGESTED = 64 << 20  # bytes of the files of a run that are read for fingerprints
+MAX_CHECKED = 2_000  # names looked up per spec and field; others are checked when their task is prepared
 
 
 def check_here(draft: Draft, far: bool = False) -> None:
-    """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are unknown here."""
+    """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are not known here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
         if base is not None and not os.path.isdir(base):
@@ -31,7 +35,7 @@ def check_here(draft: Draft, far: bool = False) -> None:
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:
-    """Where the tasks of a spec run, if it is known now: not for a directory of their own or one per element."""
+    """The directory of a spec's tasks; None for a directory of their own or one per element."""
     if spec.cwd == OWN:
         return None
     if spec.cwd is None:
@@ -91,12 +95,8 @@ def _check_program(spec: Spec, base: str | None) -> None:
         if shutil.which(program, path=path) is None and not holes(path):
             here = base is not None and os.path.isfile(os.path.join(base, program))
             fix = f"write ./{program} for the file in this directory" if here else "check the spelling and $PATH"
-            raise Refused(
-                f"there is no program {echo(program)!r} on this machine",
-                code="no_such_program",
-                field="command",
-                hint=fix,
-            )
+            what = f"there is no program {echo(program)!r} on this machine"
+            raise Refused(what, code="no_such_program", field="command", hint=fix)
         return
     if base is None and not program.startswith("/"):
         return
@@ -113,21 +113,36 @@ def _check_program(spec: Spec, base: str | None) -> None:
         )  # fmt: skip
 
 
-def newest(draft: Draft) -> dict[str, object]:
-    """The newest file that the commands name: results older than it are not taken over by --resume.
+def fingerprints(draft: Draft) -> dict[str, str]:
+    """The state of every file that the commands name: `--resume` takes over no result of a run that saw another.
 
-    Arguments with placeholders are left out: they often name outputs, which are newer than the results.
+    Arguments with placeholders are left out: they often name outputs, which change with every run.
     """
-    found: tuple[float, str] = (0.0, "")
+    found: dict[str, str] = {}
+    budget = MAX_DIGESTED
     for spec in draft.submission.specs:
         base = directory_of(draft, spec) or draft.submission.cwd
         arguments = [_plain(spec, text) for text in spec.command if spec.sweep is None or not holes(text)]
-        names = [name for name in arguments if name not in spec.outputs]
-        for name in [*names, *(name for _, name in named_files(spec))]:
+        named = [text for text in arguments if text not in spec.outputs]
+        for name in dict.fromkeys([*named, spec.container, *(name for _, name in named_files(spec))]):
+            path = os.path.join(base, name)
             try:
-                state = os.stat(os.path.join(base, name))
+                state = os.stat(path)
+                if stat.S_ISREG(state.st_mode) and path not in found:
+                    found[path] = _fingerprint(path, state, budget)
+                    budget -= min(budget, state.st_size)
             except (OSError, ValueError):
                 continue
-            if stat.S_ISREG(state.st_mode):
-                found = max(found, (state.st_mtime, name))
-    return {"newest": found[0], "file": found[1]}
+    shown = {os.path.relpath(path, draft.submission.cwd): text for path, text in found.items()}
+    if len(shown) <= MAX_FINGERPRINTS and all(len(os.fsencode(name)) <= MAX_NAME for name in shown):
+        return shown
+    together = hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+    return {f"one of {len(shown):,} files": together}
+
+
+def _fingerprint(path: str, state: os.stat_result, budget: int) -> str:
+    """A digest of a file's content; of one that is too large to be read, of what tells it from another file."""
+    if state.st_size > budget:
+        return f"{state.st_size}-{state.st_mtime_ns}-{state.st_ino}"
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read(budget + 1)).hexdigest()

@@ -1,4 +1,4 @@
-"""`shoal run`, `shoal sweep`, `shoal submit`: from words to a run, then waiting for it or not."""
+"""`shoal run`, `shoal sweep`, `shoal submit`: from arguments to a run, then waiting for it or not."""
 
 from __future__ import annotations
 
@@ -14,43 +14,39 @@ from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tasks.draft import Draft, draft_command, draft_file
 from shoal.cli.tasks.options import (
-    ARRAY_OPTION,
     COMMAND,
     QUIET_OPTION,
     RAW,
     RUN_OPTIONS,
-    TASK_OPTIONS,
     CommandWithArguments,
-    first_word,
-    forgotten,
+    first_argument,
     is_file_name,
+    missing_dashes,
+    task_options,
 )
-from shoal.cli.tasks.preflight import check_here, newest
+from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.client.client import Client
-from shoal.client.environment import environment_field
+from shoal.client.environment import environment_digest, environment_field
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.model.spec import OWN, Spec
 from shoal.model.sweep import fill, holes
-from shoal.wire.task import texts
 
 SHOWN = 3  # commands that --dry-run renders per spec
-NEVER_RUN = "not run before"  # the server's word for elements that no earlier run has
-# Ranges as Slurm and others write them, which are texts here.
+# Ranges as Slurm and others write them, which are single values here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("words", nargs=-1, metavar="[FILE.toml]")
-@ARRAY_OPTION
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml]")
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options()
 @QUIET_OPTION
 @json_option
 @server_option
 @click.pass_context
-def run(context: click.Context, /, words: tuple[str, ...], **options: Any) -> int:
+def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a command, or the tasks of a file, and wait for the end.
 
     Everything after -- is the command, taken as it stands. It runs in this directory with this environment.
@@ -66,18 +62,18 @@ def run(context: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     Ctrl-C detaches, and the run goes on; a second one within 2 s cancels it.
     Exit status: 0 only if all tasks succeeded.
     """
-    return _start(context, _draft(context, words, options, may_sweep=False), options)
+    return _start(context, _draft(context, arguments, options, may_sweep=False), options)
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("words", nargs=-1, metavar="NAME=VALUES...")
+@click.argument("arguments", nargs=-1, metavar="NAME=VALUES...")
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options(without=("array",))
 @QUIET_OPTION
 @json_option
 @server_option
 @click.pass_context
-def sweep(context: click.Context, /, words: tuple[str, ...], **options: Any) -> int:
+def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a command for all combinations of parameters, and wait for the end.
 
     {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces.
@@ -90,20 +86,19 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **options: Any) -> 
 
     Values: 1..10, 10..100:10 (with a step), 0..1:0.1, a,b,c, or a mixture: 1..3,7.
     """
-    if not words and COMMAND in context.meta:
+    if not arguments and COMMAND in context.meta:
         raise click.UsageError(f"a sweep needs at least one parameter before -- ({_AXIS_HINT})", context)
-    return _start(context, _draft(context, words, {"array": None, **options}, may_sweep=True, must_sweep=True), options)
+    return _start(context, _draft(context, arguments, options, may_sweep=True, must_sweep=True), options)
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("words", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
-@ARRAY_OPTION
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
 @RUN_OPTIONS
-@TASK_OPTIONS
+@task_options()
 @json_option
 @server_option
 @click.pass_context
-def submit(context: click.Context, /, words: tuple[str, ...], **options: Any) -> int:
+def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
     """Submit a command, a sweep or a task file, print the run's id, and return at once.
 
     \b
@@ -113,63 +108,63 @@ def submit(context: click.Context, /, words: tuple[str, ...], **options: Any) ->
       shoal submit tasks.toml
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
-    draft = _draft(context, words, options, may_sweep=True)
+    draft = _draft(context, arguments, options, may_sweep=True)
     session = Session(options["server"])
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
     answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
-    _tell_warnings(answer)
+    _print_warnings(answer)
     if options["as_json"]:
         print_json(answer)
     else:
-        _tell_reused(answer)
+        _print_reused(answer)
         click.echo(answer["run"])
     return 0
 
 
 def _draft(
-    context: click.Context, words: tuple[str, ...], options: dict[str, Any], may_sweep: bool, must_sweep: bool = False
+    context: click.Context, given: tuple[str, ...], options: dict[str, Any], may_sweep: bool, must_sweep: bool = False
 ) -> Draft:
-    """What was asked for, read and checked."""
+    """The submission that the arguments and options describe, checked."""
     command: list[str] | None = context.meta.get(COMMAND)
     if command is None:
-        if len(words) == 1 and is_file_name(words[0]) and not must_sweep:
-            return draft_file(words[0], options)
+        if len(given) == 1 and is_file_name(given[0]) and not must_sweep:
+            return draft_file(given[0], options)
         raise _no_command(context, may_sweep)
-    wrong = [word for word in words if "=" not in word]
-    if words and not may_sweep:
-        if "=" in words[0]:
-            whole = shlex.join(["shoal", "sweep", *words, "--", *command])
+    wrong = [argument for argument in given if "=" not in argument]
+    if given and not may_sweep:
+        if "=" in given[0]:
+            whole = shlex.join(["shoal", "sweep", *given, "--", *command])
             raise click.UsageError(f"run takes no parameters (write: {shorten(clean(whole), 200)})", context)
         raise click.UsageError(
-            f"{clean(shorten(words[0]))!r} stands before -- (a command goes after it; a task file needs no --)", context
+            f"{clean(shorten(given[0]))!r} stands before -- (a command goes after it; a task file needs no --)", context
         )
     if wrong:
         raise click.UsageError(f"{clean(shorten(wrong[0]))!r} is not a parameter ({_AXIS_HINT})", context)
     if not command:
         raise click.UsageError(f"there is no command after -- (write: {context.command_path} ... -- COMMAND)", context)
-    draft = draft_command(command, words, options)
-    _tell_other_ranges(words)
+    draft = draft_command(command, given, options)
+    _note_other_ranges(given)
     return draft
 
 
-def _tell_other_ranges(axes: tuple[str, ...]) -> None:
-    """`x=1-3` is one value here, and hardly what was meant."""
-    for word in axes:
-        name, _, values = word.partition("=")
+def _note_other_ranges(axes: tuple[str, ...]) -> None:
+    """Print a note on `x=1-3`, which is one value here and hardly what was meant."""
+    for axis in axes:
+        name, _, values = axis.partition("=")
         found = _OTHER_RANGE.fullmatch(values)
         if found:
             say(f"note: {name}={values} is one value, the text {values}; a range is {name}={found[1]}..{found[2]}")
 
 
 def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
-    """There was no `--`: say where it belongs, with the words as they were typed."""
+    """The error for a missing `--`, which shows where it belongs among the arguments as they were typed."""
     raw: list[str] = context.meta[RAW]
-    at = first_word(context.command, context, raw)
+    at = first_argument(context.command, context, raw)
     if at is not None:
-        return forgotten(context, raw[:at], raw[at:])
+        return missing_dashes(context, raw[:at], raw[at:])
     typed = shlex.join(raw) or ("x=1..10" if may_sweep else "")
     example = " ".join(part for part in (context.command_path, typed, "-- COMMAND") if part)
     return click.UsageError(f"there is no command (write: {shorten(clean(example), 200)})", context)
@@ -180,11 +175,11 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
-    _tell_unused(draft)
+    _note_unused(draft)
     answer, client = send(session, draft, options["resume"], options["strict"])
-    _tell_warnings(answer)
+    _print_warnings(answer)
     if not options["as_json"]:
-        _tell_reused(answer)
+        _print_reused(answer)
     from shoal.cli.output.wait_for_run import wait_for
 
     single = answer["tasks"] == 1 and not draft.origin
@@ -192,31 +187,29 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
 
 
 def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
-    """Submit; once more with the same key if the server went away meanwhile, so that nothing runs twice."""
+    """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice."""
     client = session.client()
     document = {**draft.document, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
-    if resume:
-        document["resume"] = newest(draft)
-    if strict:
-        document["strict"] = True
+    document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
+    document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
     try:
         return client.submit(document), client
     except Unreachable:
         if not session.is_embedded:
             raise
-        client = session.client()  # it may just have been ending for want of work
+        client = session.client()  # an idle embedded server may just have been ending
         return client.submit(document), client
 
 
-def _tell_warnings(answer: dict[str, Any]) -> None:
-    """What the server accepted and thinks wrong [input E28]."""
+def _print_warnings(answer: dict[str, Any]) -> None:
+    """Print what the server accepted although it looks wrong [input E28]."""
     for warning in answer.get("warnings") or ():
         say(f"note: {warning}")
 
 
-def _tell_reused(answer: dict[str, Any]) -> None:
-    """What --resume skipped, and why the rest runs again."""
+def _print_reused(answer: dict[str, Any]) -> None:
+    """Print what --resume took over, and why the rest runs."""
     if answer.get("again"):
         say(f"{answer['run']} has this key already: nothing new was submitted")
     reused = answer.get("reused") or 0
@@ -224,8 +217,7 @@ def _tell_reused(answer: dict[str, Any]) -> None:
         total = many(answer["tasks"], "task")
         say(f"{reused:,} of {total} {_plural(reused, 'is', 'are')} not run again: an earlier equal run has the results")
     for rerun in answer.get("reruns") or ():
-        new = rerun["why"] == NEVER_RUN
-        runs = _plural(rerun["count"], "runs", "run") + ("" if new else " again")
+        runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
         say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
 
 
@@ -233,17 +225,17 @@ def _plural(count: int, one: str, more: str) -> str:
     return one if count == 1 else more
 
 
-def _tell_unused(draft: Draft) -> None:
+def _note_unused(draft: Draft) -> None:
     for spec in draft.submission.specs:
         if spec.sweep is not None and not draft.origin:
-            used = {name for text in texts(spec) for name in holes(text)}
+            used = {name for text in spec.texts for name in holes(text)}
             unused = [name for name in spec.sweep.names if name not in used and name != "i"]
             if unused:
                 say(f"note: the command does not use {{{unused[0]}}}")
 
 
 def _dry_run(draft: Draft, as_json: bool) -> int:
-    """What would be submitted: count, first commands, needs, directory."""
+    """Print what would be submitted: count, first commands, needs, directory."""
     submission = draft.submission
     if as_json:
         tasks = [
@@ -256,9 +248,10 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
     for spec in submission.specs[:20]:
         title = f"{clean(spec.name)}: " if spec.name else ""
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
-        click.echo(f"  {title}{spec.count:,} x {needs_text(spec)}{after}, in {clean(place_of(draft, spec))}")
-        for words in commands(spec):
-            click.echo(f"    {shorten(clean(shlex.join(words)), 200)}")
+        directory = "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd
+        click.echo(f"  {title}{spec.count:,} x {needs_text(spec)}{after}, in {clean(directory)}")
+        for argv in commands(spec):
+            click.echo(f"    {shorten(clean(shlex.join(argv)), 200)}")
         if spec.count > SHOWN:
             click.echo(f"    ... and {spec.count - SHOWN:,} more")
     if len(submission.specs) > 20:
@@ -274,8 +267,3 @@ def commands(spec: Spec, most: int = SHOWN) -> list[list[str]]:
         raw = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
         found.append([fill(word, params) for word in raw] if params is not None else raw)
     return found
-
-
-def place_of(draft: Draft, spec: Spec) -> str:
-    """The directory of a spec's tasks as a person reads it."""
-    return "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd

@@ -17,7 +17,14 @@ from typing import Any, Literal, TypeVar
 from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
 from shoal.client.executor.futures import Batch, CallFuture
-from shoal.client.executor.options import check_python, default_name, fields_of, place_of, script_folder
+from shoal.client.executor.options import (
+    check_python,
+    default_name,
+    fields_of,
+    place_of,
+    script_folder,
+    signature_with_fields,
+)
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
 from shoal.client.executor.stream import Stream
@@ -42,8 +49,9 @@ class Executor(StandardExecutor):
     """An executor whose calls run on the pilots of a server, each as a task of its own.
 
     `max_workers` is there for programs that give it: how many calls run at once is decided by the pool and by what
-    each call needs. All other options are those of a task; `seed` gives every call random numbers of its own that
-    are the same each time. `attach`: the same script, started again after it was killed, goes on where it was. `trust`:
+    each call needs. Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
+    `seed` gives every call random numbers of its own that are the same each time. `attach`: the same script, started
+    again after it was killed, goes on where it was. `trust`:
     what is loaded of results that pilots of a group made, which are not your own: "own" (plain data, numpy and pandas
     values), "group" (anything), or the further classes that may be loaded.
     """
@@ -58,22 +66,13 @@ class Executor(StandardExecutor):
         initargs: tuple[Any, ...] = (),
         seed: int | None = None,
         python: str | None = None,
-        cores: int = 1,
-        memory: int | str | None = None,
-        gpus: int = 0,
-        time: float | str | None = None,
-        retries: int = 0,
-        rerun: Literal["safe", "exclusive", "never"] = "safe",
-        priority: float = 0,
-        require: str | None = None,
-        rank: str | None = None,
-        deadline: float | str | None = None,
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         echo: bool = True,
         attach: bool = True,
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
+        **fields: Any,
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
@@ -81,10 +80,7 @@ class Executor(StandardExecutor):
             raise TypeError("initializer must be a callable")
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._fields = fields_of(
-            cores=cores, memory=memory, gpus=gpus, time=time, retries=retries, rerun=rerun, priority=priority,
-            require=require, rank=rank, deadline=deadline,
-        )  # fmt: skip
+        self._fields = fields_of(fields)
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
@@ -318,6 +314,7 @@ def _in_child() -> None:
         executor._after_fork()
 
 
+Executor.__signature__ = signature_with_fields(Executor.__init__)  # type: ignore[attr-defined]
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_in_child)
 

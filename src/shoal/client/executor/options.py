@@ -1,10 +1,12 @@
-"""Options of an executor, checked where they are given: what the server would say later is said now."""
+"""Options of an executor, checked where they are given instead of when the server refuses them."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,33 +14,48 @@ from typing import Any
 from shoal.client.executor.script_session import INTERACTIVE, script
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_NAME
+from shoal.model.spec import Spec
+from shoal.model.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
+from shoal.wire.checks import did_you_mean
 
-CHECK_WITHIN = 30.0  # seconds that an interpreter may take to say which it is
+CHECK_WITHIN = 30.0  # seconds that an interpreter may take to print its version
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
-_PLAIN = {
-    "cores": 1, "memory": None, "gpus": 0, "time": None, "retries": 0, "rerun": "safe", "priority": 0, "require": None,
-    "rank": None, "deadline": None,
-}  # fmt: skip
 
 
-def fields_of(**given: Any) -> dict[str, Any]:
-    """The task fields that differ from what the server takes anyway; expressions are read here as the server reads them."""
-    for name in ("require", "rank"):
-        if isinstance(given.get(name), str):
+def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec) -> dict[str, Any]:
+    """The task fields among an executor's keywords that differ from their defaults, checked as the server does."""
+    known = {field.name: field for field in fields_with(table, "keyword")}
+    found = {}
+    for name, value in given.items():
+        if name not in known:
+            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, list(known))})")
+        if value is not None and known[name].read(value, name) != known[name].default:
+            found[name] = value
+        if known[name].kind is EXPRESSION and name in found:
             from shoal.sched.expr.parse import parse  # few programs have any
 
-            parse(given[name], name)
-    return {name: value for name, value in given.items() if value != _PLAIN[name]}
+            parse(value, name)
+    return found
+
+
+def signature_with_fields(function: Callable[..., Any], table: type[Spec] = Spec) -> inspect.Signature:
+    """The signature of a function whose `**fields` are keywords of the table, for `help` and editors."""
+    written = inspect.signature(function)
+    parameters = [one for one in written.parameters.values() if one.kind is not one.VAR_KEYWORD and one.name != "self"]
+    for field in fields_with(table, "keyword"):
+        default = field.default if field.default else 0 if field.kind in (WHOLE, NUMBER) else None
+        parameters.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    return written.replace(parameters=parameters)
 
 
 def default_name() -> str:
-    """What a run is called if nobody named it: the script."""
+    """The default name of a run: the script."""
     program = script()
     return "python" if program == INTERACTIVE else Path(program).name[:MAX_NAME] or "python"
 
 
 def script_folder() -> list[str]:
-    """Where a script's own modules lie."""
+    """The directory of the script, where its own modules are."""
     program = script()
     return [] if program == INTERACTIVE else [str(Path(program).parent)]
 
@@ -50,7 +67,7 @@ def place_of(cwd: str | os.PathLike[str] | None) -> str:
 
 @lru_cache
 def check_python(python: str, is_far: bool) -> str:
-    """The interpreter, if it can run what this one pickles; on hosts elsewhere it is found out there."""
+    """The interpreter, if it can run what this one pickles; for other hosts that is checked there."""
     ours = "{}.{}".format(*sys.version_info[:2])
     try:
         done = subprocess.run(
@@ -62,13 +79,13 @@ def check_python(python: str, is_far: bool) -> str:
             return python
         why = error.strerror if isinstance(error, OSError) else "no answer"
         raise BadInput(f"{python} cannot be run: {why}", code="bad_python", field="python") from None
-    told = done.stdout.split()
-    if not told or told[0] != ours:
+    printed = done.stdout.split()
+    if not printed or printed[0] != ours:
         raise BadInput(
-            f"{python} is Python {told[0] if told else '?'}, this is {ours}: functions cannot travel between them",
+            f"{python} is Python {printed[0] if printed else '?'}, this is {ours}: functions cannot travel between them",
             code="bad_python", field="python", hint=f"name a Python {ours}, or run this script with that one",
         )  # fmt: skip
-    if told[-1] != "yes":
+    if printed[-1] != "yes":
         raise BadInput(
             f"{python} has no cloudpickle", code="bad_python", field="python",
             hint=f"{python} -m pip install cloudpickle",

@@ -41,8 +41,10 @@ SELECT first, size AS count, name, task FROM arrays WHERE run = :run ORDER BY fi
 SELECT run, digest FROM runs WHERE owner = :owner AND key = :key AND key <> '';
 
 -- name: earlier_runs
--- An owner's runs of the same signature, newest first.
-SELECT run FROM runs WHERE owner = :owner AND signature = :signature AND signature <> '' ORDER BY run DESC LIMIT :limit;
+-- An owner's runs whose signature begins so: what follows is JSON, or nothing, and so before a tilde.
+SELECT run FROM runs
+WHERE owner = :owner AND signature >= :signature AND signature < :signature || '~'
+    AND signature <> '' AND :signature <> '';
 
 -- name: list_runs
 -- Runs newest first; each filter is off while its value is NULL.

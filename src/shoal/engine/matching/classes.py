@@ -19,6 +19,7 @@ from shoal.engine.records import Array, ClassKey
 from shoal.model.policy import OrderRule
 from shoal.model.spec import Spec
 from shoal.model.states import Rerun
+from shoal.model.task_field import fields_with
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.order import position, position_inside
@@ -218,26 +219,25 @@ def kind_of(spec: Spec) -> str:
 
 
 def trait_of(spec: Spec, owner: str) -> str:
-    """By what a failure is compared with other tasks: the same command of the same owner."""
-    words = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
-    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    """A digest of what is executed and for whom: failures of tasks that have it in common are compared."""
+    return _digest([owner, [getattr(spec, field.name) for field in fields_with(type(spec), "is_program")]])
 
 
-def surroundings_of(spec: Spec) -> str:
-    """What a pilot must be able to do besides running a command."""
-    if not (spec.setup or spec.container or spec.checkpoint):
-        return ""
-    words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
-    kind = CONTAINER if spec.container and not spec.setup else ""  # set-up lines may bring the runtime
-    return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def class_key(spec: Spec, owner: str) -> ClassKey:
+    """The class of a task, by every task field that matching looks at."""
+    table, surroundings = type(spec), ""
+    named = {field.name: getattr(spec, field.name) for field in fields_with(table, "matching", "key")}
+    named["rerun"] = spec.rerun.value
+    other = [(field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings")]
+    if any(value != field.default for field, value in other):
+        # Set-up lines may bring a container runtime, so that only without them the host must have one.
+        surroundings = CONTAINER if spec.container and not spec.setup else ""
+        surroundings += _digest([(field.name, value) for field, value in other])
+    return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
-def class_key(owner: str, spec: Spec, kind: str) -> ClassKey:
-    """What matching can tell apart of an owner's tasks; `kind` is what `kind_of` returns, which takes a while."""
-    return ClassKey(
-        owner, spec.needs, spec.priority, spec.rerun.value, kind, spec.require, spec.rank, spec.time,
-        surroundings_of(spec),
-    )  # fmt: skip
+def _digest(values: object) -> str:
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
@@ -261,7 +261,7 @@ class Queue:
         """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            found = array.cls = self._class(class_key(array.run.owner, array.spec, array.kind))
+            found = array.cls = self._class(class_key(array.spec, array.run.owner))
         if element:
             task = array.tasks[element]
             key, special = found.key._replace(needs=task.needs), task.special

@@ -1,4 +1,4 @@
-"""Elements of a spec as the lease a pilot gets: one made whole, or neighbours with what differs between them."""
+"""The lease for elements of a spec: one with its placeholders filled, or neighbours with what differs between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parameters(spec: Spec, offset: int) -> dict[str, Value]:
 
 
 def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") -> Lease:
-    """What the pilot needs to run this attempt."""
+    """The lease of one attempt."""
     element = attempt.id.element
     lease = _lease(array, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     task = array.tasks.get(element)
@@ -31,7 +31,7 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
 
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
-    """What the pilot needs to run elements low .. high - 1 of a chunk."""
+    """The lease of elements low .. high - 1 of a chunk."""
     return _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
 
 
@@ -40,7 +40,7 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
 
     def put(text: str) -> str:
-        """What stands in a path is filled in here: only leases of one element have such holes."""
+        """Paths are filled in here: tasks with placeholders in them are leased one by one."""
         return fill(text, params[0]) if params else text
 
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
@@ -48,27 +48,15 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
         attempt=first,
         room=Capacity(spec.needs.cores, spec.needs.memory, spec.needs.disk, spec.needs.gpus),
         rerun=spec.rerun.value,
-        command=list(spec.command),
-        shell=spec.shell,
         cwd=cwd,
         own=spec.cwd == OWN,
-        env=spec.env,
         env_file=run.env_file or (posixpath.join(state_dir, environment_name(run.number)) if state_dir else ""),
         stdin=posixpath.join(cwd, put(spec.stdin)) if spec.stdin is not None else None,
-        inputs=list(spec.inputs),
-        outputs=list(spec.outputs),
-        time=spec.time,
         count=high - low,
         params=params,
         seed=run.seed,
-        function=spec.function,
         calls=list(spec.calls[at : at + high - low]) if spec.function else [],
-        initializer=spec.initializer,
-        python=spec.python,
-        setup=list(spec.setup),
-        container=spec.container,
-        checkpoint=list(spec.checkpoint),
         proof=proof,
         precedence=precedence,
-        checkpoint_every=spec.checkpoint_every,
+        **spec.leased,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.engine.changes import Closed, ClosedRow, SpanRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
 from shoal.engine.matching.chunks import carve, carve_all
-from shoal.engine.matching.classes import kind_of, trait_of
+from shoal.engine.matching.classes import trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
@@ -144,7 +144,7 @@ def close_abandoned(state: State) -> None:
 def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
     """One spec of a run in memory, nothing of it begun."""
     return Array(
-        run, first, spec.count, spec, RangeSet([(first, first + spec.count)]), kind=kind_of(spec),
+        run, first, spec.count, spec, RangeSet([(first, first + spec.count)]),
         trait=trait_of(spec, run.owner), sequence=ElementOrder(spec, first) if spec.order else None, since=state.now,
     )  # fmt: skip
 

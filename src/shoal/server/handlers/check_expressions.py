@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shoal.engine.matching.classes import VOLATILE, TaskClass, class_key, kind_of
+from shoal.engine.matching.classes import VOLATILE, TaskClass, class_key
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.pilot_attributes import STATIC, attributes, lookup, static_facts
 from shoal.engine.records import ClassKey, Pilot
@@ -111,7 +111,7 @@ def _classes(owner: str, specs: Sequence[Spec]) -> Iterator[tuple[int, TaskClass
     """The task classes of a submission, each with the index of its first task."""
     seen: set[ClassKey] = set()
     for at, spec in enumerate(specs):
-        key = class_key(owner, spec, kind_of(spec))
+        key = class_key(spec, owner)
         if key not in seen:
             seen.add(key)
             yield at, TaskClass(key, 0)

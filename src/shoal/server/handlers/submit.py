@@ -1,4 +1,4 @@
-"""Submission of runs: idempotency keys, the submitter's environment, and results that `--resume` uses again."""
+"""Accepting a submission: idempotency keys, blobs, and the submitter's environment."""
 
 from __future__ import annotations
 
@@ -10,31 +10,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.db.reader import Reader
-from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Submit
 from shoal.engine.tasks.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.ids import parse_run, run_text
 from shoal.model.layout import LOGS, environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
-from shoal.model.spec import Spec, Submission
-from shoal.model.states import TaskState
+from shoal.model.spec import Submission
 from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
-from shoal.wire.task import parse_spec
 
 _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
-Reused = tuple[tuple[int, TaskRow], ...]
-
-
-class ResumeRequest(NamedTuple):
-    """What `--resume` asks for: results of earlier runs that are not older than the newest input."""
-
-    newest: float | None  # when an input was changed last
-    file: str  # which one it was
 
 
 class SubmissionRequest(NamedTuple):
@@ -45,21 +34,20 @@ class SubmissionRequest(NamedTuple):
     signature: str
     env_file: str
     environment: dict[str, str] | None
-    resume: ResumeRequest | None
+    resume: bool
     strict: bool
 
 
 def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
-    """Parse a body. Pure, because a large one is parsed on another thread."""
-    rest = dict(body)
-    env_file = _env_file(rest.pop("environment_file", None), rest)
-    environment, resume = _environment(rest.pop("environment", None)), _resume(rest.pop("resume", None))
-    strict = rest.pop("strict", False)
-    if not isinstance(strict, bool):
-        raise BadInput("expected true or false", code="wrong_type", field="strict")
-    submission = parse_submission(rest)
-    digest = hashlib.sha256(canonical(rest).encode()).hexdigest()
-    return SubmissionRequest(submission, digest, sign(submission), env_file, environment, resume, strict)
+    """Parse and check a body. Pure: a large one is parsed on another thread."""
+    fields = dict(body)
+    env_file = _env_file(fields.pop("environment_file", None), fields)
+    environment, fingerprints = _environment(fields.pop("environment", None)), fields.pop("fingerprints", None)
+    resume, strict = _flag(fields.pop("resume", False), "resume"), _flag(fields.pop("strict", False), "strict")
+    submission = parse_submission(fields)
+    digest = hashlib.sha256(canonical(fields).encode()).hexdigest()
+    signature = sign(submission, read_fingerprints(fingerprints))
+    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
 
 
 async def submit(
@@ -78,8 +66,8 @@ async def submit(
         claim(owner, 0, blobs)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
-    if resume is not None:
-        reused, reruns = await service.look(lambda reader: earlier(reader, owner, submission, signature, resume))
+    if resume:
+        reused, reruns = await service.look(lambda reader: find_earlier(reader, owner, submission, signature))
     # From here to the command nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
@@ -130,11 +118,17 @@ def blobs_of(submission: Submission) -> list[str]:
     return list(dict.fromkeys(text for text in texts if text.startswith("sha256:")))
 
 
-def _env_file(value: Any, body: Mapping[str, Any]) -> str:
-    """The file in which the submitter keeps the environment: named by the digest of its content, so it cannot change."""
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput("expected true or false", code="wrong_type", field=field)
+    return value
+
+
+def _env_file(value: Any, fields: Mapping[str, Any]) -> str:
+    """The file in which the submitter keeps the environment: named by its digest, so that no other file can replace it."""
     if value is None:
         return ""
-    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in body:
+    if not isinstance(value, str) or not _ENV_FILE.fullmatch(value) or "/../" in value or "environment" in fields:
         raise BadInput(
             "expected an absolute path that ends with SHA256.json, without environment", code="bad_path_value",
             field="environment_file", hint="leave both out for tasks that need neither",
@@ -155,16 +149,6 @@ def _environment(value: Any) -> dict[str, str] | None:
     return {name: text for name, text in value.items() if not name.startswith("SHOAL_")}
 
 
-def _resume(value: Any) -> ResumeRequest | None:
-    if value is None:
-        return None
-    good = isinstance(value, dict) and set(value) <= {"newest", "file"}
-    newest = value.get("newest") if good else None
-    if not good or (newest is not None and (not isinstance(newest, (int, float)) or isinstance(newest, bool))):
-        raise BadInput("expected newest (seconds) and file", code="wrong_type", field="resume")
-    return ResumeRequest(newest, str(value.get("file") or "")[:4096])
-
-
 def _set_aside_logs(folder: Path, run: str) -> None:
     """Rename logs that lie under the number of a new run: they belong to a database that was replaced. They are kept
     until the logs need their space."""
@@ -183,60 +167,3 @@ def _keep(path: Path, environment: dict[str, str] | None) -> None:
     if environment is None:
         return
     write_private(path, json.dumps(environment).encode())
-
-
-def sign(submission: Submission) -> str:
-    """The signature by which `--resume` finds runs that differ in their parameters only."""
-    parts = [
-        [list(s.command), s.shell, s.cwd, s.env, s.stdin, list(s.inputs), list(s.outputs)] for s in submission.specs
-    ]
-    return hashlib.sha256(canonical([submission.cwd, parts]).encode()).hexdigest()
-
-
-def earlier(
-    reader: Reader, owner: str, submission: Submission, signature: str, resume: ResumeRequest
-) -> tuple[Reused, list[dict[str, Any]]]:
-    """Results of earlier runs for elements of this one, and why the other elements run (again)."""
-    good: dict[str, TaskRow] = {}
-    bad: dict[str, str] = {}
-    for run in reader.earlier(owner, signature):
-        arrays = _arrays(reader, run)
-        for row in reader.task_rows(run, [TaskState.SUCCEEDED]):
-            good.setdefault(_element_key(arrays, row.element), row)
-        for row in reader.task_rows(run, [TaskState.FAILED, TaskState.CANCELLED, TaskState.LOST]):
-            bad.setdefault(_element_key(arrays, row.element), f"{row.state} in {run_text(run)}")
-    newest, changed = resume.newest, f"{resume.file or 'an input'} changed since they ran"
-    reused: list[tuple[int, TaskRow]] = []
-    why: dict[str, int] = {}
-    first = 1
-    ran = {json.loads(key)[0] for key in (*good, *bad)}
-    for position, spec in enumerate(submission.specs):
-        if position not in ran:  # ten million elements need not be looked up one by one to find none
-            why["not run before"] = why.get("not run before", 0) + spec.count
-            first += spec.count
-            continue
-        for offset in range(spec.count):
-            key = _key(position, spec, offset)
-            found = good.get(key)
-            if found is not None and (newest is None or (found.started or found.ended or 0.0) >= newest):
-                reused.append((first + offset, found))
-            else:
-                reason = changed if found is not None else bad.get(key, "not run before")
-                why[reason] = why.get(reason, 0) + 1
-        first += spec.count
-    return tuple(reused), [{"count": n, "why": reason} for reason, n in why.items()]
-
-
-def _arrays(reader: Reader, run: int) -> list[tuple[int, int, Spec]]:
-    found = reader.run(run)
-    rows = found["arrays"] if found is not None else []
-    return [(row["first"], position, parse_spec(row["task"])) for position, row in enumerate(rows)]
-
-
-def _element_key(arrays: list[tuple[int, int, Spec]], element: int) -> str:
-    first, position, spec = max((a for a in arrays if a[0] <= element), key=lambda a: a[0])
-    return _key(position, spec, element - first)
-
-
-def _key(position: int, spec: Spec, offset: int) -> str:
-    return canonical([position, spec.sweep.at(offset) if spec.sweep is not None else {}])

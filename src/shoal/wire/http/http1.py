@@ -1,4 +1,4 @@
-"""The part of HTTP/1.1 that client and pilot speak: a request as bytes, and an answer out of bytes as they come.
+"""The part of HTTP/1.1 that client and pilot use: a request as bytes, and a response parsed from bytes as they come.
 
 The standard library's client takes a third of a millisecond for each request, most of it for reading headers as if they
 were a letter. A pilot under load, and a call that waits for its result, feel that. No socket is in here.
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 MAX_HEAD = 64 * 1024
-READ = 1 << 18  # bytes to ask a socket for
+READ = 1 << 18  # bytes to read from a socket at a time
 
 
 class NoAnswer(OSError):
-    """What came, or is to be sent, is no HTTP that we speak; the connection is of no use any more."""
+    """A message that is not HTTP as used here; the connection cannot be used any more."""
 
 
 class HttpResponse(NamedTuple):
-    """What came back; header names in small letters, of a repeated one the last."""
+    """A response; header names in lower case, of a repeated one the last value."""
 
     status: int
     headers: dict[str, str]
@@ -27,13 +27,13 @@ class HttpResponse(NamedTuple):
 
 
 def host_of(host: str, port: Optional[int]) -> str:
-    """What stands in the header Host."""
+    """The value of the header Host."""
     name = f"[{host}]" if ":" in host else host
     return name if port in (None, 80, 443) else f"{name}:{port}"
 
 
 def request(method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """A request, whole."""
+    """A request as bytes."""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if body or method not in ("GET", "HEAD"):
         lines.append(f"Content-Length: {len(body)}")
@@ -43,7 +43,7 @@ def request(method: str, target: str, headers: Mapping[str, str], body: bytes) -
 
 
 class Reading:
-    """An answer on its way; NoAnswer if it is none, after which the connection is of no use."""
+    """The incremental parser of a response; NoAnswer if it is malformed, and then the connection is unusable."""
 
     def __init__(self, method: str, most: int) -> None:
         self._is_bare, self._most = method == "HEAD", most
@@ -54,7 +54,7 @@ class Reading:
         self._chunks: Optional[bytearray] = None  # the body so far, if it comes in chunks
 
     def feed(self, data: bytes) -> Optional[HttpResponse]:
-        """More came; the answer, once it is whole. No data: the other side has hung up."""
+        """Take more bytes; returns the response once it is complete. No data: the other side closed the connection."""
         if not data:
             if not self._size and not self._status:
                 raise ConnectionResetError("the server closed the connection without an answer")
@@ -86,13 +86,13 @@ class Reading:
             return False
         status, headers = _parse(head)
         if status < 200:
-            return bool(rest) or self._size > 0  # 100 Continue and its like: the answer follows
+            return bool(rest) or self._size > 0  # 100 Continue and similar: the response follows
         self._status, self._headers = status, headers
         self._is_kept = headers.get("connection", "keep-alive").lower() != "close" and head.startswith(b"HTTP/1.1")
         length = headers.get("content-length", "")
         if self._is_bare or status in (204, 304):
             self._length = 0
-        elif headers.get("transfer-encoding", "").lower() == "chunked":  # something between us may do that
+        elif headers.get("transfer-encoding", "").lower() == "chunked":  # a proxy may do that
             self._chunks = bytearray()
         elif not length.isdecimal():
             raise NoAnswer("an answer without a length")
@@ -102,7 +102,7 @@ class Reading:
                 raise NoAnswer("the answer is too long")
         return True
 
-    def _read_chunks(self, whole: bytearray) -> Optional[HttpResponse]:
+    def _read_chunks(self, body: bytearray) -> Optional[HttpResponse]:
         data = b"".join(self._parts)
         while True:
             line, found, rest = data.partition(b"\r\n")
@@ -110,12 +110,12 @@ class Reading:
             if not found or len(rest) < size + 2:
                 self._parts, self._size = [data], len(data)
                 return None
-            if len(whole) + size > self._most:
+            if len(body) + size > self._most:
                 raise NoAnswer("the answer is too long")
-            whole += rest[:size]
+            body += rest[:size]
             data = rest[size + 2 :]
             if size == 0:
-                return self._done(bytes(whole))
+                return self._done(bytes(body))
 
 
 def _chunk_size(line: bytes) -> int:
@@ -127,8 +127,8 @@ def _chunk_size(line: bytes) -> int:
 
 def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
+    parts = first.split(" ", 2)
+    if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdecimal():
         raise NoAnswer(f"this is no HTTP: {first[:80]!r}")
     headers = {}
     for line in lines:
@@ -136,4 +136,4 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
         if not found:
             raise NoAnswer("a malformed header")
         headers[name.lower()] = value.strip()
-    return int(words[1]), headers
+    return int(parts[1]), headers

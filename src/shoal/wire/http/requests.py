@@ -1,14 +1,15 @@
-"""Bodies of what people ask of a server, one dataclass each: checked by `codec`, described in OpenAPI from here.
+"""Bodies of requests by people, one dataclass each: checked by `codec`, and the source of their OpenAPI description.
 
-The submission has its own table (`wire/task.py`); what pilots say is in `wire/messages.py`.
+The fields of a task are those of the table in `model/spec.py`; messages of pilots are in `wire/messages.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-Quantity = Union[str, int, float]  # with its unit, or in bytes or seconds
+from shoal.model.spec import Spec
+from shoal.model.task_field import Quantity, task_fields
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class SiteHolders:
 
 @dataclass(frozen=True)
 class PolicyBody:
-    """A whole policy in place of the version it is based on; `dry_run`: only say what it would change."""
+    """A whole policy in place of the version it is based on; `dry_run`: only list what it would change."""
 
     version: int
     policy: dict[str, Any]
@@ -134,43 +135,20 @@ class SharesBody:
     shares: dict[str, float]
 
 
-@dataclass(frozen=True)
-class TaskTable:
-    """One task or array of a submission; the fields are those of `wire/task.py`, which checks them."""
+def table_type(spec: type) -> type:
+    """The wire form of a task: a dataclass with the fields of a table, each optional, in the types of JSON."""
+    made = make_dataclass("TaskTable", [(f.name, f.kind.json, field(default=None)) for f in task_fields(spec).values()])
+    made.__doc__ = "One task or array of a submission, in the fields of the table in `model/spec.py`."
+    return made
 
-    name: str = ""
-    command: Optional[list[str]] = None
-    shell: Optional[str] = None
-    cwd: Optional[str] = None
-    env: dict[str, str] = field(default_factory=dict)
-    stdin: Optional[str] = None
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    cores: int = 1
-    memory: Quantity = 0
-    disk: Quantity = 0
-    gpus: int = 0
-    time: Optional[Quantity] = None
-    retries: int = 0
-    rerun: str = "safe"
-    priority: float = 0.0
-    labels: dict[str, str] = field(default_factory=dict)
-    params: Union[dict[str, Any], list[dict[str, Any]], None] = None
-    array: Optional[str] = None
-    after: list[str] = field(default_factory=list)
-    function: Optional[str] = None
-    calls: Optional[list[str]] = None
-    initializer: Optional[str] = None
-    python: Optional[str] = None
-    require: str = ""
-    rank: str = ""
-    deadline: Optional[Quantity] = None
-    order: str = ""
-    setup: Union[str, list[str], None] = None
-    container: Optional[str] = None
-    licences: Union[dict[str, int], list[str], None] = None
-    checkpoint: list[str] = field(default_factory=list)
-    checkpoint_every: Optional[Quantity] = None
+
+if TYPE_CHECKING:
+
+    class TaskTable:
+        """One task or array of a submission."""
+
+else:
+    TaskTable = table_type(Spec)
 
 
 @dataclass(frozen=True)
@@ -187,7 +165,8 @@ class SubmissionBody:
     open: bool = False
     environment: Optional[dict[str, str]] = None
     environment_file: Optional[str] = None
-    resume: Optional[dict[str, Any]] = None
+    fingerprints: Optional[dict[str, Any]] = None  # of files and environment, as the client saw them
+    resume: bool = False  # take over results of earlier runs of the same work
     strict: bool = False  # refuse a task that no pilot which is connected could ever run
 
 

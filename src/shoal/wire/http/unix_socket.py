@@ -1,8 +1,7 @@
 """Servers on this machine: the Unix socket that they are reached by, and who may be at its other end [protocol 9].
 
-A port of 127.0.0.1 proves nothing: once its server is gone, any account of the machine may listen there. The kernel
-tells for each Unix socket under which account the process at the other end runs, and both sides ask it before a byte
-is sent.
+A port of 127.0.0.1 proves nothing: once its server is gone, any account of the machine may listen there. For a Unix
+socket the kernel tells the account of the process at the other end, and both sides check it before a byte is sent.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def peer_uid(credentials: bytes) -> int:
 
 
 def is_trusted(uid: int, own: int) -> bool:
-    """May the process at the other end be spoken to? It is our own account's, or root's, who reads our files anyway."""
+    """True if the process at the other end is of our own account, or of root, who reads our files anyway."""
     return uid in (own, ROOT)
 
 
@@ -35,7 +34,7 @@ def to_address(path: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Is it the address of a socket in a join string?"""
+    """True if a text is the address of a socket in a join string."""
     return _JOINED.fullmatch(text) is not None
 
 

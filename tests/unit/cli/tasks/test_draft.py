@@ -50,7 +50,7 @@ def test_where_when_and_in_which_surroundings_are_options_too() -> None:
         licences=("matlab", "idl=2"), checkpoint=("a.dat", "b.dat"),
     )  # fmt: skip
     (spec,) = draft_command(["x", "{x}"], ["x=1..3"], given).submission.specs
-    assert (spec.require, spec.rank, spec.due_in, spec.order) == ("cores > 1", "cores", 7_200.0, "-x")
+    assert (spec.require, spec.rank, spec.deadline, spec.order) == ("cores > 1", "cores", (7_200.0, None), "-x")
     assert (spec.setup, spec.container, spec.checkpoint) == (
         ("module load gcc", "true"),
         "debian:12",

@@ -1,4 +1,4 @@
-"""What this machine can tell before anything is sent [input E44, E45], and the newest file."""
+"""What this machine can tell before anything is sent [input E44, E45], and the state of the files it names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.tasks import preflight
 from shoal.cli.tasks.draft import Draft, draft_command
-from shoal.cli.tasks.preflight import check_here, newest
+from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.model.errors import BadInput, Refused
 from tests.unit.cli.tasks.test_draft import options
 
@@ -91,12 +92,50 @@ def test_a_program_that_cannot_be_known_here_is_not_asked_for() -> None:
     check_here(draft(["tool"], env=("PATH={x}",), axes=("x=/a,/b",)))
 
 
-def test_the_newest_file_that_the_command_names_is_found(here: Path) -> None:
-    for name, age in (("sim.py", 100), ("data.txt", 300), ("out.txt", 500), ("1.in", 200)):
-        (here / name).write_text("x", encoding="utf-8")
-        os.utime(here / name, (age, age))
-    assert newest(draft(["python3", "sim.py", "none.txt", "."])) == {"newest": 100.0, "file": "sim.py"}
-    assert newest(draft(["sh", "sim.py"], inputs=("data.txt",)))["file"] == "data.txt"
-    assert newest(draft(["sh", "sim.py", "out.txt"], outputs=("out.txt",)))["file"] == "sim.py"
-    assert newest(draft(["sh", "{x}.in"], ("x=1..1",))) == {"newest": 0.0, "file": ""}
-    assert newest(draft(["sh", "x"], ("x=1..1",), inputs=("{x}.in",)))["file"] == "1.in"
+def test_files_that_the_command_names_have_fingerprints(here: Path) -> None:
+    for name in ("sim.py", "data.txt", "out.txt", "1.in", "image.sif"):
+        (here / name).write_text(name, encoding="utf-8")
+    assert set(fingerprints(draft(["python3", "sim.py", "none.txt", "."]))) == {"sim.py"}
+    assert set(fingerprints(draft(["sh", "sim.py"], inputs=("data.txt",), stdin="1.in"))) == {
+        "sim.py",
+        "data.txt",
+        "1.in",
+    }
+    assert set(fingerprints(draft(["sh", "sim.py", "out.txt"], outputs=("out.txt",)))) == {"sim.py"}
+    assert set(fingerprints(draft(["sh", "{x}.in"], ("x=1..1",)))) == set()
+    assert set(fingerprints(draft(["sh", "x"], ("x=1..1",), inputs=("{x}.in",)))) == {"1.in"}
+    assert set(fingerprints(draft(["sh"], container="image.sif"))) == {"image.sif"}
+
+
+def test_a_fingerprint_is_of_the_content_whatever_the_date(here: Path) -> None:
+    script = here / "sim.py"
+    script.write_text("one", encoding="utf-8")
+    first = fingerprints(draft(["sh", "sim.py"]))
+    os.utime(script, (9, 9))
+    assert fingerprints(draft(["sh", "sim.py"])) == first
+    script.write_text("two", encoding="utf-8")
+    os.utime(script, (5, 5))
+    assert fingerprints(draft(["sh", "sim.py"])) != first
+
+
+def test_a_file_that_is_too_large_to_be_read_is_told_by_size_date_and_inode(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "MAX_DIGESTED", 5)
+    data, other = here / "data", here / "other"
+    for file in (data, other):
+        file.write_text("123456", encoding="utf-8")
+        os.utime(file, (9, 9))
+    first = fingerprints(draft(["sh"], inputs=("data",)))
+    assert fingerprints(draft(["sh"], inputs=("data",))) == first
+    other.rename(data)
+    assert fingerprints(draft(["sh"], inputs=("data",))) != first
+
+
+def test_many_files_have_one_fingerprint_together(here: Path) -> None:
+    for n in range(1, 41):
+        (here / f"{n}.in").write_text("x", encoding="utf-8")
+    first = fingerprints(draft(["sh"], ("x=1..40",), inputs=("{x}.in",)))
+    assert list(first) == ["one of 40 files"]
+    (here / "17.in").write_text("y", encoding="utf-8")
+    assert fingerprints(draft(["sh"], ("x=1..40",), inputs=("{x}.in",))) != first

@@ -1,0 +1,157 @@
+"""`--resume` on a real server: a result is taken over only if nothing has changed that could change it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.test_command_line import Said, Terminal
+
+pytestmark = pytest.mark.integration
+TAKEN_OVER = "not run again"
+PRINT = ("--", "sh", "-c", "cat; echo $A $SHOAL_SEED $OMP_NUM_THREADS; pwd")
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    shell = Terminal(tmp_path_factory.mktemp("home"))
+    for name in ("one", "two"):
+        (shell.cwd / name).mkdir()
+        (shell.cwd / f"{name}.txt").write_text(name, encoding="utf-8")
+    try:
+        yield shell
+    finally:
+        shell.close()
+
+
+def is_taken_over(said: Said) -> bool:
+    assert said.status == 0, said
+    return TAKEN_OVER in said.err
+
+
+def test_another_setup_line_runs(terminal: Terminal) -> None:
+    def answer(value: int, *more: str) -> Said:
+        return terminal.good("run", *more, "--setup", f"export A={value}", "--", "sh", "-c", "echo setup $A")
+
+    assert answer(1).out.splitlines()[0] == "setup 1"
+    second = answer(2, "--resume")
+    assert not is_taken_over(second)
+    assert second.out.splitlines()[0] == "setup 2"
+    assert is_taken_over(answer(2, "--resume"))
+    assert is_taken_over(answer(1, "--resume"))
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "after"),
+    [
+        ("--setup", "true", "export B=1"),
+        ("--env", "A=1", "A=2"),
+        ("--stdin", "one.txt", "two.txt"),
+        ("--input", "one.txt", "two.txt"),
+        ("--cwd", "one", "two"),
+        ("--cwd", "one", "own"),
+        ("--seed", "1", "2"),
+        ("--require", "cores >= 1", "cores >= 1 and memory_mb > 1"),
+        ("--checkpoint", "a.state", "b.state"),
+    ],
+)
+def test_what_can_change_the_result_runs(terminal: Terminal, option: str, before: str, after: str) -> None:
+    words = ("--env", f"CASE={option}{after}", *PRINT)
+    assert not is_taken_over(terminal.good("run", option, before, *words))
+    assert not is_taken_over(terminal.good("run", "--resume", option, after, *words))
+    assert is_taken_over(terminal.good("run", "--resume", option, after, *words))
+    assert is_taken_over(terminal.good("run", "--resume", option, before, *words))
+
+
+def test_what_cannot_change_the_result_is_taken_over(terminal: Terminal) -> None:
+    words = ("--", "sh", "-c", "echo limits")
+    terminal.good("run", "--time", "50s", "--memory", "1G", *words)
+    again = ("--time", "60s", "--memory", "2G", "--retries", "2", "--priority", "3", "--name", "n", "--label", "a=b")
+    assert is_taken_over(terminal.good("run", "--resume", *again, "--rank", "cores", "--max-fail", "1", *words))
+
+
+def test_a_variable_of_the_submitter_runs_and_one_of_the_terminal_does_not(terminal: Terminal) -> None:
+    def answer(env: dict[str, str], *more: str) -> Said:
+        return terminal.good("run", *more, "--", "sh", "-c", "echo value $MY_VALUE", env=env)
+
+    assert answer({"MY_VALUE": "1"}).out.splitlines()[0] == "value 1"
+    second = answer({"MY_VALUE": "2"}, "--resume")
+    assert second.out.splitlines()[0] == "value 2"
+    assert "1 task runs again: the environment changed since they ran" in second.err
+    assert is_taken_over(answer({"MY_VALUE": "2", "TERM": "other", "SSH_TTY": "/dev/pts/9"}, "--resume"))
+
+
+def test_a_file_that_was_replaced_by_an_older_one_runs(terminal: Terminal) -> None:
+    script = terminal.cwd / "step.sh"
+    script.write_text("echo first\n", encoding="utf-8")
+    words = ("--", "sh", "step.sh")
+    assert terminal.good("run", *words).out.splitlines()[0] == "first"
+    script.write_text("echo other\n", encoding="utf-8")
+    os.utime(script, (1_000_000_000, 1_000_000_000))
+    second = terminal.good("run", "--resume", *words)
+    assert second.out.splitlines()[0] == "other"
+    assert "1 task runs again: step.sh changed since they ran" in second.err
+
+
+def test_elements_with_a_seed_are_told_by_their_number_too(terminal: Terminal) -> None:
+    words = ("--", "sh", "-c", "echo {x} $SHOAL_SEED")
+    terminal.good("sweep", "--seed", "5", "x=1..3", *words)
+    assert "3 of 3 tasks are not run again" in terminal.good("sweep", "--resume", "--seed", "5", "x=1..3", *words).err
+    shifted = terminal.good("sweep", "--resume", "--seed", "5", "x=2..3", *words)
+    assert not is_taken_over(shifted)
+
+
+STEPS = """
+[[tasks]]
+name = "make"
+shell = "echo {{i}} > part-{{i}}.txt"
+array = "1-{count}"
+
+[[tasks]]
+name = "join"
+after = ["make"]
+shell = "cat part-*.txt | wc -l"
+"""
+
+
+def test_a_task_runs_again_if_one_that_it_waits_for_runs(terminal: Terminal) -> None:
+    def run(count: int, *more: str) -> tuple[Said, str]:
+        (terminal.cwd / "steps.toml").write_text(STEPS.format(count=count), encoding="utf-8")
+        said = terminal.good("run", *more, "steps.toml")
+        return said, terminal.good("logs", f"{said.run}.{count + 1}").out.strip()
+
+    assert run(2)[1] == "2"
+    said, joined = run(3, "--resume")
+    assert joined == "3"
+    assert "2 of 4 tasks are not run again" in said.err
+    assert "1 task runs again: tasks that they wait for run" in said.err
+    assert "4 of 4 tasks are not run again" in run(3, "--resume")[0].err
+
+
+def signatures(terminal: Terminal, change: str = "") -> list[Any]:
+    (file,) = terminal.state.glob("*.db")
+    with sqlite3.connect(file) as database:
+        if change:
+            database.execute(f"UPDATE runs SET signature = {change}")
+        return [row[0] for row in database.execute("SELECT signature FROM runs WHERE signature <> ''")]
+
+
+def test_a_signature_of_an_older_form_never_matches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    shell = Terminal(tmp_path_factory.mktemp("old"))
+    words = ("--", "echo", "hi")
+    try:
+        shell.good("run", *words)
+        assert is_taken_over(shell.good("run", "--resume", *words))
+        shell.good("server", "stop")
+        kept = signatures(shell)
+        assert all(text.startswith("2:") for text in kept)
+        for older in ("substr(signature, 3, 64)", "'1' || substr(signature, 2)"):
+            signatures(shell, older)
+            assert not is_taken_over(shell.good("run", "--resume", *words))
+            shell.good("server", "stop")
+    finally:
+        shell.close()

@@ -1,0 +1,100 @@
+"""What `--resume` takes over, on a real database; the signature itself is in tests/unit/model/test_task_field.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.db.reader import Reader
+from shoal.db.sqlite import Database
+from shoal.model.errors import BadInput
+from shoal.model.limits import MAX_FINGERPRINTS
+from shoal.server.handlers.resume import find_earlier, read_fingerprints, sign
+from shoal.wire.submission import parse_submission
+from tests.contract.db.rows import array_row, run_row, task_row
+
+SEEN = {"": "e1", "sim.py": "a1"}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "shoal.db", durability="normal") as database:
+        yield database
+
+
+def enter(
+    database: Database, run: int, tables: list[dict[str, Any]], states: list[str], seen: dict[str, str] = SEEN
+) -> None:
+    """Enter a run whose tasks ran one after another."""
+    submission = parse_submission({"tasks": tables})
+    rows: list[Any] = [run_row(run, signature=sign(submission, seen), total=len(states))]
+    first = 1
+    for table, spec in zip(tables, submission.specs, strict=True):
+        rows.append(array_row(run, first, size=spec.count, task=json.dumps(table)))
+        first += spec.count
+    for element, state in enumerate(states, 1):
+        at = 100.0 * run + element
+        rows.append(task_row(run, element, state, leased=at, started=at, ended=at + 0.5, reused=""))
+    database.apply(rows)
+
+
+def resume(
+    database: Database, tables: list[dict[str, Any]], seen: dict[str, str] = SEEN
+) -> tuple[list[Any], dict[str, int]]:
+    """The elements that are taken over with the runs they are from, and how many run for which reason."""
+    submission = parse_submission({"tasks": tables})
+    with Reader.on(database) as reader:
+        reused, reruns = find_earlier(reader, "ann", submission, sign(submission, seen))
+    return [(element, row.run) for element, row in reused], {row["why"]: row["count"] for row in reruns}
+
+
+def test_the_newest_success_counts_and_failures_are_told(database: Database) -> None:
+    tables = [{"command": ["sim", "{x}"], "params": {"x": "1..3"}}]
+    enter(database, 1, tables, ["succeeded", "succeeded", "failed"])
+    enter(database, 2, tables, ["failed", "succeeded", "cancelled"])
+    assert resume(database, tables) == ([(1, 1), (2, 2)], {"cancelled in r2": 1})
+    wider = [{"command": ["sim", "{x}"], "params": {"x": "0..3"}}]
+    assert resume(database, wider) == ([(2, 1), (3, 2)], {"not run before": 1, "cancelled in r2": 1})
+
+
+def test_what_has_changed_is_named(database: Database) -> None:
+    tables = [{"command": ["sim"]}]
+    enter(database, 1, tables, ["succeeded"])
+    assert resume(database, tables)[0] == [(1, 1)]
+    assert resume(database, tables, {**SEEN, "sim.py": "b2"})[1] == {"sim.py changed since they ran": 1}
+    assert resume(database, tables, {"": "e1"})[1] == {"sim.py changed since they ran": 1}
+    assert resume(database, tables, {**SEEN, "": "e2"})[1] == {"the environment changed since they ran": 1}
+
+
+def test_calls_are_told_apart(database: Database) -> None:
+    def calls(*texts: str) -> list[dict[str, Any]]:
+        return [{"function": "AA==", "calls": list(texts)}]
+
+    enter(database, 1, calls("AA==", "AB=="), ["succeeded", "succeeded"])
+    assert resume(database, calls("AB==", "AC=="))[0] == [(1, 1)]
+    assert resume(database, [{"function": "AAAA", "calls": ["AA=="]}])[0] == []
+
+
+def test_a_result_from_before_what_it_waits_for_ran_again_is_not_taken_over(database: Database) -> None:
+    tables = [{"name": "make", "command": ["make"]}, {"name": "join", "command": ["join"], "after": ["make"]}]
+    enter(database, 1, tables, ["succeeded", "succeeded"])
+    assert resume(database, tables)[0] == [(1, 1), (2, 1)]
+    enter(database, 2, tables, ["succeeded", "failed"])
+    assert resume(database, tables) == ([(1, 2)], {"tasks that they wait for run": 1})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [], "x", {"other": 1}, {"files": []}, {"files": {"a": 1}}, {"files": {"": "x"}}, {"environment": 5},
+        {"environment": "x" * 300}, {"files": {"x" * 300: "y"}}, {"files": {str(n): "x" for n in range(MAX_FINGERPRINTS + 1)}},
+    ],
+)  # fmt: skip
+def test_wrong_fingerprints_are_refused(value: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_fingerprints(value)
+    assert caught.value.field == "fingerprints"
