@@ -965,24 +965,25 @@ def test_functions_of_another_python_go_back_with_a_clear_sentence(world: World)
 SMALL_PILOT = """
 import os, select, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-from shoal.pilot.guard import guard, tree
+from shoal.pilot.guard import guard, proctree
+from shoal.pilot.guard.messages import Quit
 line, pid = guard.launch()
 from shoal.pilot.functions.runners import Runners
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 told = []
 work = sys.argv[2]
 runners = Runners(
     send_guard=line.send, work=work, prepare=lambda lease: (dict(os.environ), work), fetch=None, store=None,
     ended=lambda *said: told.append(said), log_paths=lambda attempt: ("", ""), grace=1.0,
 )
-runners.start(Lease("r1.1#1@1", Room(cores=1), "safe", function=sys.argv[3], calls=sys.argv[4:], count=2,
+runners.start(Lease("r1.1#1@1", Capacity(cores=1), "safe", function=sys.argv[3], calls=sys.argv[4:], count=2,
                     python=sys.executable))
 while not told:
     for ready in select.select([runners, line], [], [], 10)[0]:
         [runners.hear_guard(news) for news in line.receive()] if ready is line else runners.receive()
-    runners.tick(tree.now())
+    runners.tick(proctree.now())
 runners.close()
-line.send({"do": "quit"})
+line.send(Quit())
 os.waitpid(pid, 0)
 print(told[0][1].result, told[0][3])
 """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from shoal import __version__
 from shoal.pilot.guard import guard, proctree
 from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.messages import Quit, WorkDirectory
 
 if TYPE_CHECKING:
     from shoal.pilot.agent.events import Join
@@ -143,11 +144,10 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
             groups = cgroup.make(work[-12:], may_kill=not is_confined)
         line = cleanup.describe(work, guard_pid, groups.all)
         entry.write(registry, line)
-        told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
-        channel.send({"do": "work", **told})
+        channel.send(WorkDirectory(work, line.mark, entry.path, groups.kill, groups.memory))
         return _serve(chosen, umask, channel, guard_pid, place, work, is_confined, registry)
     finally:
-        channel.send({"do": "quit"})
+        channel.send(Quit())
         if work:
             remove_tree(work)
             for group in groups.all:

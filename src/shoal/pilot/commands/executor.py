@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.agent import outcome
@@ -25,9 +25,9 @@ from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, StageError
 from shoal.pilot.commands.staging import Prepared, Staging
-from shoal.pilot.guard import proctree
+from shoal.pilot.guard import messages, proctree
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
+from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_SLACK
 from shoal.pilot.host import disk_space, probe
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs
@@ -99,11 +99,11 @@ class CommandExecutor:
         self._unfit_starts = 0
         self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
         self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
-        self.others: Callable[[dict[str, Any]], object] = lambda news: None  # hears of processes that are no attempts
+        self.others: Callable[[messages.FromGuard], object] = lambda report: None  # takes reports on runners
         self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
         self._space = disk_space.Space()
         self._fit_until = 0.0
-        self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
+        self._sent_bases: deque[int] = deque(maxlen=BASES_KEPT)  # shared environments that the guard has
 
     def on_joined(self, told: Registered) -> None:
         """Take what the server says on logs and times."""
@@ -158,19 +158,19 @@ class CommandExecutor:
             here.stop, here.keep = action.why, action.keep
             self.checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
             log.info("stop attempt=%s why=%s", action.attempt, action.why)
-            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+            self.channel.send(messages.Stop(action.attempt, self.grace))
 
     def recall(self, action: Recall) -> None:
         """Have an attempt back that has not begun; the guard knows."""
         here = self._here.get(action.attempt)
         if here is not None and here.guarded:
-            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": None})
+            self.channel.send(messages.Stop(action.attempt, None))
 
     def signal(self, action: Signal) -> None:
         """Send a signal to an attempt; the guard knows whether it runs."""
         if action.number in signal.valid_signals():
             log.info("signal attempt=%s number=%d", action.attempt, action.number)
-            self.channel.send({"do": "signal", "attempt": action.attempt, "number": action.number})
+            self.channel.send(messages.SendSignal(action.attempt, action.number))
 
     def watch_stream(self, action: Watch) -> None:
         """Say what an attempt writes while it writes it."""
@@ -192,7 +192,7 @@ class CommandExecutor:
         if action.at < self._told_contact + CONTACT_EVERY:
             return  # that the guard counts from a little earlier does no harm
         self._told_contact = action.at
-        self.channel.send({"do": "contact", "at": action.at, "kill_after": self._kill_after})
+        self.channel.send(messages.LastContact(action.at, self._kill_after))
 
     # --- from lease to guard
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
@@ -233,48 +233,46 @@ class CommandExecutor:
         if lease.rerun == "exclusive":
             self._exclusive.add(lease.attempt)
         log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
-        order: dict[str, Any] = {
-            "do": "start",
-            "attempt": lease.attempt,
-            "argv": made.argv,
-            "cwd": made.cwd,
-            "base": made.base.number,
-            "env": made.own,
-            "stdin": made.stdin,
-            "stdout": here.out,
-            "stderr": here.err,
-            "time": lease.time,
-            "memory": lease.room.memory,
-            "cpu": lease.room.cores * lease.time + self.grace if lease.time is not None else None,
-            "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
-            "exclusive": lease.attempt in self._exclusive,
-            "grace": self.grace,
-            "umask": self._umask,
-        }
-        if here.after:
-            order["after"] = here.after
+        start = messages.Start(
+            lease.attempt,
+            made.argv,
+            made.cwd,
+            made.own,
+            here.out,
+            here.err,
+            self.grace,
+            self._umask,
+            stdin=made.stdin,
+            base=made.base.number,
+            after=here.after,
+            time=lease.time,
+            memory=lease.room.memory,
+            cpu=lease.room.cores * lease.time + self.grace if lease.time is not None else None,
+            file_size=lease.room.disk + STREAM_SLACK if lease.room.disk > 0 else None,
+            exclusive=lease.attempt in self._exclusive,
+        )
         if made.start_stage is not None and made.start_stage.image:
-            order["gate"], order["container"] = made.start_stage.mark, made.start_stage.name
-        if made.base.number not in self._told:
-            self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
-            order["base_env"] = made.base.values
-        self.channel.send(order)
+            start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
+        if made.base.number not in self._sent_bases:
+            self._sent_bases.append(made.base.number)  # the guard forgets as we do: the one that it has longest
+            start.base_env = made.base.values
+        self.channel.send(start)
 
     # --- from guard to report
     def hear_guard(self) -> None:
-        """Take the guard's news."""
-        heard = self.channel.receive()
-        over = {news["attempt"] for news in heard if news["was"] != "started"}
-        self.channel.hold()  # what comes of all this is said at once
-        for news in heard:
-            here = self._here.get(news["attempt"])
+        """Process the guard's reports."""
+        reports: list[messages.FromGuard] = self.channel.receive()
+        over = {report.attempt for report in reports if type(report) is not messages.Started}
+        self.channel.hold()  # what comes of all this is sent at once
+        for report in reports:
+            here = self._here.get(report.attempt)
             if here is None:
-                self.others(news)
+                self.others(report)
                 continue
-            if news["was"] == "started":
-                here.started = news.get("at") or time.time()
+            if isinstance(report, messages.Started):
+                here.started = report.at
                 self._unfit_starts = 0
-                if here.lease.attempt not in over:  # else the agent hears of its end in a moment
+                if here.lease.attempt not in over:  # else the agent gets its end in a moment
                     if here.made is not None:
                         self.checkpoints.add(here.made, proctree.now())
                     self._feed(Started(here.lease.attempt))
@@ -282,17 +280,17 @@ class CommandExecutor:
             here.guarded = False
             self._exclusive.discard(here.lease.attempt)
             self.checkpoints.remove(here.lease.attempt)
-            if news["was"] == "failed":
-                self._on_not_started(here, news)
+            if isinstance(report, messages.NotStarted):
+                self._on_not_started(here, report)
             else:
-                here.cut, here.wrote = tuple(news["cut"]), news.get("wrote", STREAMS)
-                self._on_ended(here, outcome.judge(here.lease, news, here.started))
+                here.cut, here.wrote = tuple(report.cut), report.wrote
+                self._on_ended(here, outcome.judge(here.lease, report, here.started))
         self.channel.flush()
         if self.channel.closed:
             self.lose_guard()
 
-    def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
-        report = outcome.not_started(here.lease, news)
+    def _on_not_started(self, here: _Here, failure: messages.NotStarted) -> None:
+        report = outcome.not_started(here.lease, failure)
         if report.cause == "host_unfit" and report.evidence != "no_space":
             self._unfit_starts += 1
             if self._unfit_starts >= MAX_UNFIT:
@@ -380,7 +378,7 @@ class CommandExecutor:
         """End the guard and whatever is left; wait for the porter."""
         self.checkpoints.close()
         if not self.guard_lost:
-            self.channel.send({"do": "quit"})
+            self.channel.send(messages.Quit())
             end = proctree.now() + 7.0
             while not proctree.is_zombie(self.guard_pid) and proctree.now() < end:
                 time.sleep(0.005)

@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import SUFFIX
@@ -20,6 +20,7 @@ from shoal.pilot.commands import streams
 from shoal.pilot.commands.staging import Staging
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
+from shoal.pilot.guard.messages import ToGuard
 from shoal.pilot.host import disk_space
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
@@ -42,7 +43,7 @@ class FunctionExecutor:
         stage: Staging,
         umask: int,
         cores: int,
-        send_guard: Callable[[dict[str, Any]], None],
+        send_guard: Callable[[ToGuard], None],
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
         tails: LogUpload,

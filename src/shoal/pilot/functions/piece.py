@@ -10,23 +10,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable, NamedTuple, Optional, Protocol, Union
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.commands import streams
+from shoal.pilot.runner.messages import CallEnd
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Lease, Report
 
-# How a runner writes down an ended call: [start, duration, cpu, result] in ns, or an object where there is more to say.
-Entry = Union[list[Any], dict[str, Any]]
-
 
 class Entries(NamedTuple):
-    """Calls that ended one after another."""
+    """Calls that ended one after another, in one of two forms."""
 
-    rows: Sequence[Entry] = ()
-    is_plain: bool = False  # all of them are lists, and there are some
+    plain: Sequence[list[Any]] = ()  # the first four fields of CallEnd, where no call has more
+    full: Sequence[CallEnd] = ()
 
 
 Ended = Callable[["Piece", Optional[Batch], tuple[Report, ...], bool], None]
@@ -84,13 +82,13 @@ class Piece:
         """Calls that ended, from the first not yet seen on; `is_over`: nothing more comes."""
         self._is_over = self._is_over or is_over
         epoch = time.time() - time.monotonic()
-        if self._slots or not entries.is_plain:
-            for entry in entries.rows:
-                self._take_one(entry, rss, files, epoch)
+        if self._slots or not entries.plain:
+            for end in entries.full or [CallEnd(*row) for row in entries.plain]:
+                self._take_one(end, rss, files, epoch)
             self._tell()
         else:
-            begun, took, cpu, results = zip(*entries.rows)
-            count, at = len(entries.rows), self.seen
+            begun, took, cpu, results = zip(*entries.plain)
+            count, at = len(entries.plain), self.seen
             self.seen += count
             self._told += count
             batch = Batch(
@@ -104,46 +102,42 @@ class Piece:
             )
             self._say(batch, (), self._is_over)
 
-    def _take_one(self, entry: Entry, rss: int, files: Files, epoch: float) -> None:
-        at, attempt = self.seen, self.name(self.seen)
-        if isinstance(entry, list):
-            entry = {"at": entry[0], "took": entry[1], "cpu": entry[2], "result": entry[3]}
-        elif "skipped" in entry:
-            self.fail(self.cancelled(at))
+    def _take_one(self, end: CallEnd, rss: int, files: Files, epoch: float) -> None:
+        if end.is_skipped:
+            self.fail(self.cancelled(self.seen))
             return
-        self.seen += 1
-        failed = entry.get("failed", {})
         report = Report(
-            attempt,
-            failed.get("outcome", "succeeded"),
-            failed.get("cause", ""),
-            failed.get("message", ""),
-            started=epoch + entry["at"] / 1e9,
-            duration=entry["took"] / 1e9,
-            cpu=entry["cpu"] / 1e9,
+            self.name(self.seen),
+            end.outcome or "succeeded",
+            end.cause,
+            end.message,
+            started=epoch + end.began / 1e9,
+            duration=end.took / 1e9,
+            cpu=end.cpu / 1e9,
             max_rss=rss,
-            result=entry.get("result", ""),
+            result=end.result,
         )
-        report = self.put_streams(report, entry, files, failed.get("trace", ""))
+        self.seen += 1
+        report = self.put_streams(report, end.out, end.err, files, end.trace)
         slot = _Slot()
         self._slots.append(slot)
-        if "file" in entry:
-            self._store(entry["file"], lambda digest, error: self._on_stored(slot, report, digest, error))
+        if end.file:
+            self._store(end.file, lambda digest, error: self._on_stored(slot, report, digest, error))
         else:
             slot.report = report
 
-    def put_streams(self, report: Report, written: dict[str, Any], files: Files, trace: str = "") -> Report:
-        """Move what a call wrote to its place, and say so in the report."""
-        out, err = self._log_paths(report.attempt) if "out" in written or "err" in written else ("", "")
-        if "out" in written:
-            number, size = written["out"]
-            size = files.move("out", number, size, out)
-            report = replace(report, out=size, last_line=streams.last_line(out))
+    def put_streams(
+        self, report: Report, out: Optional[list[int]], err: Optional[list[int]], files: Files, trace: str = ""
+    ) -> Report:
+        """Move what a call wrote, given by number and size, to its log files, and add it to the report."""
+        out_path, err_path = self._log_paths(report.attempt) if out or err else ("", "")
+        if out:
+            size = files.move("out", out[0], out[1], out_path)
+            report = replace(report, out=size, last_line=streams.last_line(out_path))
         tail = ""
-        if "err" in written:
-            number, size = written["err"]
-            report = replace(report, err=files.move("err", number, size, err))
-            tail = streams.tail(err, MAX_STDERR_TAIL)
+        if err:
+            report = replace(report, err=files.move("err", err[0], err[1], err_path))
+            tail = streams.tail(err_path, MAX_STDERR_TAIL)
         if report.outcome != "succeeded":
             tail = (tail + trace).encode("utf-8")[-MAX_STDERR_TAIL:].decode("utf-8", "ignore")
             report = replace(report, stderr_tail=tail)

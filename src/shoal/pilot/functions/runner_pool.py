@@ -1,4 +1,4 @@
-"""Which runners there are: how they come, wait for work, and go. What they work on is `runners`' business."""
+"""Which runners exist: how they are started, wait for work, and end. What they work on is decided in `runners`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.pilot.functions.listener import Listener, RunnerConnection
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, write_code
 from shoal.pilot.guard import proctree
+from shoal.pilot.guard.messages import Stop, ToGuard
+from shoal.pilot.runner.messages import Hello
 
 log = logging.getLogger(__name__)
 
@@ -22,23 +24,23 @@ _KINDS_KEPT = 1000
 
 
 class RunnerPool:
-    """The runners of one pilot. `greeted` and `hear` are called when one said hello, and when it says something."""
+    """The runners of one pilot. `on_ready` and `read` are called when one has connected, and when it sent something."""
 
     def __init__(
         self,
         work: str,
-        send_guard: Callable[[dict[str, Any]], None],
-        greeted: Callable[[RunnerProcess], None],
-        hear: Callable[[RunnerProcess], None],
+        send_guard: Callable[[ToGuard], None],
+        on_ready: Callable[[RunnerProcess], None],
+        read: Callable[[RunnerProcess], None],
         grace: float,
         umask: int,
         cores: int,
     ) -> None:
         self.base, self.grace = os.path.join(work, "runners"), grace
         self.all: dict[str, RunnerProcess] = {}
-        self.listener = Listener(self._greet)
+        self.listener = Listener(self._accept)
         self.due = NEVER
-        self._send_guard, self._greeted, self._hear = send_guard, greeted, hear
+        self._send_guard, self._on_ready, self._read = send_guard, on_ready, read
         self._umask, self._cores = umask, cores
         self._idle: list[RunnerProcess] = []  # the one used last is at the end
         self._going: set[str] = set()  # those that are about to end
@@ -72,7 +74,7 @@ class RunnerPool:
         self.all[one.key] = one
         self.plan(one, now + HELLO)
         log.debug("runner start runner=%s python=%s", one.key, kind.python)
-        self._send_guard(one.order(self.grace, self._umask))
+        self._send_guard(one.start(self.grace, self._umask))
         return one
 
     def _open(self) -> None:
@@ -83,15 +85,15 @@ class RunnerPool:
             self.listener.open(self.base)
             self._is_open = True
 
-    def _greet(self, line: RunnerConnection, hello: dict[str, Any]) -> bool:
-        one, version = self.all.get(str(hello.get("hello"))), hello.get("version")
-        if one is None or one.is_ready or one.is_stopping or one.is_late or not isinstance(version, str):
+    def _accept(self, connection: RunnerConnection, hello: object) -> bool:
+        one = self.all.get(hello.name) if isinstance(hello, Hello) else None
+        if not isinstance(hello, Hello) or one is None or one.is_ready or one.is_stopping or one.is_late:
             return False
-        self.listener.keep(line, lambda: self._hear(one))
-        one.greet(line, version, float(hello.get("cpu", 0.0)))
+        self.listener.keep(connection, lambda: self._read(one))
+        one.welcome(connection, hello)
         one.since = proctree.now()
         self.plan(one, one.since + IDLE)
-        self._greeted(one)
+        self._on_ready(one)
         return True
 
     # --- how they go
@@ -99,7 +101,7 @@ class RunnerPool:
         """It is free for other work, or to be ended if there are more than enough."""
         one.piece, one.is_sent, one.describes, one.look_at, one.asked = None, False, False, None, ""
         one.blobs.clear()
-        if one.is_ready and one.line is None:
+        if one.is_ready and one.connection is None:
             return  # it is dying, the guard will say so
         if len(self.all) - len(self._going) > self._cores:
             self._end(one)
@@ -110,7 +112,7 @@ class RunnerPool:
 
     def _end(self, one: RunnerProcess) -> None:
         """Let one go that has no work: by itself, so that it can tidy up, else by the guard."""
-        self.hang_up(one)
+        self.disconnect(one)
         self._going.add(one.key)
         one.is_late = one.is_late or not one.is_ready
         self.plan(one, proctree.now() + (self.grace if one.is_ready else 0.0))
@@ -120,17 +122,17 @@ class RunnerPool:
         if not one.is_stopping:
             one.is_stopping = True
             self._going.add(one.key)
-            self._send_guard({"do": "stop", "attempt": one.key, "grace": self.grace})
+            self._send_guard(Stop(one.key, self.grace))
 
-    def hang_up(self, one: RunnerProcess) -> None:
-        """End the line to it."""
-        if one.line is not None:
-            self.listener.drop(one.line)
-            one.hang_up()
+    def disconnect(self, one: RunnerProcess) -> None:
+        """Close the connection to it."""
+        if one.connection is not None:
+            self.listener.drop(one.connection)
+            one.disconnect()
 
     def forget(self, one: RunnerProcess) -> None:
         """Its process is gone."""
-        self.hang_up(one)
+        self.disconnect(one)
         self.all.pop(one.key, None)
         self._going.discard(one.key)
         if one in self._idle:
@@ -161,7 +163,7 @@ class RunnerPool:
     def _check(self, one: RunnerProcess, now: float, busy: Callable[[RunnerProcess], float]) -> float:
         if one.is_stopping:
             return NEVER
-        if one.is_ready and one.line is None:  # it should have ended by itself
+        if one.is_ready and one.connection is None:  # it should have ended by itself
             self.stop(one)
         elif not one.is_ready:
             if now < one.since + HELLO and not one.is_late:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_STDERR_TAIL
@@ -25,7 +25,9 @@ from shoal.pilot.functions.piece import Entries, Piece, Then
 from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, RunnerPool
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind
 from shoal.pilot.guard import proctree
+from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, ToGuard
 from shoal.pilot.runner.main import CALLING
+from shoal.pilot.runner.messages import Blob, Describe, Described, NeedBlob, Progress
 from shoal.wire.messages import Batch, Lease, Report
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ class Runners:
     def __init__(
         self,
         *,
-        send_guard: Callable[[dict[str, Any]], None],
+        send_guard: Callable[[ToGuard], None],
         work: str,
         prepare: Callable[[Lease], tuple[dict[str, str], str]],
         fetch: Callable[[str, Then], None],
@@ -55,7 +57,7 @@ class Runners:
         cores: Optional[int] = None,
     ) -> None:
         cores = cores or len(os.sched_getaffinity(0))
-        self._pool = RunnerPool(work, send_guard, self._greeted, self._hear, grace, umask, cores)
+        self._pool = RunnerPool(work, send_guard, self._on_ready, self._read, grace, umask, cores)
         self._send_guard, self._prepare, self._fetch, self._store = send_guard, prepare, fetch, store
         self._ended, self._log_paths = ended, log_paths
         self._pieces: dict[str, Piece] = {}
@@ -124,7 +126,7 @@ class Runners:
         """Send a signal to a call if it runs; False: it is not here."""
         piece, one, is_running = self._where(attempt)
         if one is not None and is_running and one.stage == CALLING:
-            self._send_guard({"do": "signal", "attempt": one.key, "number": int(number)})
+            self._send_guard(SendSignal(one.key, int(number)))
         return piece is not None
 
     def files(self, attempt: str) -> Optional[tuple[str, str]]:
@@ -193,14 +195,14 @@ class Runners:
             self._at.pop(one.piece, None)
         self._pool.release(one)
 
-    def _greeted(self, one: RunnerProcess) -> None:
+    def _on_ready(self, one: RunnerProcess) -> None:
         piece = one.piece
         if piece is None:
             return
         if one.describes:
             self._pool.plan(one, one.since + DESCRIBE)
-            one.send({"describe": {"function": piece.lease.function, "call": piece.lease.calls[piece.seen]}})
-            self._watch_line(one)
+            one.send(Describe(piece.lease.function, piece.lease.calls[piece.seen]))
+            self._watch_connection(one)
         else:
             self._give(one, piece)
 
@@ -213,47 +215,47 @@ class Runners:
             self._give_back(piece, f"{words}: give python= the path of a Python {wanted} that this host has")
             return
         one.give(piece, now)
-        self._watch_line(one)
+        self._watch_connection(one)
         one.look_at = now + LOOK
         self._pool.plan(one, one.look_at if lease.time is None else min(one.look_at, now + lease.time))
         for text in (lease.function, lease.initializer, *lease.calls):
             if text[:7] == "sha256:":
                 self._ask(one, text)
 
-    def _watch_line(self, one: RunnerProcess) -> None:
-        if one.line is not None:
-            self._pool.listener.watch(one.line)
+    def _watch_connection(self, one: RunnerProcess) -> None:
+        if one.connection is not None:
+            self._pool.listener.watch(one.connection)
 
-    # --- what runners say
-    def _hear(self, one: RunnerProcess) -> None:
-        line = one.line
-        assert line is not None
-        line.flush()
-        self._pool.listener.watch(line)
+    # --- messages of runners
+    def _read(self, one: RunnerProcess) -> None:
+        connection = one.connection
+        assert connection is not None
+        connection.flush()
+        self._pool.listener.watch(connection)
         try:
-            for message in line.receive():
+            for message in connection.receive():
                 self._on_message(one, message)
         except (ValueError, LookupError, TypeError):
-            log.exception("runner says what nobody understands runner=%s", one.key)
-            line.closed = True
-        if line.closed and one.line is line:
-            self._pool.hang_up(one)
-            # Most likely it is dying, and the guard will say of what; if not, it has lost us for good.
+            log.exception("runner sent no valid message runner=%s", one.key)
+            connection.closed = True
+        if connection.closed and one.connection is connection:
+            self._pool.disconnect(one)
+            # Most likely it is dying, and the guard will report why; if not, it has lost us for good.
             one.is_cut_off = True
             self._pool.plan(one, proctree.now() + CUT_OFF)
 
-    def _on_message(self, one: RunnerProcess, message: dict[str, Any]) -> None:
+    def _on_message(self, one: RunnerProcess, message: object) -> None:
         piece = one.piece
-        if "need" in message:
-            one.asked = message["need"]
+        if isinstance(message, NeedBlob):
+            one.asked = message.digest
             self._answer(one) if one.blobs.get(one.asked) else self._ask(one, one.asked)
         elif piece is None:
             pass
-        elif "described" in message and one.describes:
-            self._on_described(one, piece, message["described"])
-        elif "did" in message:
-            one.rss = message["rss"]
-            if message["did"] and not one.is_stopping:
+        elif isinstance(message, Described) and one.describes:
+            self._on_described(one, piece, message.text)
+        elif isinstance(message, Progress):
+            one.rss = message.rss
+            if message.is_over and not one.is_stopping:
                 entries = one.read(proctree.now())
                 self._release(one)  # first: who is told that the piece is over may start the next
                 piece.take(entries, one.rss, one, True)
@@ -267,7 +269,7 @@ class Runners:
         """Take the calls that ended."""
         if one.piece is not None and one.is_sent:
             entries = one.read(proctree.now())
-            if entries.rows:
+            if entries.plain or entries.full:
                 one.piece.take(entries, one.rss, one, False)
 
     def _check(self, now: float, one: RunnerProcess) -> float:
@@ -311,9 +313,7 @@ class Runners:
             self._ask(one, one.asked)
         elif found is not None:
             digest, one.asked, one.began = one.asked, "", now
-            one.send(
-                {"blob": digest, "path": found[0], "error": "" if found[0] else f"cannot get {digest}: {found[1]}"}
-            )
+            one.send(Blob(digest, found[0], "" if found[0] else f"cannot get {digest}: {found[1]}"))
             self._pool.plan(one, min(one.due, one.began + LOOK))  # its time counts again
 
     def _put_away(self, path: str, then: Then) -> None:
@@ -323,46 +323,46 @@ class Runners:
 
         self._store(path, after)
 
-    # --- news of the guard
-    def hear_guard(self, news: dict[str, Any]) -> bool:
-        """Take news of a runner; False: it is of something else."""
-        one = self._pool.all.get(news["attempt"])
-        if one is None or news["was"] == "started":
-            return str(news["attempt"]).startswith(PREFIX)
+    # --- reports of the guard
+    def hear_guard(self, report: FromGuard) -> bool:
+        """Process a report on a runner; False: it is on something else."""
+        one = self._pool.all.get(report.attempt)
+        if one is None or isinstance(report, Started):
+            return report.attempt.startswith(PREFIX)
         piece, now = one.piece, proctree.now()
         entries = one.read(now) if one.is_sent else Entries()
-        written, said = one.written(), streams.tail(os.path.join(one.folder, "start.err"), MAX_STDERR_TAIL)
+        written, stderr = one.written(), streams.tail(os.path.join(one.folder, "start.err"), MAX_STDERR_TAIL)
         self._pool.forget(one)
         if piece is not None:
             self._at.pop(piece, None)
             if one.describes:
                 self._on_described(one, piece, "")
-            elif news["was"] == "failed":
-                self._fail_all(piece, outcome.not_started(piece.lease, news))
+            elif isinstance(report, NotStarted):
+                self._fail_all(piece, outcome.not_started(piece.lease, report))
             elif not one.is_sent:
-                self._fail_all(piece, crash_report.stillborn(one.kind.python, news, one.is_late, HELLO, said))
+                self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:
-                piece.take(entries, max(one.rss, news["max_rss"]), one, False)
-                self._on_lost(one, piece, news, written, now)
+                piece.take(entries, max(one.rss, report.max_rss), one, False)
+                self._on_lost(one, piece, report, written, now)
         one.forget()
         return True
 
     def _on_lost(
-        self, one: RunnerProcess, piece: Piece, news: dict[str, Any], written: dict[str, list[int]], now: float
+        self, one: RunnerProcess, piece: Piece, ended: Ended, written: dict[str, list[int]], now: float
     ) -> None:
-        """A runner ended with a piece in its hands: the call that it was at is the one that ended it."""
-        at, why = piece.seen, news["why"]
+        """A runner ended while it had a piece: the call that it was at is the one that ended it."""
+        at, why = piece.seen, ended.why
         # Else it was stopped for a call that then ended by itself, and this one had only just begun.
         if at < piece.count and (at in piece.stops or at == one.over or why != "stopped" or one.is_cut_off):
             took = max(0.0, now - one.began)
-            own = {**news, "cpu": max(0.0, news["cpu"] - one.cpu_told), "duration": took}
-            own["why"] = "time" if at == one.over else why
+            cpu, why = max(0.0, ended.cpu - one.cpu_reported), "time" if at == one.over else why
+            own = replace(ended, cpu=cpu, duration=took, why=why)
             report = crash_report.judge(piece.lease, piece.name(at), own, one.stage, time.time() - took)
             if at in piece.stops:
                 report = replace(report, outcome="failed", cause="cancelled", message=piece.stops[at])
             elif report.cause == "cancelled":
                 report = replace(report, cause="task_error", message="the function closed its runner's connection")
-            report = piece.put_streams(report, written, one)
+            report = piece.put_streams(report, written.get("out"), written.get("err"), one)
             if report.cause == "signal" and one.stage == CALLING:
                 self._describe(piece, report, one.kind)
                 return
@@ -373,7 +373,7 @@ class Runners:
         """A fresh runner tells what the call was that killed its runner."""
         one = self._pool.launch(kind)
         if one is None:
-            piece.fail(crash_report.say_call(report, piece.lease, piece.seen, ""))
+            piece.fail(crash_report.name_call(report, piece.lease, piece.seen, ""))
             piece.finish()
             return
         one.describes, one.crash = True, report
@@ -383,7 +383,7 @@ class Runners:
         assert one.crash is not None
         if one.key in self._pool.all:
             self._release(one)
-        piece.fail(crash_report.say_call(one.crash, piece.lease, piece.seen, text))
+        piece.fail(crash_report.name_call(one.crash, piece.lease, piece.seen, text))
         piece.finish()
 
     # --- telling
