@@ -51,7 +51,6 @@ from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.host import memory_files, probe
-from shoal.pilot.host.siblings import Siblings
 from shoal.pilot.host.tag_pipes import TagPipes
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.latency import Latency
@@ -60,7 +59,6 @@ from shoal.wire.messages import Exchange, Register
 log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
-SIBLINGS_EVERY = 2.0  # seconds
 FIT_LOOK = 2.0  # seconds between two looks whether there is space again
 SPIN_GUARD = 0.02  # an agent that asks to be ticked at once, twice running, waits so long
 
@@ -92,13 +90,12 @@ class Loop:
         idle_end: Optional[float] = None,
         usage: Optional[HostUsage] = None,
         network: Optional[Latency] = None,
-        siblings: Optional[Siblings] = None,
+        on_session: Optional[Callable[[str], None]] = None,
     ) -> None:
         self.agent = agent
         self.pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self.pipes.paths
-        self._usage, self._network, self._siblings = usage, network, siblings
-        self._siblings_at = 0.0  # when to look at them next
+        self._usage, self._network, self._on_session = usage, network, on_session
         self.attempts = CommandExecutor(
             channel,
             guard_pid,
@@ -221,7 +218,6 @@ class Loop:
         times = (
             self.agent.deadline(), self._idle_deadline(), own.watch_deadline(), own.tails.deadline(), self.calls.deadline(),
             self.pipes.deadline(), self._leave_at(), own.checkpoints.deadline(), self._fit_at if self.unfit else None,
-            self._siblings_at if self._watches_siblings else None,
         )  # fmt: skip
         known = [at for at in times if at is not None]
         return min(known) if known else None
@@ -229,18 +225,13 @@ class Loop:
     def _leave_at(self) -> Optional[float]:
         return None if self._is_over else self._allocation.leave_at(self.attempts.grace)
 
-    @property
-    def _watches_siblings(self) -> bool:
-        return self._siblings is not None and self.agent.registered is not None
-
-    def _look_at_siblings(self, now: float) -> None:
-        """Tell the server of pilots of this host that died: it would wait for them as long as their lease lasts."""
-        if self._siblings is not None and self._watches_siblings and now >= self._siblings_at:
-            self._siblings_at = now + SIBLINGS_EVERY
-            found = self._siblings.ended()
-            if found:
-                log.info("siblings ended=%d", len(found))
-                self._feed(Outlived(tuple(found)))
+    def report_dead(self, sessions: list[str]) -> bool:
+        """Report pilots of this host that died: the server would wait for them as long as their lease lasts."""
+        if self.agent.registered is None:
+            return False
+        log.info("siblings ended=%d", len(sessions))
+        self._feed(Outlived(tuple(sessions)))
+        return True
 
     def _idle_deadline(self) -> Optional[float]:
         if self._idle_end is None or self.agent.leaving:
@@ -258,7 +249,6 @@ class Loop:
         if leave is not None and now >= leave:
             self._is_over = True
             self._feed(Leave(self._allocation.why(now), now=True))
-        self._look_at_siblings(now)
         if self.unfit and now >= self._fit_at:
             self._look_for_space(now)
         self.attempts.watch(now)
@@ -342,8 +332,8 @@ class Loop:
                 self._say(f"pilot {told.pilot} joined {self.uplink.url} with {slots} slot{plural}")
             self._joined_once = True
             self.uplink.beat = told.beat
-            if self._siblings is not None:
-                self._siblings.hold(told.session)
+            if self._on_session is not None:
+                self._on_session(told.session)
             self.attempts.on_joined(told)
             self.calls.on_joined(told)
         elif isinstance(event, Answered):

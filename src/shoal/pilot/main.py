@@ -17,6 +17,7 @@ from shoal.pilot.guard.messages import Quit, WorkDirectory
 
 if TYPE_CHECKING:
     from shoal.pilot.agent.events import Join
+    from shoal.pilot.host.registry import Entry
     from shoal.pilot.loop import Loop
     from shoal.pilot.uplink.server_address import ServerAddress
 
@@ -109,23 +110,23 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
     from shoal.pilot import loop, self_update
     from shoal.pilot.commands.files import remove_tree
     from shoal.pilot.guard import cgroup
-    from shoal.pilot.host import cleanup, logging, probe
+    from shoal.pilot.host import cleanup, logging, probe, registry
     from shoal.pilot.uplink import uplink
     from shoal.pilot.uplink.server_address import NoServerAddress
 
     logging.set_up(chosen.verbose)
     self_update.keep_zip_private()
-    work, groups, entry = "", cgroup.Groups(), cleanup.Entry()
+    work, groups, entry = "", cgroup.Groups(), registry.Entry()
     try:
         try:
             place = _find_place(chosen)
         except (NoServerAddress, BadInput) as error:
             logging.say(str(error))
             return _End(loop.NO_SERVER)
-        registry = cleanup.registry()
+        folder = registry.find_folder()
         try:
-            swept = cleanup.sweep(registry)  # first of all: it may be what fills the disk
-            if swept.is_worth_telling:
+            swept = cleanup.sweep(folder)  # first of all: it may be what fills the disk
+            if any(swept):
                 logging.say(str(swept))
         except Exception as error:  # whatever somebody left there must not keep a pilot from starting
             logging.say(f"what other pilots left on this host was not swept: {error!r}")
@@ -142,10 +143,12 @@ def _live(chosen: argparse.Namespace, umask: int, channel: Channel, guard_pid: i
         # In a PID namespace everything ends with the guard, without anybody's help.
         if not chosen.no_cgroup:
             groups = cgroup.make(work[-12:], may_kill=not is_confined)
-        line = cleanup.describe(work, guard_pid, groups.all)
-        entry.write(registry, line)
-        channel.send(WorkDirectory(work, line.mark, entry.path, groups.kill, groups.memory))
-        return _serve(chosen, umask, channel, guard_pid, place, work, is_confined, registry)
+        record = registry.describe(work, guard_pid, groups.all)
+        problem = entry.write(folder, record)
+        if problem:
+            logging.say(problem)
+        channel.send(WorkDirectory(work, record.mark, entry.path, groups.kill, groups.memory))
+        return _serve(chosen, umask, channel, guard_pid, place, work, is_confined, folder, entry)
     finally:
         channel.send(Quit())
         if work:
@@ -178,18 +181,19 @@ def _serve(
     place: ServerAddress,
     work: str,
     is_confined: bool,
-    registry: str,
+    folder: str,
+    entry: Entry,
 ) -> _End:
     import random
     import signal
     from dataclasses import replace
+    from functools import partial
 
     from shoal.pilot import loop, self_update
     from shoal.pilot.agent.agent import Agent
     from shoal.pilot.commands.staging import PilotFacts, Staging
-    from shoal.pilot.host import cleanup, probe
+    from shoal.pilot.host import cleanup, probe, registry
     from shoal.pilot.host.logging import say
-    from shoal.pilot.host.siblings import Siblings
     from shoal.pilot.host.tags import parse_tags
     from shoal.pilot.host.usage import HostUsage
     from shoal.pilot.uplink import uplink
@@ -210,12 +214,18 @@ def _serve(
     usage = HostUsage(work, guard_pid, network, probe.memory_left)
     fixed = {**probe.tags(work), **parse_tags(chosen.tag), "certain_end": is_confined}
 
-    siblings = Siblings(place.join.fingerprint if place.join is not None else str(place))
+    server = registry.server_digest(place.join.fingerprint if place.join is not None else str(place))
+
+    def report_dead(sessions: list[str]) -> None:
+        if life.report_dead(sessions):
+            sweeper.reported.update(sessions)
+
+    sweeper = cleanup.Sweeper(folder, server, say, lambda sessions: life.post(partial(report_dead, sessions)))
 
     def register(join: Join) -> Register:
         facts = {**fixed, **usage.all(), **({"unfit": life.unfit} if life.unfit else {})}
         said = probe.describe(chosen.site, room, join.former, nonce=join.nonce, digest=digest, facts=facts)
-        return replace(said, ended=siblings.ended(is_sure=False))
+        return replace(said, ended=sweeper.dead())
 
     life = loop.Loop(
         Agent(room, rng),
@@ -228,7 +238,7 @@ def _serve(
         chosen.idle_end,
         usage,
         network,
-        siblings,
+        partial(entry.join, server),
     )
     up = life.uplink = uplink.Uplink(place, life.deliver, say, network)
     blobs = Blobs(place, os.path.join(work, "blobs"))
@@ -239,11 +249,9 @@ def _serve(
         signal.signal(number, life.interrupt)
     sys.setswitchinterval(SWITCH)
     up.start()
-    cleanup.Sweeper(registry, say).start()
-    try:
-        code = life.run()
-    finally:
-        siblings.close()
+    sweeper.start()
+    code = life.run()
+    sweeper.forget_reported()
     up.close()
     say(f"pilot ended: {life.why}")
     return _End(code, life.successor, place, life)

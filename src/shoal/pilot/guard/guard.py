@@ -38,7 +38,7 @@ from shoal.pilot.guard.messages import (
 from shoal.pilot.guard.oom import OomKills
 from shoal.pilot.guard.orphans import Orphans, Owner, ProcessMarks
 from shoal.pilot.guard.queued_starts import QueuedStarts
-from shoal.pilot.host import host_lock
+from shoal.pilot.host import registry
 from shoal.pilot.host.disk_space import Space
 
 MEMORY_LOOK = 0.25
@@ -66,7 +66,7 @@ class Guard:
         self._waiting = QueuedStarts()
         self._orphans = Orphans()
         self._contact: Optional[tuple[float, float]] = None
-        self._work = self._entry = self._kill_group = self._memory_group = ""
+        self._work = self._kill_group = self._memory_group = ""
         self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
@@ -124,7 +124,6 @@ class Guard:
                 cgroup.leave(self._kill_group)
             for group in filter(None, (self._kill_group, self._memory_group)):
                 cgroup.remove(group)
-            host_lock.forget(self._entry)
 
     def deadline(self) -> Optional[float]:
         """When `step` is due at the latest."""
@@ -232,10 +231,9 @@ class Guard:
     def _on_work(self, work: WorkDirectory) -> None:
         self._work = work.path
         if work.mark:
-            self._spawner.mark = {host_lock.MARK.encode(): work.mark.encode()}
-        self._entry = work.entry
-        if self._entry:
-            host_lock.hold(self._entry)
+            self._spawner.mark = {registry.MARK.encode(): work.mark.encode()}
+        if work.entry:
+            registry.hold(work.entry)
         if work.kill_group and cgroup.join(work.kill_group, os.getpid()):
             self._kill_group = work.kill_group
         if work.memory_group:
