@@ -238,8 +238,4 @@ def namespace(pid: str) -> str:
 
 def boot() -> str:
     """The kernel's name of this boot; empty if it does not tell."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return proctree.read_text("/proc/sys/kernel/random/boot_id").strip()

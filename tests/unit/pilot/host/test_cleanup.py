@@ -231,7 +231,7 @@ def test_a_mark_is_found_only_as_a_variable_of_its_own(sleeper: subprocess.Popen
     ):
         process = subprocess.Popen(["/bin/sleep", "600"], env=env)
         try:
-            while proctree.words(process.pid)[:1] != ["/bin/sleep"]:
+            while proctree.command_line(process.pid)[:1] != ["/bin/sleep"]:
                 time.sleep(0.005)
             assert cleanup.mark_of(process.pid) == mark
         finally:
