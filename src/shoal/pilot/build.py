@@ -53,7 +53,6 @@ MODULES: tuple[str, ...] = (
     "shoal.pilot.functions.executor",
     "shoal.pilot.functions.listener",
     "shoal.pilot.functions.piece",
-    "shoal.pilot.functions.runner_pool",
     "shoal.pilot.functions.runner_process",
     "shoal.pilot.functions.runners",
     "shoal.pilot.guard",
