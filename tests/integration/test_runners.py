@@ -855,7 +855,7 @@ def test_an_interrupted_wait_for_a_blob_does_not_confuse_the_next_call(world: Wo
     world.delay = 0.5
     lease = world.lease(math.sqrt, [world.blob(((9,), {})), world.blob(((16,), {})), (25,)])
     world.runners.start(lease)
-    world.until(lambda: world.runners._runners["runner-1"].asked)
+    world.until(lambda: world.runners._runners["runner-1"].needed)
     assert world.runners.signal(lease.attempt, signal.SIGINT)
     first, second, third = world.finish(lease)
     assert (first.outcome, first.message) == ("failed", "KeyboardInterrupt")

@@ -20,7 +20,7 @@ from shoal.pilot.commands.setup import is_file, record_stage
 from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
 
 # Variables that belong to the host: the image has its own, or none of what they name.
-_HOST_VARIABLES = "PATH HOME PWD OLDPWD SHLVL _ SHELL TMPDIR HOSTNAME LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH XDG_RUNTIME_DIR"
+_HOST_VARS = "PATH HOME PWD OLDPWD SHLVL _ SHELL TMPDIR HOSTNAME LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH XDG_RUNTIME_DIR"
 _INIT = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
 _NAMES = "$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')"
 
@@ -90,7 +90,7 @@ def _docker(stage: StartStage, request: ContainerRequest) -> str:
     if request.has_stdin:
         options.append("--interactive")
     # Only what the script has exported is known to it: the set-up lines may have added some.
-    hosts = "|".join(_HOST_VARIABLES.split())
+    hosts = "|".join(_HOST_VARS.split())
     return (
         _record(stage, IMAGE)
         + f'"$SHOAL_RUNTIME" image inspect {image} </dev/null >/dev/null 2>&1 || '

@@ -1,6 +1,6 @@
-"""Functions on this host: what runners need of the rest of the pilot, and what the loop needs of runners.
+"""Function calls on this host: the runners of a pilot, with their blobs, environments and logs.
 
-All methods run on the loop's thread; blobs move on the porter's.
+All methods run on the loop's thread; blobs move on the file threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.wire.messages import Batch, Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
-IN_USE = 120.0  # seconds after which a runner has surely opened the blob that it asked for
+IN_USE = 120.0  # seconds after which a runner has surely opened the blob that it needed
 Then = Callable[[Optional[str], str], None]
 
 
@@ -54,7 +54,7 @@ class FunctionExecutor:
         self._log_dir = os.path.join(stage.facts.work, "logs")
         self._file_threads = FileThreads()
         self.blobs: Optional[Blobs] = None  # set before the first lease
-        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self.pause: Callable[[str], None] = lambda why: None  # called when there is no space for more
         self._space = disk_space.Space()
         self._fetched: deque[tuple[float, str]] = deque()
         self.runners = Runners(
@@ -71,19 +71,22 @@ class FunctionExecutor:
         )
 
     def connect(self, blobs: Blobs) -> None:
-        """Where blobs come from."""
+        """Set where blobs come from."""
         self.blobs = blobs
 
-    def on_joined(self, told: Registered) -> None:
-        """Take what the server says on logs and times."""
-        near = self._is_near = bool(told.log_mark) and os.access(os.path.join(told.log_dir, told.log_mark), os.R_OK)
-        self._log_dir = told.log_dir if near else os.path.join(self._stage.facts.work, "logs")
-        self.runners.grace = told.grace
+    def on_joined(self, registered: Registered) -> None:
+        """Apply the server's settings on logs and times."""
+        log_dir = registered.log_dir
+        near = self._is_near = bool(registered.log_mark) and os.access(
+            os.path.join(log_dir, registered.log_mark), os.R_OK
+        )
+        self._log_dir = log_dir if near else os.path.join(self._stage.facts.work, "logs")
+        self.runners.grace = registered.grace
         if self.blobs is not None:
-            self.blobs.joined(told.session, told.blob_dir if near else "")
+            self.blobs.joined(registered.session, registered.blob_dir if near else "")
 
     def lack(self) -> str:
-        """Where calls can write nothing now; empty while they can."""
+        """Why calls can write nothing now; empty while they can."""
         now = proctree.now()
         for folder in (self._stage.facts.work, self._log_dir):
             number = self._space.trouble(folder, now)
@@ -111,17 +114,17 @@ class FunctionExecutor:
             for attempt in _writers(batch, reports):
                 self._tails.add(attempt, dict(zip(SUFFIX, streams.log_paths(self._log_dir, attempt))))
                 self._tails.end(attempt, ())
-                self._tails.settle(attempt)  # nobody asks for the files once they are said
+                self._tails.settle(attempt)  # the files are not needed once they were sent
         self._feed(Called(piece, batch, reports, over))
 
     def watch_stream(self, action: Watch) -> bool:
-        """Have what a call writes seen while it writes it; False: it is no call that runs here."""
+        """Show what a call writes while it runs; False: it does not run here."""
         files = self.runners.files(action.attempt)
         if files is None:
             return False
         if self._is_near:
             for path, log_path in zip(files, streams.log_paths(self._log_dir, action.attempt)):
-                with contextlib.suppress(OSError):  # it is seen already, or nothing was written yet
+                with contextlib.suppress(OSError):  # it is there already, or nothing was written yet
                     os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
                     os.link(path, log_path)
         else:
@@ -137,7 +140,7 @@ class FunctionExecutor:
         self._file_threads.do(lambda: self._carry(lambda blobs: blobs.store(path), then))
 
     def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
-        """On a thread of the porter: move bytes, and tell the loop."""
+        """On a file thread: move bytes, and post the result to the loop."""
         assert self.blobs is not None
         found: Optional[str] = None
         error = ""
@@ -146,12 +149,12 @@ class FunctionExecutor:
         except (NoBlob, OSError) as failure:
             error = str(failure)
 
-        def tell() -> None:
+        def deliver() -> None:
             if fetched and found is not None:
                 self._fetched.append((proctree.now() + IN_USE, fetched))
             then(found, error)
 
-        self._post(tell)
+        self._post(deliver)
 
     # --- time and ends
     def deadline(self) -> Optional[float]:
@@ -161,7 +164,7 @@ class FunctionExecutor:
         return min([*times, due]) if due is not None else times[0] if times else None
 
     def tick(self, now: float) -> None:
-        """Limits of calls, runners nobody needs, blobs that are open by now."""
+        """Check the limits of calls, idle runners, and blobs that are open by now."""
         self.runners.tick(now)
         while self._fetched and self._fetched[0][0] <= now:
             _, digest = self._fetched.popleft()
@@ -169,7 +172,7 @@ class FunctionExecutor:
                 self.blobs.free(digest)
 
     def close(self) -> None:
-        """End the runners and whoever waits for bytes."""
+        """End the runners and all transfers of blobs."""
         if self.blobs is not None:
             self.blobs.close()
         self.runners.close()
@@ -177,7 +180,7 @@ class FunctionExecutor:
 
 
 def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) -> Iterator[Report]:
-    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they say."""
+    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they returned."""
     ended = [report_of(batch, at) for at in range(batch.count)] if batch is not None else []
     for report in (*ended, *reports):
         if report.cause in ("cancelled", "over_time", "out_of_memory"):

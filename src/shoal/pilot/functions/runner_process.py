@@ -38,13 +38,13 @@ _BEGIN = """import sys
 if sys.version_info < (3, 9):
     sys.exit("functions need Python 3.9 or newer, this is " + sys.version.split()[0])
 if sys.path[0] == "":
-    del sys.path[0]  # else a file of the task's directory could stand for one of the standard library
+    del sys.path[0]  # else a file of the task's directory could shadow one of the standard library
 sys.path.insert(0, sys.argv[1])
 from shoal.pilot.runner.main import main as begin
 del sys
 begin()
 """
-# Of one task, or for us: neither is what makes runners differ.
+# Variables of one task, or for us: they do not make runners differ.
 _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
     "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
@@ -66,7 +66,7 @@ class RunnerKind(NamedTuple):
 
 
 def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKind]:
-    """The kind of runner that a lease needs, `env` being the caller's no more; None: there is no interpreter."""
+    """The kind of runner that a lease needs; changes `env`. None: there is no interpreter."""
     wanted, search = lease.python, env.get("PATH")
     python: Optional[str] = wanted
     if "/" in wanted:
@@ -120,12 +120,12 @@ class RunnerProcess:
         self.is_cut_off = False  # the connection ended
         self.over: Optional[int] = None  # because this call took too long
         self.since = now  # when it was started, or became idle
-        self.began = now  # when the present call began, as far as we know
-        self.due = now  # when to look at it next
-        self.look_at: Optional[float] = None  # when to look into the log
-        self.bound_at = 0.0  # when to look how much it writes
-        self.asked = ""  # the blob it waits for
-        # Blobs that were asked for and not yet given to it: None while on the way, then path, error and when they came.
+        self.began = now  # when the present call began, as far as is known
+        self.due = now  # when to check it next
+        self.read_at: Optional[float] = None  # when to read the log
+        self.bound_at = 0.0  # when to measure how much it writes
+        self.needed = ""  # the blob it waits for
+        # Blobs that were requested and not yet given to it: None while being fetched, then path, error and time.
         self.blobs: dict[str, Optional[tuple[Optional[str], str, float]]] = {}
         self.rss = 0
         self.cpu_reported = 0.0  # seconds of its CPU time that are accounted for
@@ -136,7 +136,7 @@ class RunnerProcess:
         self.log = -1
         self._page: MutableSequence[int] = [0] * 4
 
-    # --- life
+    # --- start and end
     def start(self, grace: float, umask: int) -> Start:
         """The request to the guard to start it."""
         kind = self.kind
@@ -187,7 +187,7 @@ class RunnerProcess:
 
     # --- work
     def give(self, piece: Piece, now: float) -> None:
-        """Send a piece."""
+        """Send it a piece."""
         lease = piece.lease
         rewind = self._at > LOG_AT + REWIND
         if rewind:
@@ -217,18 +217,18 @@ class RunnerProcess:
         self._is_initialized = True
 
     def skip(self, at: int) -> None:
-        """A call of its piece that must not begin. Takes effect before the next call, whichever that is."""
+        """Skip a call of its piece. Takes effect before the next call, whichever that is."""
         self.send(Skip(self._serial, at))
         self._skips += 1
         self._page[SKIPS] = self._skips
 
     @property
     def stage(self) -> int:
-        """What it was doing last."""
+        """What it did last: IDLE, INITIALIZING, LOADING or CALLING."""
         return self._page[STAGE]
 
     def read(self, now: float) -> Entries:
-        """The calls that ended since we last looked."""
+        """The calls that ended since the log was read last."""
         if self.log < 0:
             return Entries()
         size = os.fstat(self.log).st_size - self._at
@@ -282,7 +282,7 @@ class RunnerProcess:
             self._bounds[stream] = known
 
     def move(self, stream: str, number: int, size: int, path: str) -> int:
-        """Put a stream's file into its place; returns how many bytes were written in all."""
+        """Move a stream's file to its log; returns how many bytes were written in all."""
         source = f"{self.folder}/{stream}{number}"
         _, bound, lost = self._bounds.pop(stream, (0, Bound(path), 0))
         if bound.path != source:

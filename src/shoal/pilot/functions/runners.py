@@ -1,8 +1,8 @@
 """The runners of a pilot: long-lived interpreters that call functions, one for each busy slot [ADR 0009].
 
 A piece of calls goes to an idle runner of its kind, or to a new one. Runners are children of the guard, which ends
-them and holds their memory limit; the time limit of each call is held here, since only we know when a call begins.
-A runner that is ended or dies is not repaired: the next piece gets another. All of it is on the loop's thread.
+them and enforces their memory limit; the time limit of each call is enforced here, where it is known when a call begins.
+A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Runners:
             return True
         if at > piece.seen:
             one.skip(at)
-        # Only now it is sure: either the order was there before the call could begin, or the log shows that it began.
+        # Only now it is certain: either the message was there before the call could begin, or the log shows that it began.
         self._drain(one)
         if at == piece.seen and self._at.get(piece) is one:
             self._stop_runner(one)
@@ -144,7 +144,7 @@ class Runners:
         return self._listener.fileno()
 
     def receive(self) -> None:
-        """Take what runners say."""
+        """Process what runners have sent."""
         self._listener.receive()
 
     def deadline(self) -> Optional[float]:
@@ -152,7 +152,7 @@ class Runners:
         return self._due if self._due < NEVER else None
 
     def tick(self, now: float) -> None:
-        """Whatever is due: limits, looks, runners that are not needed."""
+        """Do whatever is due: limits, logs, idle runners."""
         if now >= self._due:
             for one in list(self._runners.values()):
                 if now >= one.due and one.key in self._runners:
@@ -162,13 +162,13 @@ class Runners:
             self._due = min((one.due for one in self._runners.values()), default=NEVER)
 
     def abandon(self, why: str) -> None:
-        """The guard is lost and has taken all runners with it: every piece goes back."""
+        """Give every piece back: the guard is lost, and all runners with it."""
         for one in list(self._runners.values()):
             self._forget(one)
             piece = one.piece
             if piece is not None:
                 self._at.pop(piece, None)
-                piece.take(one.read(proctree.now()) if one.is_sent else Entries(), one.rss, one, False)
+                piece.take(one.read(proctree.now()) if one.is_sent else Entries(), one.rss, one.move, False)
                 if piece.seen < piece.count:
                     piece.fail(Report(piece.name(piece.seen), "returned", "host_unfit", why))
                 piece.finish()
@@ -185,7 +185,7 @@ class Runners:
     def _find(self, attempt: str) -> tuple[Optional[Piece], int]:
         which = parse_attempt(attempt)
         for piece in self._pieces.values():
-            at = piece.place(which)
+            at = piece.index(which)
             if at is not None:
                 return piece, at
         return None, 0
@@ -218,14 +218,14 @@ class Runners:
         lease, now = piece.lease, proctree.now()
         wanted = lease.env.get("SHOAL_PYTHON_VERSION", one.version)
         if wanted != one.version:
-            words = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
+            why = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
             self._release(one)
-            self._give_back(piece, f"{words}: give python= the path of a Python {wanted} that this host has")
+            self._give_back(piece, f"{why}: give python= the path of a Python {wanted} that this host has")
             return
         one.give(piece, now)
         self._watch_connection(one)
-        one.look_at = now + LOOK
-        self._plan(one, one.look_at if lease.time is None else min(one.look_at, now + lease.time))
+        one.read_at = now + LOOK
+        self._plan(one, one.read_at if lease.time is None else min(one.read_at, now + lease.time))
         for text in (lease.function, lease.initializer, *lease.calls):
             if text[:7] == "sha256:":
                 self._ask(one, text)
@@ -246,7 +246,7 @@ class Runners:
         return self._launch(kind)
 
     def _launch(self, kind: RunnerKind) -> Optional[RunnerProcess]:
-        """A new runner; idle ones of other kinds make room for it."""
+        """Start a new runner; idle ones of other kinds end for it."""
         while self._idle and len(self._runners) - len(self._going) >= self._cores:
             self._end(self._idle.pop(0))
         self._count += 1
@@ -264,7 +264,7 @@ class Runners:
         return one
 
     def _open(self) -> None:
-        """With the first piece: most pilots never see a function."""
+        """Prepare for runners, with the first piece: most pilots never see a function."""
         if not self._is_open:
             os.makedirs(os.path.join(self._base, "results"), mode=0o700, exist_ok=True)
             write_code(os.path.join(self._base, "code"))
@@ -284,13 +284,13 @@ class Runners:
 
     # --- runners: end
     def _release(self, one: RunnerProcess) -> None:
-        """It is free for other work, or to be ended if there are more than enough."""
+        """Make a runner idle, or end it if there are more than enough."""
         if one.piece is not None:
             self._at.pop(one.piece, None)
-        one.piece, one.is_sent, one.describes, one.look_at, one.asked = None, False, False, None, ""
+        one.piece, one.is_sent, one.describes, one.read_at, one.needed = None, False, False, None, ""
         one.blobs.clear()
         if one.is_ready and one.connection is None:
-            return  # it is dying, the guard will say so
+            return  # it is dying, the guard will report that
         if len(self._runners) - len(self._going) > self._cores:
             self._end(one)
             return
@@ -299,7 +299,7 @@ class Runners:
         self._plan(one, one.since + (IDLE if one.is_ready else HELLO))
 
     def _end(self, one: RunnerProcess) -> None:
-        """Let one go that has no work: by itself, so that it can tidy up, else by the guard."""
+        """End a runner without work: by itself, so that it can run its exit handlers, else by the guard."""
         self._disconnect(one)
         self._going.add(one.key)
         one.is_late = one.is_late or not one.is_ready
@@ -319,7 +319,7 @@ class Runners:
             one.disconnect()
 
     def _forget(self, one: RunnerProcess) -> None:
-        """Its process is gone."""
+        """Remove a runner whose process is gone."""
         self._disconnect(one)
         self._runners.pop(one.key, None)
         self._going.discard(one.key)
@@ -372,8 +372,8 @@ class Runners:
     def _on_message(self, one: RunnerProcess, message: object) -> None:
         piece = one.piece
         if isinstance(message, NeedBlob):
-            one.asked = message.digest
-            self._answer(one) if one.blobs.get(one.asked) else self._ask(one, one.asked)
+            one.needed = message.digest
+            self._answer(one) if one.blobs.get(one.needed) else self._ask(one, one.needed)
         elif piece is None:
             pass
         elif isinstance(message, Described) and one.describes:
@@ -382,12 +382,12 @@ class Runners:
             one.rss = message.rss
             if message.is_over and not one.is_stopping:
                 entries = one.read(proctree.now())
-                self._release(one)  # first: who is told that the piece is over may start the next
-                piece.take(entries, one.rss, one, True)
+                self._release(one)  # first: whoever receives the end of the piece may start the next
+                piece.take(entries, one.rss, one.move, True)
             else:
                 one.began = proctree.now()
-                one.look_at = one.began + LOOK
-                self._plan(one, min(one.look_at, one.due))
+                one.read_at = one.began + LOOK
+                self._plan(one, min(one.read_at, one.due))
                 self._drain(one)
 
     def _drain(self, one: RunnerProcess) -> None:
@@ -395,7 +395,7 @@ class Runners:
         if one.piece is not None and one.is_sent:
             entries = one.read(proctree.now())
             if entries.plain or entries.full:
-                one.piece.take(entries, one.rss, one, False)
+                one.piece.take(entries, one.rss, one.move, False)
 
     def _check_busy(self, one: RunnerProcess, now: float) -> float:
         piece = one.piece
@@ -405,19 +405,19 @@ class Runners:
                 self._stop_runner(one)
             return one.since + DESCRIBE
         limit = piece.lease.time
-        is_over = limit is not None and not one.asked and now >= one.began + limit
-        if is_over or (one.look_at is not None and now >= one.look_at):
-            one.look_at = None
+        is_over = limit is not None and not one.needed and now >= one.began + limit
+        if is_over or (one.read_at is not None and now >= one.read_at):
+            one.read_at = None
             self._drain(one)
         if now >= one.bound_at:
             one.bound()
             one.bound_at = now + BOUND
-        over_at = one.began + limit if limit is not None and not one.asked else NEVER
+        over_at = one.began + limit if limit is not None and not one.needed else NEVER
         if now >= over_at:
             one.over = piece.seen
             self._stop_runner(one)
             return NEVER
-        return min(over_at, one.bound_at, one.look_at or NEVER)
+        return min(over_at, one.bound_at, one.read_at or NEVER)
 
     # --- blobs
     def _ask(self, one: RunnerProcess, digest: str) -> None:
@@ -428,15 +428,15 @@ class Runners:
     def _on_blob(self, one: RunnerProcess, digest: str, path: Optional[str], error: str) -> None:
         if digest in one.blobs:
             one.blobs[digest] = (path, error, proctree.now())
-            if one.asked == digest:
+            if one.needed == digest:
                 self._answer(one)
 
     def _answer(self, one: RunnerProcess) -> None:
-        found, now = one.blobs.pop(one.asked, None), proctree.now()
+        found, now = one.blobs.pop(one.needed, None), proctree.now()
         if found is not None and now > found[2] + KEPT:
-            self._ask(one, one.asked)
+            self._ask(one, one.needed)
         elif found is not None:
-            digest, one.asked, one.began = one.asked, "", now
+            digest, one.needed, one.began = one.needed, "", now
             one.send(Blob(digest, found[0], "" if found[0] else f"cannot get {digest}: {found[1]}"))
             self._plan(one, min(one.due, one.began + LOOK))  # its time counts again
 
@@ -466,7 +466,7 @@ class Runners:
             elif not one.is_sent:
                 self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:
-                piece.take(entries, max(one.rss, report.max_rss), one, False)
+                piece.take(entries, max(one.rss, report.max_rss), one.move, False)
                 self._on_lost(one, piece, report, written, now)
         one.forget()
         return True
@@ -486,7 +486,7 @@ class Runners:
                 report = replace(report, outcome="failed", cause="cancelled", message=piece.stops[at])
             elif report.cause == "cancelled":
                 report = replace(report, cause="task_error", message="the function closed its runner's connection")
-            report = piece.put_streams(report, written.get("out"), written.get("err"), one)
+            report = piece.put_streams(report, written.get("out"), written.get("err"), one.move)
             if report.cause == "signal" and one.stage == CALLING:
                 self._describe(piece, report, one.kind)
                 return
@@ -494,7 +494,7 @@ class Runners:
         piece.finish()
 
     def _describe(self, piece: Piece, report: Report, kind: RunnerKind) -> None:
-        """A fresh runner tells what the call was that killed its runner."""
+        """Have a new runner describe the call that killed its runner."""
         one = self._launch(kind)
         if one is None:
             piece.fail(crash_report.name_call(report, piece.lease, piece.seen, ""))
@@ -510,7 +510,7 @@ class Runners:
         piece.fail(crash_report.name_call(one.crash, piece.lease, piece.seen, text))
         piece.finish()
 
-    # --- telling
+    # --- reporting
     def _give_back(self, piece: Piece, why: str) -> None:
         self._fail_all(piece, Report("", "returned", "host_unfit", why))
 

@@ -55,7 +55,7 @@ REWIND = 1 << 20  # a log that has grown so far begins anew with the next piece
 _CHUNK = 1 << 18
 _HIGH = 500  # our open files have numbers from here on
 _QUICK = 100_000  # nanoseconds in which nobody starts a process
-# Names that stay known: pickles refer to the first, and we are the other. A later `import shoal` is the submitter's.
+# Modules that stay imported: pickles refer to the first, and we are the other. A later `import shoal` is the submitter's.
 _OURS = ("shoal.wire.payload", "shoal.pilot.runner.main")
 
 
@@ -367,8 +367,8 @@ def arrange_path(theirs: list[str], is_theirs: bool) -> None:
     sys.path[:] = dict.fromkeys(order)
 
 
-def stand_aside() -> None:
-    """A later `import shoal` finds the submitter's, if there is one."""
+def hide_modules() -> None:
+    """Let a later `import shoal` find the submitter's, if there is one."""
     taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "shoal"}
     is_there = False
     with contextlib.suppress(ImportError, ValueError):
@@ -377,7 +377,7 @@ def stand_aside() -> None:
 
 
 def raise_number(fd: int) -> int:
-    """The same open file under a high number. A function that closes files it does not know and opens others must
+    """The same open file under a high number. A function that closes files that are not its own and opens others must
     not get one that we then write to."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
@@ -389,7 +389,7 @@ def raise_number(fd: int) -> int:
 
 
 def main() -> None:
-    """The life of a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
+    """Run a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
     code, folder, name = sys.argv[1:4]
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     near = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -406,5 +406,5 @@ def main() -> None:
     sys.path.remove(code)
     sys.argv[:] = ["-c"]
     arrange_path(welcome.path, welcome.is_theirs)
-    stand_aside()
+    hide_modules()
     Runner(connection, log, welcome.folder, welcome.results).serve()

@@ -50,7 +50,7 @@ class Told:
     def take(self, *rows: CallEnd, over: bool = False) -> None:
         plain = [list(row[:4]) for row in rows if row == FINE]
         entries = Entries(plain=plain) if len(plain) == len(rows) else Entries(full=rows)
-        self.piece.take(entries, 7, self.files, over)
+        self.piece.take(entries, 7, self.files.move, over)
 
 
 FINE = CallEnd(1_000, 2_000, 3_000, "text")
@@ -119,11 +119,11 @@ def test_what_calls_wrote_is_moved_to_their_files() -> None:
 def test_an_attempt_is_found_in_its_piece() -> None:
     piece = Told().piece
     first = piece.first
-    assert piece.place(first) == 0
-    assert piece.place(first._replace(element=8)) == 3
+    assert piece.index(first) == 0
+    assert piece.index(first._replace(element=8)) == 3
     others = [first._replace(element=9), first._replace(element=4), first._replace(run=2), first._replace(number=2)]
     for other in [*others, first._replace(incarnation=1), first._replace(nonce="f" * 16)]:
-        assert piece.place(other) is None
+        assert piece.index(other) is None
 
 
 def test_what_makes_runners_differ() -> None:
