@@ -1,6 +1,6 @@
-"""Every attempt on this host, from Begin to Settle: stage in, hand to the guard, hear of the end, stage out, report.
+"""Every command on this host, from Begin to Settle: stage in, start by the guard, stage out, report.
 
-All methods but those given to the porter run on the loop's thread.
+All methods but those given to the file threads run on the loop's thread.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from shoal.wire.messages import Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
-GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
-CONTACT_EVERY = 0.5  # seconds; contact is told to the guard no oftener
+GUARD_LATE = 2.0  # seconds that the guard may be late in ending exclusive tasks before the pilot does it
+CONTACT_EVERY = 0.5  # seconds; contact is sent to the guard no more often
 MAX_UNFIT = 3  # starts in a row that failed for the host's sake
 FIT_LOOK = 0.1
 STREAMS = ("stdout", "stderr")
@@ -64,12 +64,12 @@ class _Here:
 
     @property
     def slow(self) -> bool:
-        """Is there a directory to empty?"""
+        """True if there is a directory to empty."""
         return self.made is not None and bool(self.made.own_dir)
 
 
 class CommandExecutor:
-    """The attempts here and the line to the guard that runs them."""
+    """The attempts here and the connection to the guard that runs them."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class CommandExecutor:
         self.blobs: Callable[[], Optional[Blobs]] = lambda: None  # by which checkpoints travel
         self.checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: self.blobs())
         self.others: Callable[[messages.FromGuard], object] = lambda report: None  # takes reports on runners
-        self.pause: Callable[[str], None] = lambda why: None  # hears that there is no space for more
+        self.pause: Callable[[str], None] = lambda why: None  # called when there is no space for more
         self._space = disk_space.Space()
         self._fit_until = 0.0
         self._sent_bases: deque[int] = deque(maxlen=BASES_KEPT)  # shared environments that the guard has
 
-    def on_joined(self, told: Registered) -> None:
-        """Take what the server says on logs and times."""
-        self.grace, self._kill_after = told.grace, told.kill_after
-        mark = os.path.join(told.log_dir, told.log_mark)
-        self._log_dir = told.log_dir if told.log_mark and os.access(mark, os.R_OK) else ""
+    def on_joined(self, registered: Registered) -> None:
+        """Apply the server's settings on logs and times."""
+        self.grace, self._kill_after = registered.grace, registered.kill_after
+        mark = os.path.join(registered.log_dir, registered.log_mark)
+        self._log_dir = registered.log_dir if registered.log_mark and os.access(mark, os.R_OK) else ""
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -131,7 +131,7 @@ class CommandExecutor:
             self._start(here, self._prepare(here, action.gpus))
 
     def _lost_fitness(self) -> str:
-        """Asked at each start, looked up ten times a second: the loop looks too when leases come."""
+        """Called at each start, measured ten times a second at most: the loop measures too when leases come."""
         now = proctree.now()
         if now < self._fit_until:
             return ""
@@ -141,7 +141,7 @@ class CommandExecutor:
         return unfit
 
     def lack(self, least: int = probe.LEAST_FREE) -> str:
-        """Where there is no space for another attempt now; empty while there is."""
+        """Why there is no space for another attempt now; empty while there is."""
         now, logs = proctree.now(), self._log_dir
         if probe.is_short(self._work, least):
             return disk_space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
@@ -152,7 +152,7 @@ class CommandExecutor:
         return ""
 
     def stop(self, action: Stop) -> None:
-        """End an attempt, wherever it stands."""
+        """End an attempt, whatever its state."""
         here = self._here.get(action.attempt)
         if here is not None:
             here.stop, here.keep = action.why, action.keep
@@ -161,7 +161,7 @@ class CommandExecutor:
             self.channel.send(messages.Stop(action.attempt, self.grace))
 
     def recall(self, action: Recall) -> None:
-        """Have an attempt back that has not begun; the guard knows."""
+        """Take an attempt back that has not begun; the guard knows whether it has."""
         here = self._here.get(action.attempt)
         if here is not None and here.guarded:
             self.channel.send(messages.Stop(action.attempt, None))
@@ -173,7 +173,7 @@ class CommandExecutor:
             self.channel.send(messages.SendSignal(action.attempt, action.number))
 
     def watch_stream(self, action: Watch) -> None:
-        """Say what an attempt writes while it writes it."""
+        """Send what an attempt writes while it runs."""
         self.tails.watch(action.attempt, action.stream, proctree.now())
 
     def settle(self, action: Settle) -> None:
@@ -187,7 +187,7 @@ class CommandExecutor:
             self._file_threads.do(work) if here.slow else work()
 
     def contact(self, action: Contact) -> None:
-        """Tell the guard since when there is no contact."""
+        """Send the guard the time of the last contact."""
         self._contact, self._doubt = action.at, None
         if action.at < self._told_contact + CONTACT_EVERY:
             return  # that the guard counts from a little earlier does no harm
@@ -209,27 +209,25 @@ class CommandExecutor:
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
         lease = here.lease
+        if isinstance(made, OSError) and disk_space.is_full(made):
+            made = NoSpace(self._work, made, "an attempt was prepared")
         if isinstance(made, NoSpace):
             self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
-            return
-        if isinstance(made, StageError):
+        elif isinstance(made, StageError):
             self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
-            return
-        if isinstance(made, OSError) and disk_space.is_full(made):
-            why = disk_space.no_space(self._work, made.errno or 0, "an attempt was prepared")
-            self._end(here, Report(lease.attempt, "returned", "host_unfit", why, evidence="no_space"))
-            return
-        if isinstance(made, OSError):
+        elif isinstance(made, OSError):
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
-            return
-        here.made = made
-        if here.stop:
-            self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
-            return
-        if self.guard_lost:
-            self._give_back(here, GUARD_GONE)
-            return
-        here.guarded = True
+        else:
+            here.made = made
+            if here.stop:
+                self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
+            elif self.guard_lost:
+                self._give_back(here, GUARD_GONE)
+            else:
+                self._send_start(here, made)
+
+    def _send_start(self, here: _Here, made: Prepared) -> None:
+        lease, here.guarded = here.lease, True
         if lease.rerun == "exclusive":
             self._exclusive.add(lease.attempt)
         log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
@@ -312,7 +310,7 @@ class CommandExecutor:
 
     def _give_back(self, here: _Here, why: str) -> None:
         """The host, not the task, is at fault; it takes no more."""
-        # First the leaving: an end makes room, and nothing new may begin in it.
+        # First leave: an end frees a slot, in which nothing new may begin.
         self._unfit(why)
         self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
 
@@ -331,23 +329,23 @@ class CommandExecutor:
             report = replace(report, last_line=last, stderr_tail=tail)
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
         self.tails.end(report.attempt, here.cut)
-        said = tuple(self.tails.read(proctree.now()))
-        self._feed(Ended(report, said, self.tails.has_more))
+        output = tuple(self.tails.read(proctree.now()))
+        self._feed(Ended(report, output, self.tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):
             log.error("attempt=%s %s", made.lease.attempt, wrong)
 
-    # --- the guard's own life
+    # --- supervision of the guard
     def watch_deadline(self) -> Optional[float]:
-        """When to look whether the guard ended the exclusive tasks as it should; None where there is none."""
+        """When to check that the guard ended the exclusive tasks as it should; None where there is none."""
         if self.guard_lost or not self._exclusive:
             return None
         due = (self._contact + self._kill_after if self._doubt is None else self._doubt) + GUARD_LATE
         return due if due < float("inf") else None
 
     def watch(self, now: float) -> None:
-        """Do without a guard that is too late."""
+        """Give up a guard that is too late."""
         due = self.watch_deadline()
         if due is None or now < due:
             return
@@ -375,7 +373,7 @@ class CommandExecutor:
             os.kill(self.guard_pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the guard and whatever is left; wait for the porter."""
+        """End the guard and whatever is left; wait for the file threads."""
         self.checkpoints.close()
         if not self.guard_lost:
             self.channel.send(messages.Quit())

@@ -13,6 +13,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 
+from shoal.pilot.commands.streams import remove
 from shoal.pilot.host import disk_space
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,7 +30,7 @@ class StageError(Exception):
 
 
 class NoSpace(StageError):
-    """There is no room for files that had to be written: the host's failure, not the task's."""
+    """There is no space for files that had to be written: the host's failure, not the task's."""
 
     def __init__(self, folder: str, error: OSError, doing: str) -> None:
         super().__init__("host_unfit", disk_space.no_space(folder, error.errno or 0, doing))
@@ -70,7 +71,7 @@ def _link(source: str, target: str) -> bool:
 
 
 def check_names(names: Sequence[str], what: str, cause: str) -> None:
-    """Such files stay below their directory. The server looked at them before parameters were filled in
+    """Raise StageError unless the files stay below their directory. The server checked them before parameters were filled in
     [security S11; input E46]."""
     for name in names:
         if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
@@ -196,12 +197,6 @@ def make_folders(path: str, umask: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
         os.chmod(path, 0o777 & ~umask)
-
-
-def remove(path: str) -> None:
-    """Delete a file, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def remove_tree(path: str) -> None:

@@ -21,20 +21,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Optional
 
 from shoal.pilot.commands.streams import Blanks, Bound
-from shoal.pilot.guard import cgroup, pid_namespace, proctree, spawn
+from shoal.pilot.guard import cgroup, messages, pid_namespace, proctree, spawn
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.child import NEVER, Child
-from shoal.pilot.guard.messages import (
-    FromGuard,
-    LastContact,
-    NotStarted,
-    Quit,
-    SendSignal,
-    Start,
-    Started,
-    Stop,
-    WorkDirectory,
-)
 from shoal.pilot.guard.oom import OomKills
 from shoal.pilot.guard.orphans import Orphans, Owner, ProcessMarks
 from shoal.pilot.guard.queued_starts import QueuedStarts
@@ -74,12 +63,12 @@ class Guard:
         self._due = NEVER  # no task is over a limit before
         self._send_at = NEVER  # the reports so far are sent then
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Start: self._on_start,
-            Stop: self._on_stop,
-            SendSignal: self._on_signal,
-            LastContact: self._on_contact,
-            WorkDirectory: self._on_work,
-            Quit: self._on_quit,
+            messages.Start: self._on_start,
+            messages.Stop: self._on_stop,
+            messages.SendSignal: self._on_signal,
+            messages.LastContact: self._on_contact,
+            messages.WorkDirectory: self._on_work,
+            messages.Quit: self._on_quit,
         }
 
     # --- main loop
@@ -158,7 +147,7 @@ class Guard:
             self._sweep(now)
 
     # --- messages of the pilot
-    def _on_start(self, start: Start) -> None:
+    def _on_start(self, start: messages.Start) -> None:
         launch, before = self._spawner.prepare(start), start.after
         if before in self._tasks or before in self._closing or before in self._waiting:
             self._waiting.add(launch)
@@ -191,9 +180,9 @@ class Guard:
                 task.group = self._limits.take(task.memory, pid)
         self._tasks[attempt] = self._by_pid[pid] = task
         self._due = min(self._due, task.deadline(self._contact))
-        self._send(Started(attempt, pid, time.time()), now + STARTED_LATE)
+        self._send(messages.Started(attempt, pid, time.time()), now + STARTED_LATE)
 
-    def _open_streams(self, start: Start, opened: list[Bound]) -> tuple[int, int]:
+    def _open_streams(self, start: messages.Start, opened: list[Bound]) -> tuple[int, int]:
         try:
             opened += [self._blanks.open(start.stdout)]
             opened += [self._blanks.open(start.stderr)]
@@ -201,7 +190,7 @@ class Guard:
             raise spawn.SpawnFailed.for_streams(error) from None
         return opened[0].fd, opened[1].fd
 
-    def _send(self, report: FromGuard, at: float) -> None:
+    def _send(self, report: messages.FromGuard, at: float) -> None:
         """Send a report together with others, at this time at the latest."""
         self.channel.hold()
         self.channel.send(report)
@@ -211,24 +200,24 @@ class Guard:
         for launch in self._waiting.follow(attempt):
             self._launch(launch)
 
-    def _on_stop(self, stop: Stop) -> None:
+    def _on_stop(self, stop: messages.Stop) -> None:
         task = self._tasks.get(stop.attempt)
         if self._waiting.drop(stop.attempt) is not None:
-            self._send(NotStarted(stop.attempt, "cancelled", "stopped"), 0.0)
+            self._send(messages.NotStarted(stop.attempt, "cancelled", "stopped"), 0.0)
         elif task is not None and stop.grace is not None:
             self._terminate(task, "stopped", stop.grace, proctree.now())
 
-    def _on_signal(self, request: SendSignal) -> None:
+    def _on_signal(self, request: messages.SendSignal) -> None:
         task = self._tasks.get(request.attempt)
         if task is not None:
             proctree.signal_group(task.pid, request.number)
 
-    def _on_contact(self, contact: LastContact) -> None:
+    def _on_contact(self, contact: messages.LastContact) -> None:
         self._contact = (contact.at, contact.kill_after)
         if any(task.exclusive for task in self._tasks.values()):
             self._due = 0.0
 
-    def _on_work(self, work: WorkDirectory) -> None:
+    def _on_work(self, work: messages.WorkDirectory) -> None:
         self._work = work.path
         if work.mark:
             self._spawner.mark = {registry.MARK.encode(): work.mark.encode()}
@@ -239,7 +228,7 @@ class Guard:
         if work.memory_group:
             self._memory_group, self._limits = work.memory_group, cgroup.MemoryLimits(work.memory_group)
 
-    def _on_quit(self, _: Quit) -> None:
+    def _on_quit(self, _: messages.Quit) -> None:
         self._quit = True
 
     # --- limits
@@ -263,14 +252,14 @@ class Guard:
         self._blanks.name(task.err)
 
     def _look_at_space(self, task: Child, now: float) -> None:
-        """A task that wrote while the disk was full may not have noticed, and nobody else does."""
+        """Note a full disk: a task that wrote meanwhile may not have noticed, and nobody else does."""
         task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
 
     def _check_memory(self, task: Child, now: float) -> None:
         if task.start.container:
             self._find_orphans()
         orphans = self._orphans.of(task.attempt)
-        # The runtime of a container that is beside it, not above it, is no part of what was asked for.
+        # The runtime of a container that is beside it, not above it, is no part of the task's memory.
         pids = [] if task.start.container and orphans else proctree.descend(task.pid)
         for pid in orphans:
             pids += proctree.descend(pid)
@@ -293,7 +282,7 @@ class Guard:
             self._kill(task, "memory")
 
     def _terminate(self, task: Child, why: str, grace: float, now: float) -> None:
-        """Ask to end: SIGTERM to all of it; SIGKILL follows after the grace."""
+        """Send SIGTERM to all of it; SIGKILL follows after the grace."""
         task.why = task.why or why
         task.kill_at = min(task.kill_at, now + grace)
         self._due = min(self._due, task.kill_at)
@@ -389,7 +378,7 @@ class Guard:
 
 
 def _be_guard(sock: socket.socket) -> None:
-    """The guard's process from its first moment."""
+    """Be the guard: set up this process, then serve."""
     proctree.set_name("shoal-guard")
     os.setsid()  # what is sent to the pilot's whole group must not take its guard too
     proctree.become_subreaper()
@@ -414,7 +403,7 @@ def _be_guard(sock: socket.socket) -> None:
 
 
 def launch(private: Optional[int] = None) -> tuple[Channel, int]:
-    """Fork the guard; must be called before there is any thread. Returns the line to it and its process number.
+    """Fork the guard; must be called before there is any thread. Returns the connection to it and its process number.
 
     `private` is an open file that the guard must not have.
     """
@@ -440,10 +429,10 @@ def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, in
     os.close(write)
     theirs.close()
     with open(read, "rb") as file:
-        told = file.read().split()  # the guard's number, and its own word once it has settled, in either order
+        received = file.read().split()  # the guard's number, and _SETTLED from itself, in either order
     os.waitpid(between, 0)
-    pid = next((int(word) for word in told if word != _SETTLED), 0)
-    if pid and _SETTLED in told:
+    pid = next((int(one) for one in received if one != _SETTLED), 0)
+    if pid and _SETTLED in received:
         return Channel(ours), pid
     ours.close()
     if pid:
@@ -461,7 +450,7 @@ def _launch_between(sock: socket.socket, write: int, others: list[int]) -> NoRet
             _live(sock, [write, *others])
         os.write(write, b"%d " % pid)
     except OSError:
-        pass  # the pilot hears no word of it, and does without
+        pass  # the pilot receives nothing, and does without
     os._exit(0)
 
 

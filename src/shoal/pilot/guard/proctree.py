@@ -78,7 +78,7 @@ def children(pid: int) -> list[int]:
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
+                found += [int(child) for child in file.read().split()]
         except FileNotFoundError:
             if not _HAS_CHILDREN_FILES:
                 return _children_by_scan(pid)
@@ -103,7 +103,7 @@ class ChildList:
         if self._fd >= 0:
             data = os.pread(self._fd, _SHORT, 0)
             if len(data) < _SHORT // 2:  # the kernel gives no more than a page at a time
-                return [int(word) for word in data.split()]
+                return [int(child) for child in data.split()]
         return children(os.getpid())
 
 
@@ -189,9 +189,9 @@ def proportional(pids: Iterable[int], without: Collection[tuple[int, int]] = ())
 
 def _mapped_file(line: bytes) -> tuple[int, int]:
     """Device and inode of a mapping, as the first line of its entry in smaps has them."""
-    words = line.split()
-    major, _, minor = words[3].partition(b":")
-    return os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+    fields = line.split()
+    major, _, minor = fields[3].partition(b":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(fields[4])
 
 
 def memory_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:

@@ -90,7 +90,9 @@ class Spawner:
                 try:
                     stdin = os.open(start.stdin, os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
-                    raise _judge(error, f"cannot read stdin {start.stdin}: {error.strerror}", "stage_in") from None
+                    cause = "host_unfit" if error.errno in _HOST else "stage_in"
+                    message = f"cannot read stdin {start.stdin}: {error.strerror}"
+                    raise SpawnFailed(error.errno or 0, message, cause) from None
             env = self.environment(launch)
             return _spawn_quickly(start, env, (stdin, out, err)) or _popen(start, env, (stdin, out, err))
         except SpawnFailed as failure:
@@ -202,28 +204,19 @@ def _refused(start: Start, error: Exception) -> SpawnFailed:
     return SpawnFailed(0, f"cannot run {start.argv[0]}: {error}", "task_error", NOT_RUNNABLE)
 
 
-def _judge(error: OSError, message: str, cause: str, code: Optional[int] = None) -> SpawnFailed:
-    if error.errno in _HOST:
-        return SpawnFailed(error.errno or 0, message, "host_unfit")
-    return SpawnFailed(error.errno or 0, message, cause, code)
-
-
 def _explain(error: OSError, argv: list[str], cwd: str) -> SpawnFailed:
-    program = argv[0]
+    program, code = argv[0], None
     if error.errno in _HOST:
-        return _judge(error, f"this host could not start a process: {error.strerror}", "host_unfit")
+        return SpawnFailed(error.errno or 0, f"this host could not start a process: {error.strerror}", "host_unfit")
     if not os.path.isdir(cwd):
-        return _judge(error, f"no such directory: {cwd}", "task_error")
-    if error.filename == cwd:
-        return _judge(error, f"cannot enter directory {cwd}: {error.strerror}", "task_error")
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        message = f"command not found: {program}"
+        message = f"no such directory: {cwd}"
+    elif error.filename == cwd:
+        message = f"cannot enter directory {cwd}: {error.strerror}"
+    elif error.errno in (errno.ENOENT, errno.ENOTDIR):
+        message, code = f"command not found: {program}", NOT_FOUND
         if "/" in program and os.path.exists(os.path.join(cwd, program)):
             message = f"cannot run {program}: the interpreter in its first line does not exist"
-        return _judge(error, message, "task_error", NOT_FOUND)
-    if error.errno == errno.ENOEXEC:
-        message = f"cannot run {program}: neither a program nor a script with a #! line"
-        return _judge(error, message, "task_error", NOT_RUNNABLE)
-    if error.errno == errno.EACCES:
-        return _judge(error, f"cannot run {program}: not executable", "task_error", NOT_RUNNABLE)
-    return _judge(error, f"cannot run {program}: {error.strerror}", "task_error", NOT_RUNNABLE)
+    else:
+        why = {errno.ENOEXEC: "neither a program nor a script with a #! line", errno.EACCES: "not executable"}
+        message, code = f"cannot run {program}: {why.get(error.errno or 0, error.strerror)}", NOT_RUNNABLE
+    return SpawnFailed(error.errno or 0, message, "task_error", code)

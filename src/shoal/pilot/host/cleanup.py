@@ -63,7 +63,7 @@ class Sweeper(threading.Thread):
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self._folder, self._server, self._say, self._report = folder, server, say, report
-        self.reported: set[str] = set()  # sessions; added to by whoever told the server
+        self.reported: set[str] = set()  # sessions; added to by whoever reports them
 
     def run(self) -> None:
         """Never returns: the process ends without asking."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import hashlib
-import math
 import os
 import platform
 import shutil
@@ -16,8 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Callable, Optional
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from shoal import __version__
 from shoal.pilot.guard.cgroup import memberships
@@ -30,7 +29,7 @@ LEAST_FREE = 8 * 1024 * 1024  # to take one more task
 RUNTIMES = ("apptainer", "podman", "docker")
 _MEBI = 1024 * 1024
 _TEXT = 1024  # characters of one tag
-_NO_LIMIT = 1 << 60  # so the old cgroups say that there is none
+_NO_LIMIT = 1 << 60  # cgroups of version 1 have such a value where there is none
 
 
 # --- fit or not
@@ -109,10 +108,10 @@ def lost_fitness(work_dir: str) -> str:
 def is_short(work_dir: str, needed: int = LEAST_FREE) -> bool:
     """True if less is free in the work directory than one more task needs."""
     try:
-        room = os.statvfs(work_dir)
+        space = os.statvfs(work_dir)
     except OSError:
         return False
-    return room.f_bavail * room.f_frsize < needed
+    return space.f_bavail * space.f_frsize < needed
 
 
 # --- capacity
@@ -127,9 +126,8 @@ def _cores(env: Mapping[str, str], root: str) -> int:
     counts = [len(os.sched_getaffinity(0))]
     for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NSLOTS"):
         counts += _positive(env.get(name))
-    quota = _least(_cgroup_values(root, "cpu", "cpu.max", _quota_v2, _quota_v1))
-    if quota is not None:
-        counts.append(max(1, int(quota + 0.01)))
+    quotas = [_quota(is_v2, folder) for is_v2, folder in _cgroups(root, "cpu")]
+    counts += [max(1, int(quota + 0.01)) for quota in quotas if quota]
     return max(1, min(counts))
 
 
@@ -140,9 +138,9 @@ def _memory(env: Mapping[str, str], root: str, cores: int) -> int:
             sizes.append(int(line.split()[1]) * 1024)
     sizes += [mebi * _MEBI for mebi in _positive(env.get("SLURM_MEM_PER_NODE"))]
     sizes += [mebi * _MEBI * cores for mebi in _positive(env.get("SLURM_MEM_PER_CPU"))]
-    limit = _least(_cgroup_values(root, "memory", "memory.max", _bytes_v2, _bytes_v1))
-    if limit is not None:
-        sizes.append(int(limit))
+    for is_v2, folder in _cgroups(root, "memory"):
+        limit = _bytes(folder, "memory.max" if is_v2 else "memory.limit_in_bytes")
+        sizes += [limit] if limit else []
     return min(sizes) if sizes else 0
 
 
@@ -163,80 +161,48 @@ def devices(env: Optional[Mapping[str, str]] = None, root: str = "/") -> list[st
         return []
 
 
-def _cgroup_values(
-    root: str,
-    controller: str,
-    file_v2: str,
-    read_v2: Callable[[str], Optional[float]],
-    read_v1: Callable[[str], Optional[float]],
-) -> list[Optional[float]]:
-    """The values of a limit in our cgroup and every one above it."""
+def _cgroups(root: str, controller: str) -> Iterator[tuple[bool, str]]:
+    """The folders of our cgroup and every one above it that limits what a controller counts; True: of version 2.
+
+    In a container only the mount itself may exist.
+    """
     mount = os.path.join(root, "sys/fs/cgroup")
-    found: list[Optional[float]] = []
     for names, path in memberships(root):
-        if not names:
-            found += [read_v2(os.path.join(folder, file_v2)) for folder in _upwards(mount, path)]
-        elif controller in names:
-            for top in {os.path.join(mount, ",".join(names)), os.path.join(mount, controller)}:
-                found += [read_v1(folder) for folder in _upwards(top, path)]
-    return found
+        tops = {mount} if not names else {os.path.join(mount, name) for name in (",".join(names), controller)}
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        if not names or controller in names:
+            for top in tops:
+                for length in range(len(parts), -1, -1):
+                    yield not names, os.path.join(top, *parts[:length])
 
 
-def _upwards(mount: str, path: str) -> list[str]:
-    """The folder of a cgroup and those above; in a container only the mount itself may exist."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    return [os.path.join(mount, *parts[:length]) for length in range(len(parts), -1, -1)]
+def _quota(is_v2: bool, folder: str) -> Optional[float]:
+    """Processors that a cgroup may use; None where it is not limited."""
+    if is_v2:
+        values = read_text(os.path.join(folder, "cpu.max")).split()
+    else:
+        values = [read_text(os.path.join(folder, f"cpu.cfs_{name}_us")).strip() for name in ("quota", "period")]
+    is_limited = len(values) == 2 and all(value.isdigit() for value in values) and int(values[1])
+    return int(values[0]) / int(values[1]) if is_limited else None
 
 
-def _quota_v2(path: str) -> Optional[float]:
-    words = read_text(path).split()
-    if len(words) != 2 or not words[0].isdigit():
-        return None
-    return int(words[0]) / int(words[1])
-
-
-def _quota_v1(folder: str) -> Optional[float]:
-    quota, period = (read_text(os.path.join(folder, f"cpu.cfs_{name}_us")).strip() for name in ("quota", "period"))
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
-
-
-def _bytes_v2(path: str) -> Optional[float]:
-    text = read_text(path).strip()
-    return float(text) if text.isdigit() else None
-
-
-def _bytes_v1(folder: str) -> Optional[float]:
-    return _bytes_v2(os.path.join(folder, "memory.limit_in_bytes"))
+def _bytes(folder: str, name: str) -> Optional[int]:
+    text = read_text(os.path.join(folder, name)).strip()
+    return int(text) if text.isdigit() else None
 
 
 def memory_left(root: str = "/") -> Optional[float]:
     """Bytes that the limits of our cgroup and those above it leave; None where none is limited."""
-    left = _cgroup_values(root, "memory", "memory.max", _left_v2, _left_v1)
-    known = [value for value in left if value is not None]
-    return max(0.0, min(known)) if known else None
-
-
-def _left_v2(path: str) -> Optional[float]:
-    return _left(os.path.dirname(path), _bytes_v2(path), "memory.current", "inactive_file ")
-
-
-def _left_v1(folder: str) -> Optional[float]:
-    return _left(folder, _bytes_v1(folder), "memory.usage_in_bytes", "total_inactive_file ")
-
-
-def _left(folder: str, limit: Optional[float], used_file: str, spare: str) -> Optional[float]:
-    used = _bytes_v2(os.path.join(folder, used_file))
-    if limit is None or used is None or limit >= _NO_LIMIT:
-        return None
-    for line in read_text(os.path.join(folder, "memory.stat")).splitlines():
-        if line.startswith(spare):
-            used -= int(line.split()[1])  # the kernel takes it back when it needs to
-    return limit - used
-
-
-def _least(values: list[Optional[float]]) -> Optional[float]:
-    known = [value for value in values if value is not None and math.isfinite(value) and value > 0]
-    return min(known) if known else None
+    left: list[float] = []
+    for is_v2, folder in _cgroups(root, "memory"):
+        limit = _bytes(folder, "memory.max" if is_v2 else "memory.limit_in_bytes")
+        used = _bytes(folder, "memory.current" if is_v2 else "memory.usage_in_bytes")
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            for line in read_text(os.path.join(folder, "memory.stat")).splitlines():
+                if line.startswith("inactive_file " if is_v2 else "total_inactive_file "):
+                    used -= int(line.split()[1])  # the kernel takes it back when it needs to
+            left.append(limit - used)
+    return max(0.0, min(left)) if left else None
 
 
 def _positive(text: Optional[str]) -> list[int]:

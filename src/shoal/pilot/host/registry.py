@@ -229,7 +229,7 @@ def process_state(process: str) -> str:
 
 
 def namespace(pid: str) -> str:
-    """The PID namespace of a process; empty if the kernel does not tell."""
+    """The PID namespace of a process; empty if it is unknown."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").partition("[")[2].rstrip("]")
     except OSError:
@@ -237,5 +237,5 @@ def namespace(pid: str) -> str:
 
 
 def boot() -> str:
-    """The kernel's name of this boot; empty if it does not tell."""
+    """The kernel's name of this boot; empty if it is unknown."""
     return proctree.read_text("/proc/sys/kernel/random/boot_id").strip()

@@ -27,22 +27,10 @@ from collections import deque
 from collections.abc import MutableSequence
 from typing import Any, NoReturn, Optional
 
+from shoal.pilot.runner import messages
 from shoal.pilot.runner.failure import clean, in_one_line, pack_error, trace_of
 from shoal.pilot.runner.load import Environ, HostLacks, Loads, Missing, NotPicklable, pack
-from shoal.pilot.runner.messages import (
-    Blob,
-    CallEnd,
-    Describe,
-    Described,
-    Hello,
-    NeedBlob,
-    Progress,
-    RunCalls,
-    Skip,
-    Welcome,
-    decode,
-    encode,
-)
+from shoal.pilot.runner.messages import CallEnd
 from shoal.pilot.runner.output import Output
 
 SOCKET = "socket"
@@ -76,7 +64,7 @@ class PilotConnection:
     def send(self, message: tuple[Any, ...]) -> None:
         """Send a message; the pilot never makes us wait long."""
         try:
-            self.sock.sendall(encode(message))
+            self.sock.sendall(messages.encode(message))
         except OSError:
             self._leave()
 
@@ -96,7 +84,7 @@ class PilotConnection:
                     break
             *lines, self._part = b"".join(parts).split(b"\n")
             self._lines.extend(lines)
-        return decode(self._lines.popleft())
+        return messages.decode(self._lines.popleft())
 
     def _leave(self) -> NoReturn:
         if self.sock.fileno() < 0:
@@ -125,8 +113,8 @@ class Runner:
     def serve(self) -> NoReturn:
         """Work until the pilot closes the connection."""
         while True:
-            message = self._receive(RunCalls, Describe)
-            self._run(message) if isinstance(message, RunCalls) else self._describe(message)
+            message = self._receive(messages.RunCalls, messages.Describe)
+            self._run(message) if isinstance(message, messages.RunCalls) else self._describe(message)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
         if self._is_calling:  # else it comes too late, and must not hit the next call
@@ -143,11 +131,11 @@ class Runner:
         """The next message of one of these types; calls to be skipped are noted in between."""
         while True:
             message = self._connection.read()
-            if isinstance(message, Skip):
+            if isinstance(message, messages.Skip):
                 self._note_skip(message)
             elif isinstance(message, kinds):
                 return message
-            elif not isinstance(message, Blob):  # which comes late if the call that needed it was interrupted
+            elif not isinstance(message, messages.Blob):  # which comes late if the call that needed it was interrupted
                 sys.exit(f"shoal: unexpected message: {type(message).__name__}")
 
     def _read_skips(self) -> None:
@@ -155,15 +143,15 @@ class Runner:
         while self._skips != self._page[SKIPS]:
             self._note_skip(self._connection.read())
 
-    def _note_skip(self, skip: Skip) -> None:
+    def _note_skip(self, skip: messages.Skip) -> None:
         self._skips += 1
         if skip.serial == self._serial:  # else it comes late, its piece is over
             self._skipped.add(skip.at)
 
     def _need(self, digest: str) -> str:
-        self._connection.send(NeedBlob(digest))
+        self._connection.send(messages.NeedBlob(digest))
         while True:
-            blob = self._receive(Blob)
+            blob = self._receive(messages.Blob)
             if blob.digest != digest:
                 continue
             if blob.error:
@@ -184,10 +172,10 @@ class Runner:
 
     def _notify(self, is_over: bool) -> None:
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._connection.send(Progress(is_over, rss))
+        self._connection.send(messages.Progress(is_over, rss))
 
     # --- a piece
-    def _run(self, piece: RunCalls) -> None:
+    def _run(self, piece: messages.RunCalls) -> None:
         self._serial, self._skipped = piece.serial, set(piece.skip)
         if piece.rewind:
             os.ftruncate(self._log, LOG_AT)
@@ -229,7 +217,7 @@ class Runner:
             self._notify(False)
         return self._broken
 
-    def _call_all(self, piece: RunCalls, function: Any, broken: Optional[BaseException]) -> None:
+    def _call_all(self, piece: messages.RunCalls, function: Any, broken: Optional[BaseException]) -> None:
         """Make the calls of a piece. What costs time here costs it for each call."""
         load, output, page, environ = self._loads.load, self._output, self._page, Environ()
         clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
@@ -333,12 +321,12 @@ class Runner:
             return end._replace(result=b2a_base64(data, newline=False).decode())
         return end._replace(file=self._keep(data))
 
-    def _describe(self, wanted: Describe) -> None:
+    def _describe(self, wanted: messages.Describe) -> None:
         text = ""
         with contextlib.suppress(BaseException):
             text = clean(self._loads.describe(wanted.function, wanted.call))
         self._output.take(True)
-        self._connection.send(Described(text))
+        self._connection.send(messages.Described(text))
 
 
 def _has_children() -> bool:
@@ -397,12 +385,12 @@ def main() -> None:
     os.close(near)
     sock = socket.socket(fileno=raise_number(sock.detach()))
     connection = PilotConnection(sock)
-    connection.send(Hello(name, f"{sys.version_info[0]}.{sys.version_info[1]}", time.process_time()))
+    connection.send(messages.Hello(name, f"{sys.version_info[0]}.{sys.version_info[1]}", time.process_time()))
     _, fds, _, _ = socket.recv_fds(sock, 1, 1)
     if not fds:
         sys.exit(0)
     log = raise_number(fds[0])
-    welcome: Welcome = connection.read()
+    welcome: messages.Welcome = connection.read()
     sys.path.remove(code)
     sys.argv[:] = ["-c"]
     arrange_path(welcome.path, welcome.is_theirs)
