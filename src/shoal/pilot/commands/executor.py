@@ -108,8 +108,7 @@ class CommandExecutor:
     def on_joined(self, registered: Registered) -> None:
         """Apply the server's settings on logs and times."""
         self.grace, self._kill_after = registered.grace, registered.kill_after
-        mark = os.path.join(registered.log_dir, registered.log_mark)
-        self._log_dir = registered.log_dir if registered.log_mark and os.access(mark, os.R_OK) else ""
+        self._log_dir = streams.shared_log_folder(registered)
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -142,14 +141,10 @@ class CommandExecutor:
 
     def lack(self, least: int = probe.LEAST_FREE) -> str:
         """Why there is no space for another attempt now; empty while there is."""
-        now, logs = proctree.now(), self._log_dir
+        doing = "an attempt was to begin"
         if probe.is_short(self._work, least):
-            return disk_space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
-        for folder in (self._work, logs) if logs else (self._work,):
-            number = self._space.trouble(folder, now)
-            if number:
-                return disk_space.no_space(folder, number, "an attempt was to begin")
-        return ""
+            return disk_space.no_space(self._work, errno.ENOSPC, doing)
+        return self._space.reason(filter(None, (self._work, self._log_dir)), proctree.now(), doing)
 
     def stop(self, action: Stop) -> None:
         """End an attempt, whatever its state."""
@@ -298,9 +293,8 @@ class CommandExecutor:
     def _on_ended(self, here: _Here, report: Report) -> None:
         assert here.made is not None
         if here.made.own_dir and report.cause == "task_error":
-            number = self._space.trouble(self._work, proctree.now())
-            if number:  # perhaps that is all that was wrong with it
-                why = disk_space.no_space(self._work, number, "the task ran there")
+            why = self._space.reason((self._work,), proctree.now(), "the task ran there")
+            if why:  # perhaps that is all that was wrong with it
                 report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:

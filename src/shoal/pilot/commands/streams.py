@@ -11,10 +11,14 @@ import fcntl
 import os
 import stat
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import log_name
 from shoal.model.limits import MAX_LINE, MAX_STREAM
+
+if TYPE_CHECKING:  # the guard imports this module, and stays small
+    from shoal.wire.messages import Registered
 
 _MARK_ROOM = 80
 _HALF = (MAX_STREAM - _MARK_ROOM) // 2
@@ -25,6 +29,12 @@ _BLANK = os.O_TMPFILE | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _MODE = stat.S_IFREG | 0o600
 _LENT = 64  # files without a name at a time: they are kept open, and a process may not open many
 _FOLDERS = 8  # whose files without a name are kept
+
+
+def shared_log_folder(registered: Registered) -> str:
+    """The server's log folder where this host sees it, which the server's mark in it proves; else empty."""
+    mark = os.path.join(registered.log_dir, registered.log_mark)
+    return registered.log_dir if registered.log_mark and os.access(mark, os.R_OK) else ""
 
 
 def log_paths(folder: str, attempt: str) -> tuple[str, str]:

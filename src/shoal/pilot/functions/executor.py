@@ -76,23 +76,16 @@ class FunctionExecutor:
 
     def on_joined(self, registered: Registered) -> None:
         """Apply the server's settings on logs and times."""
-        log_dir = registered.log_dir
-        near = self._is_near = bool(registered.log_mark) and os.access(
-            os.path.join(log_dir, registered.log_mark), os.R_OK
-        )
-        self._log_dir = log_dir if near else os.path.join(self._stage.facts.work, "logs")
+        shared = streams.shared_log_folder(registered)
+        self._is_near, self._log_dir = bool(shared), shared or os.path.join(self._stage.facts.work, "logs")
         self.runners.grace = registered.grace
         if self.blobs is not None:
-            self.blobs.joined(registered.session, registered.blob_dir if near else "")
+            self.blobs.joined(registered.session, registered.blob_dir if shared else "")
 
     def lack(self) -> str:
         """Why calls can write nothing now; empty while they can."""
-        now = proctree.now()
-        for folder in (self._stage.facts.work, self._log_dir):
-            number = self._space.trouble(folder, now)
-            if number:
-                return disk_space.no_space(folder, number, "calls wrote output and results")
-        return ""
+        folders = (self._stage.facts.work, self._log_dir)
+        return self._space.reason(folders, proctree.now(), "calls wrote output and results")
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -159,9 +152,8 @@ class FunctionExecutor:
     # --- time and ends
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
-        times = [self._fetched[0][0]] if self._fetched else []
-        due = self.runners.deadline()
-        return min([*times, due]) if due is not None else times[0] if times else None
+        times = (self.runners.deadline(), self._fetched[0][0] if self._fetched else None)
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Check the limits of calls, idle runners, and blobs that are open by now."""

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterable
 
 TRUST = 0.1  # seconds for which a good trial holds
 PLENTY = 16 * 1024 * 1024  # bytes: with less left, every call is a trial
@@ -36,6 +37,14 @@ class Space:
 
     def __init__(self) -> None:
         self._good: dict[str, float] = {}  # folder -> until when its last trial holds
+
+    def reason(self, folders: Iterable[str], now: float, doing: str) -> str:
+        """Why nothing can be written to one of these folders now; empty while it can."""
+        for folder in folders:
+            number = self.trouble(folder, now)
+            if number:
+                return no_space(folder, number, doing)
+        return ""
 
     def trouble(self, folder: str, now: float) -> int:
         """The number of the error that whoever writes in this folder gets now; 0: none."""
