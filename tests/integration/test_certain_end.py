@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.host import cleanup
+from shoal.pilot.host import cleanup, registry
 from tests.integration.cluster import MOST_PIDS, Cluster, PilotProcess, comm, is_dead, processes_with
 
 pytestmark = pytest.mark.integration
@@ -200,10 +200,10 @@ def test_a_living_sibling_is_left_alone_by_a_sweep(cluster: Cluster) -> None:
     cluster.until(partial(whole, ledger), "the whole family runs")
     before = sorted(living(cluster))
     pilot.stop()
-    assert cleanup.sweep(cleanup.registry()).processes == 0
+    assert cleanup.sweep(registry.find_folder()).processes == 0
     pilot.cont()
     os.kill(pilot.guard, signal.SIGSTOP)
-    assert cleanup.sweep(cleanup.registry()).processes == 0
+    assert cleanup.sweep(registry.find_folder()).processes == 0
     os.kill(pilot.guard, signal.SIGCONT)
     assert sorted(living(cluster)) == before and list(pilot.work.iterdir())
     with cluster.client() as client:

@@ -30,7 +30,7 @@ from shoal.model.blobs import is_digest
 from shoal.model.limits import MAX_INLINE, MAX_STREAM
 from shoal.pilot.build import build
 from shoal.pilot.commands import streams
-from shoal.pilot.functions import runner_pool, runners
+from shoal.pilot.functions import runners
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
@@ -855,7 +855,7 @@ def test_an_interrupted_wait_for_a_blob_does_not_confuse_the_next_call(world: Wo
     world.delay = 0.5
     lease = world.lease(math.sqrt, [world.blob(((9,), {})), world.blob(((16,), {})), (25,)])
     world.runners.start(lease)
-    world.until(lambda: world.runners._pool.all["runner-1"].asked)
+    world.until(lambda: world.runners._runners["runner-1"].needed)
     assert world.runners.signal(lease.attempt, signal.SIGINT)
     first, second, third = world.finish(lease)
     assert (first.outcome, first.message) == ("failed", "KeyboardInterrupt")
@@ -865,7 +865,7 @@ def test_an_interrupted_wait_for_a_blob_does_not_confuse_the_next_call(world: Wo
 
 # --- life of runners
 def test_an_unused_runner_ends_and_may_tidy_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_pool, "IDLE", 0.3)
+    monkeypatch.setattr(runners, "IDLE", 0.3)
     mark = world.folder / "tidied"
 
     def plan(path: str) -> None:
@@ -883,7 +883,7 @@ def test_an_unused_runner_ends_and_may_tidy_up(world: World, monkeypatch: pytest
 
 
 def test_an_unused_runner_that_does_not_end_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_pool, "IDLE", 0.2)
+    monkeypatch.setattr(runners, "IDLE", 0.2)
     world.values(lambda: threading.Thread(target=time.sleep, args=(60,)).start(), [()])
     world.until(lambda: not world.processes(), 10)
 
@@ -927,7 +927,7 @@ def test_an_interpreter_that_does_not_begin_is_the_hosts_fault(world: World, mon
     reports = world.run(math.sqrt, [(4,), (9,)], python=broken)
     assert {(report.outcome, report.cause) for report in reports} == {("returned", "host_unfit")} and len(reports) == 2
     assert reports[0].message == f"{broken} on this host ended with exit code 7 as it began: no such library"
-    monkeypatch.setattr(runner_pool, "HELLO", 0.3)
+    monkeypatch.setattr(runners, "HELLO", 0.3)
     slow = write_python(world.folder / "slow", "#!/bin/sh\nsleep 30\n")
     (report,) = world.run(math.sqrt, [(4,)], python=slow)
     assert (report.outcome, report.cause) == ("returned", "host_unfit") and "did not begin within" in report.message
@@ -965,24 +965,25 @@ def test_functions_of_another_python_go_back_with_a_clear_sentence(world: World)
 SMALL_PILOT = """
 import os, select, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-from shoal.pilot.guard import guard, tree
+from shoal.pilot.guard import guard, proctree
+from shoal.pilot.guard.messages import Quit
 line, pid = guard.launch()
 from shoal.pilot.functions.runners import Runners
-from shoal.wire.messages import Lease, Room
+from shoal.wire.messages import Capacity, Lease
 told = []
 work = sys.argv[2]
 runners = Runners(
     send_guard=line.send, work=work, prepare=lambda lease: (dict(os.environ), work), fetch=None, store=None,
     ended=lambda *said: told.append(said), log_paths=lambda attempt: ("", ""), grace=1.0,
 )
-runners.start(Lease("r1.1#1@1", Room(cores=1), "safe", function=sys.argv[3], calls=sys.argv[4:], count=2,
+runners.start(Lease("r1.1#1@1", Capacity(cores=1), "safe", function=sys.argv[3], calls=sys.argv[4:], count=2,
                     python=sys.executable))
 while not told:
     for ready in select.select([runners, line], [], [], 10)[0]:
         [runners.hear_guard(news) for news in line.receive()] if ready is line else runners.receive()
-    runners.tick(tree.now())
+    runners.tick(proctree.now())
 runners.close()
-line.send({"do": "quit"})
+line.send(Quit())
 os.waitpid(pid, 0)
 print(told[0][1].result, told[0][3])
 """

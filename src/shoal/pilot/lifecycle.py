@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Optional
 
 from shoal.model.errors import BadInput
@@ -21,9 +22,9 @@ from shoal.pilot.commands.files import remove_tree
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard import cgroup
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.host import cleanup, logging, probe
+from shoal.pilot.guard.messages import Quit, WorkDirectory
+from shoal.pilot.host import cleanup, logging, probe, registry
 from shoal.pilot.host.logging import say
-from shoal.pilot.host.siblings import Siblings
 from shoal.pilot.host.tags import parse_tags
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
@@ -53,7 +54,7 @@ def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_p
     try:
         address = _find_server(options)
     except (NoServerAddress, BadInput) as error:
-        channel.send({"do": "quit"})
+        channel.send(Quit())
         say(str(error))
         return NO_SERVER
     pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address)
@@ -100,12 +101,12 @@ class _Pilot:
 
     def live(self) -> int:
         """Check the host, serve, clean up; returns the exit code."""
-        options, work, groups, entry = self.options, "", cgroup.Groups(), cleanup.Entry()
+        options, work, groups, entry = self.options, "", cgroup.Groups(), registry.Entry()
         try:
-            registry = cleanup.registry()
+            folder = registry.find_folder()
             try:
-                swept = cleanup.sweep(registry)  # before anything else: it may be what fills the disk
-                if swept.is_worth_telling:
+                swept = cleanup.sweep(folder)  # before anything else: it may be what fills the disk
+                if any(swept):
                     say(str(swept))
             except Exception as error:  # whatever somebody left there must not keep a pilot from starting
                 say(f"what other pilots left on this host was not swept: {error!r}")
@@ -122,13 +123,14 @@ class _Pilot:
             # In a PID namespace everything ends with the guard, and no cgroup is needed to kill it.
             if not options.no_cgroup:
                 groups = cgroup.make(work[-12:], may_kill=not self.is_confined)
-            line = cleanup.describe(work, self.guard_pid, groups.all)
-            entry.write(registry, line)
-            told = {"path": work, "mark": line.mark, "entry": entry.path, "groups": (groups.kill, groups.memory)}
-            self.channel.send({"do": "work", **told})
-            return self._serve(work, registry)
+            record = registry.describe(work, self.guard_pid, groups.all)
+            problem = entry.write(folder, record)
+            if problem:
+                say(problem)
+            self.channel.send(WorkDirectory(work, record.mark, entry.path, groups.kill, groups.memory))
+            return self._serve(work, folder, entry)
         finally:
-            self.channel.send({"do": "quit"})
+            self.channel.send(Quit())
             if work:
                 remove_tree(work)
                 for group in groups.all:
@@ -138,7 +140,7 @@ class _Pilot:
                     with contextlib.suppress(OSError):  # another pilot of this user is there
                         os.rmdir(os.path.dirname(work))
 
-    def _serve(self, work: str, registry: str) -> int:
+    def _serve(self, work: str, folder: str, entry: registry.Entry) -> int:
         options, address = self.options, self.address
         try:
             address.read()
@@ -151,12 +153,18 @@ class _Pilot:
         network = Latency(rng)
         usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
         fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
-        siblings = Siblings(address.join.fingerprint if address.join is not None else str(address))
+        server = registry.server_digest(address.join.fingerprint if address.join is not None else str(address))
+
+        def report_dead(sessions: list[str]) -> None:
+            if loop.report_dead(sessions):
+                sweeper.reported.update(sessions)
+
+        sweeper = cleanup.Sweeper(folder, server, say, lambda sessions: loop.post(partial(report_dead, sessions)))
 
         def register(join: Join) -> Register:
             tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
             message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
-            return replace(message, ended=siblings.ended(is_sure=False))
+            return replace(message, ended=sweeper.dead())
 
         self.loop = loop = Loop(
             Agent(capacity, rng),
@@ -168,22 +176,20 @@ class _Pilot:
             Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
             usage,
             network,
-            siblings,
+            partial(entry.join, server),
             self.umask,
             options.idle_end,
         )
-        loop.uplink = server = uplink.Uplink(address, loop.deliver, say, network)
+        loop.uplink = connection = uplink.Uplink(address, loop.deliver, say, network)
         signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)
         for number in _end_signals():
             signal.signal(number, loop.interrupt)
         sys.setswitchinterval(SWITCH)
-        server.start()
-        cleanup.Sweeper(registry, say).start()
-        try:
-            code = loop.run()
-        finally:
-            siblings.close()
-        server.close()
+        connection.start()
+        sweeper.start()
+        code = loop.run()
+        sweeper.forget_reported()
+        connection.close()
         say(f"pilot ended: {loop.why}")
         return code
 

@@ -27,7 +27,6 @@ from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.host import memory_files, probe
-from shoal.pilot.host.siblings import Siblings
 from shoal.pilot.host.tag_pipes import TagPipes
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.blobs import Blobs
@@ -38,7 +37,6 @@ from shoal.wire.messages import Exchange, Register
 log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
-SIBLINGS_EVERY = 2.0  # seconds between two checks of the other pilots of this host
 SPACE_EVERY = 2.0  # seconds between two checks whether there is disk space again
 MIN_WAIT = 0.02  # seconds; keeps an agent whose deadline has passed twice running from spinning
 
@@ -71,15 +69,14 @@ class Loop:
         blobs: Blobs,
         usage: HostUsage,
         network: Latency,
-        siblings: Siblings,
+        on_session: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
     ) -> None:
         self.agent = agent
         self._pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self._pipes.paths
-        self._usage, self._network, self._siblings = usage, network, siblings
-        self._siblings_at = 0.0  # when to check them next
+        self._usage, self._network, self._on_session = usage, network, on_session
         self._tails = LogUpload(lambda: agent.outbox.tail_capacity)
         report, pause, tails = self._on_attempt, self._pause, self._tails
         self.functions = FunctionExecutor(
@@ -192,7 +189,7 @@ class Loop:
     def _deadline(self) -> Optional[float]:
         times = (
             self.agent.deadline(), self._idle_deadline(), self._tails.deadline(), self._pipes.deadline(), self._leave_at(),
-            self._space_at if self.unfit else None, self._siblings_at if self.agent.registered else None,
+            self._space_at if self.unfit else None,
             *(executor.deadline() for executor in self._executors),
         )  # fmt: skip
         return min((at for at in times if at is not None), default=None)
@@ -200,14 +197,13 @@ class Loop:
     def _leave_at(self) -> Optional[float]:
         return None if self._is_over else self._allocation.leave_at(self.commands.grace)
 
-    def _check_siblings(self, now: float) -> None:
-        """Tell the server of pilots of this host that died: it would wait for them as long as their lease lasts."""
-        if self.agent.registered and now >= self._siblings_at:
-            self._siblings_at = now + SIBLINGS_EVERY
-            found = self._siblings.ended()
-            if found:
-                log.info("siblings ended=%d", len(found))
-                self._feed(events.Outlived(tuple(found)))
+    def report_dead(self, sessions: list[str]) -> bool:
+        """Report pilots of this host that died: the server would wait for them as long as their lease lasts."""
+        if self.agent.registered is None:
+            return False
+        log.info("siblings ended=%d", len(sessions))
+        self._feed(events.Outlived(tuple(sessions)))
+        return True
 
     def _idle_deadline(self) -> Optional[float]:
         if self._idle_end is None or self.agent.leaving:
@@ -225,7 +221,6 @@ class Loop:
         if leave is not None and now >= leave:
             self._is_over = True
             self._feed(events.Leave(self._allocation.why(now), now=True))
-        self._check_siblings(now)
         if self.unfit and now >= self._space_at:
             self._check_space(now)
         for executor in self._executors:
@@ -298,7 +293,7 @@ class Loop:
             self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {slots} slot{plural}")
         self._joined_once = True
         self.uplink.beat = registered.beat
-        self._siblings.hold(registered.session)
+        self._on_session(registered.session)
         for executor in self._executors:
             executor.on_joined(registered)
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,19 @@ from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.spawn import STREAM_ROOM
-from shoal.pilot.host.siblings import Siblings
+from shoal.pilot.guard.messages import (
+    Ended,
+    LastContact,
+    Message,
+    NotStarted,
+    Quit,
+    SendSignal,
+    Start,
+    Started,
+    Stop,
+    ToGuard,
+)
+from shoal.pilot.guard.spawn import STREAM_SLACK
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.uplink.blobs import Blobs
@@ -40,7 +52,7 @@ class Told(Channel):
         super().__init__(sock)
         self._script = script
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         super().send(message)
         self._script.loop.post(self._script.play_guard)
 
@@ -64,7 +76,7 @@ class Script:
         self.beat, self.url = 10.0, "unix:/run/shoal-1"
         self.sent: list[Exchange] = []
         self.replies: list[Reply] = []
-        self.orders: list[dict[str, Any]] = []
+        self.orders: list[ToGuard] = []
         self.lines: list[str] = []
         self.fetched: list[tuple[str, str]] = []
         self.measured: list[str] = []
@@ -72,7 +84,7 @@ class Script:
         self.barred: set[str] = set()  # attempts whose start fails
         self.writes: dict[str, str] = {}  # attempt -> what it writes to its standard output
         self.publishes: dict[str, str] = {}  # attempt -> what it writes into its pipe
-        self.ends: dict[str, dict[str, Any]] = {}  # attempt -> how the guard says it went
+        self.ends: dict[str, NotStarted | Ended | None] = {}  # attempt -> how the guard says it went
         ours, theirs = socket.socketpair()
         self.guard = Channel(theirs)
         self.parked: int | None = None
@@ -80,7 +92,8 @@ class Script:
         agent = Agent(Capacity(2), random.Random(1))
         blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
         network = Latency(random.Random(1))
-        usage, self.siblings = Quiet(str(self.work), os.getpid(), network), Siblings("unix:/s", str(root))
+        usage = Quiet(str(self.work), os.getpid(), network)
+        self.sessions: list[str] = []
         self.loop = Loop(
             agent,
             Told(ours, self),
@@ -91,7 +104,7 @@ class Script:
             blobs,
             usage,
             network,
-            self.siblings,
+            self.sessions.append,
         )
         self.loop.uplink = self
 
@@ -134,32 +147,20 @@ class Script:
     def play_guard(self) -> None:
         for order in self.guard.receive():
             self.orders.append(order)
-            if order["do"] == "start":
-                if order["attempt"] in self.writes:
-                    os.makedirs(os.path.dirname(order["stdout"]), exist_ok=True)
-                    Path(order["stdout"]).write_text(self.writes[order["attempt"]])
-                if order["attempt"] in self.publishes:
-                    with open(order["env"]["SHOAL_TAGS"], "w", encoding="utf-8") as pipe:
-                        pipe.write(self.publishes[order["attempt"]])
-                if order["attempt"] not in self.barred:
-                    self.guard.send({"was": "started", "attempt": order["attempt"], "pid": 1})
-                end: dict[str, Any] = {
-                    "exit_code": 0,
-                    "signal": None,
-                    "why": "",
-                    "cut": [],
-                    "duration": 1.0,
-                    "cpu": 1.0,
-                    "max_rss": 1,
-                }
-                news = self.ends.get(order["attempt"], {"was": "ended", **end})
-                if news:
-                    self.guard.send({**end, "attempt": order["attempt"], **news})
-            if order["do"] == "stop":
-                self.guard.send(
-                    {"was": "ended", "attempt": order["attempt"], "exit_code": None, "signal": 15, "why": "stopped", "cut": [],
-                     "duration": 1.0, "cpu": 1.0, "max_rss": 1}
-                )  # fmt: skip
+            if isinstance(order, Start):
+                if order.attempt in self.writes:
+                    os.makedirs(os.path.dirname(order.stdout), exist_ok=True)
+                    Path(order.stdout).write_text(self.writes[order.attempt])
+                if order.attempt in self.publishes:
+                    with open(order.env["SHOAL_TAGS"], "w", encoding="utf-8") as pipe:
+                        pipe.write(self.publishes[order.attempt])
+                if order.attempt not in self.barred:
+                    self.guard.send(Started(order.attempt, 1, time.time()))
+                end = self.ends.get(order.attempt, Ended(order.attempt, 0, None, "", 1.0, 1.0, 1))
+                if end is not None:
+                    self.guard.send(end)
+            if isinstance(order, Stop):
+                self.guard.send(Ended(order.attempt, None, 15, "stopped", 1.0, 1.0, 1))
 
     def lease(self, element: int, **more: Any) -> Lease:
         base = {"command": ["x"], "cwd": str(self.home), "env_file": self.env_file}
@@ -168,7 +169,6 @@ class Script:
     def run(self, *replies: Reply) -> int:
         self.replies = list(replies)
         code = self.loop.run()
-        self.siblings.close()
         self.play_guard()
         return code
 
@@ -177,8 +177,8 @@ class Script:
         reports += [report_of(b, at) for exchange in self.sent for b in exchange.batches for at in range(b.count)]
         return {r.attempt: (r.outcome, r.cause) for r in reports}
 
-    def done(self, *kinds: str) -> list[dict[str, Any]]:
-        return [order for order in self.orders if order["do"] in kinds]
+    def done(self, *kinds: type) -> list[Any]:
+        return [order for order in self.orders if isinstance(order, kinds)]
 
 
 @pytest.fixture
@@ -193,12 +193,12 @@ def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:
     lease = script.lease(1, env={"A": "b"}, time=9.0, rerun="exclusive")
     assert script.run(Reply(0, 1, [lease])) == 0
     assert script.lines == ["pilot p0001 joined unix:/run/shoal-1 with 2 slots"]
-    assert [order["do"] for order in script.orders if order["do"] != "contact"] == ["start", "quit"]
-    (start,) = script.done("start")
-    assert (start["argv"], start["cwd"], start["time"], start["exclusive"]) == (["x"], str(script.home), 9.0, True)
-    assert (start["grace"], start["memory"], start["env"]["A"]) == (3.0, 0, "b")
-    first = script.done("contact", "start")[0]
-    assert (first["do"], first["kill_after"]) == ("contact", 60.0)
+    assert [type(order) for order in script.orders if not isinstance(order, LastContact)] == [Start, Quit]
+    (start,) = script.done(Start)
+    assert (start.argv, start.cwd, start.time, start.exclusive) == (["x"], str(script.home), 9.0, True)
+    assert (start.grace, start.memory, start.env["A"]) == (3.0, 0, "b")
+    first = script.done(LastContact, Start)[0]
+    assert (type(first), first.kill_after) == (LastContact, 60.0)
     assert script.outcomes() == {"r1.1#1@1": ("succeeded", "")}
     assert script.loop.why == "the script is over"
     assert list(script.work.rglob("*.out")) == []
@@ -206,29 +206,29 @@ def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:
 
 def test_a_cancelled_attempt_is_stopped_with_the_servers_grace(script: Script) -> None:
     lease = script.lease(1)
-    script.ends[lease.attempt] = {}
+    script.ends[lease.attempt] = None
     script.run(Reply(0, 1, [lease]), Reply(0, 1, orders=[Order("cancel", lease.attempt, "enough")]))
-    (stop,) = script.done("stop")
-    assert (stop["attempt"], stop["grace"]) == (lease.attempt, 3.0)
+    (stop,) = script.done(Stop)
+    assert (stop.attempt, stop.grace) == (lease.attempt, 3.0)
     assert script.outcomes() == {lease.attempt: ("cancelled", "cancelled")}
 
 
 def test_a_signal_reaches_the_guard_unless_there_is_none_of_that_number(script: Script) -> None:
     lease = script.lease(1)
-    script.ends[lease.attempt] = {}
+    script.ends[lease.attempt] = None
     orders = [Order("signal", lease.attempt, signal=number) for number in (10, 0, -1, 99)]
     end = Order("cancel", lease.attempt, "enough")
     script.run(Reply(0, 1, [lease]), Reply(0, 1, orders=orders), Reply(0, 1, orders=[end]))
-    assert [(order["attempt"], order["number"]) for order in script.done("signal")] == [(lease.attempt, 10)]
+    assert [(order.attempt, order.number) for order in script.done(SendSignal)] == [(lease.attempt, 10)]
 
 
 def test_limits_follow_from_what_the_task_asked_for(script: Script) -> None:
     bound = Lease("r1.1#1@1", Capacity(2, disk=1 << 30), "safe", ["x"], cwd=str(script.home), time=9.0)
     free = Lease("r1.2#1@1", Capacity(2), "safe", ["x"], cwd=str(script.home))
     script.run(Reply(0, 1, [bound, free]))
-    first, second = script.done("start")
-    assert (first["cpu"], first["file_size"]) == (2 * 9.0 + 3.0, (1 << 30) + STREAM_ROOM)
-    assert (second["cpu"], second["file_size"]) == (None, None)
+    first, second = script.done(Start)
+    assert (first.cpu, first.file_size) == (2 * 9.0 + 3.0, (1 << 30) + STREAM_SLACK)
+    assert (second.cpu, second.file_size) == (None, None)
 
 
 def test_a_stream_that_the_server_cannot_read_is_sent_whole_and_then_removed(script: Script) -> None:
@@ -290,7 +290,7 @@ def test_a_pilot_that_is_told_to_end_has_no_successor(script: Script) -> None:
 def test_an_attempt_that_cannot_be_staged_never_reaches_the_guard(script: Script) -> None:
     lease = script.lease(1, own=True, inputs=["gone"])
     script.run(Reply(0, 1, [lease]), Reply(0, 1))
-    assert script.done("start") == []
+    assert script.done(Start) == []
     assert script.outcomes() == {lease.attempt: ("failed", "stage_in")}
 
 
@@ -298,17 +298,17 @@ def test_starts_that_fail_for_the_hosts_sake_end_the_pilot(script: Script) -> No
     leases = [script.lease(element) for element in range(1, 6)]
     for lease in leases:
         script.barred.add(lease.attempt)
-        script.ends[lease.attempt] = {"was": "failed", "cause": "host_unfit", "message": "no memory"}
+        script.ends[lease.attempt] = NotStarted(lease.attempt, "host_unfit", "no memory")
     assert script.run(Reply(0, 1, leases)) == UNFIT
     assert {outcome for outcome, _ in script.outcomes().values()} == {"returned"}
     assert len(script.outcomes()) == 5
-    assert 3 <= len(script.done("start")) <= 4
+    assert 3 <= len(script.done(Start)) <= 4
 
 
 def test_a_vanished_work_directory_ends_the_pilot_and_starts_nothing(script: Script) -> None:
     script.work.rmdir()
     assert script.run(Reply(0, 1, [script.lease(1)])) == UNFIT
-    assert script.done("start") == []
+    assert script.done(Start) == []
     assert script.outcomes() == {"r1.1#1@1": ("returned", "")}
 
 
@@ -316,7 +316,7 @@ def test_without_its_guard_the_pilot_gives_back_and_leaves(script: Script, monke
     monkeypatch.setattr("shoal.pilot.guard.proctree.kill_children", lambda patience: True)
     leases = [script.lease(element) for element in (1, 2, 3)]
     for lease in leases:
-        script.ends[lease.attempt] = {}
+        script.ends[lease.attempt] = None
     exchange = script.exchange
 
     def hang_up(message: Exchange) -> None:
@@ -350,7 +350,7 @@ def test_an_idle_pilot_leaves_when_told_to(script: Script) -> None:
 
 def test_two_signals_stop_what_runs(script: Script) -> None:
     lease = script.lease(1)
-    script.ends[lease.attempt] = {}
+    script.ends[lease.attempt] = None
     exchange = script.exchange
 
     def interrupt(message: Exchange) -> None:
@@ -360,5 +360,5 @@ def test_two_signals_stop_what_runs(script: Script) -> None:
 
     script.exchange = interrupt  # type: ignore[method-assign]
     script.run(Reply(0, 1, [lease]))
-    assert len(script.done("stop")) == 1
+    assert len(script.done(Stop)) == 1
     assert script.outcomes() == {lease.attempt: ("returned", "cancelled")}

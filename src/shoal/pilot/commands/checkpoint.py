@@ -1,7 +1,7 @@
-"""Files by which a task goes on later: brought back before a part begins, kept when it ends [GWP G10].
+"""Checkpoint files: restored before a part of a task begins, stored when it ends [GWP G10].
 
 They travel as blobs, also where the next part sees the same directory: there may be nothing left of it by then. Paths
-are walked as outputs are (`carry`): no symbolic link, nothing out of the task's directory. Everything here blocks.
+are walked as those of outputs (`files.carry`): no symbolic link, nothing out of the task's directory. All of it blocks.
 """
 
 from __future__ import annotations
@@ -12,25 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from shoal.model.blobs import digest_of
-from shoal.pilot.commands.files import StageError, check_names, open_below, put_below
+from shoal.pilot.commands.files import StageError, open_below, put_below
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.wire.http.blob_transfer import CHECKPOINT
-from shoal.wire.messages import GO_ON_LATER
 
-EXIT = GO_ON_LATER
-WINDOW = 30.0  # seconds that a pilot that leaves tries to bring checkpoints away, after the grace of its tasks
+WINDOW = 30.0  # seconds for which a pilot that leaves tries to store checkpoints, after the grace of its tasks
 PIECE = 1 << 20
-Look = tuple[int, int, int]  # of a file; another whenever it was written or replaced
+Look = tuple[int, int, int]  # state of a file, which changes whenever it is written or replaced
 _WHAT = "checkpoint"
 
 
-def check(names: Sequence[str]) -> None:
-    """Do all lie below the task's directory?"""
-    check_names(names, _WHAT, "stage_in")
-
-
 def look(base: str, names: Sequence[str]) -> dict[str, Optional[Look]]:
-    """The files as they are. Compared with a later look it says which were written, whatever clocks say."""
+    """The present states of files. Compared with later ones they show which were written, without any clock."""
     return {name: _look(os.path.join(base, name)) for name in names}
 
 
@@ -43,13 +36,13 @@ def _look(path: str) -> Optional[Look]:
 
 
 def is_written(base: str, before: Mapping[str, Optional[Look]]) -> bool:
-    """Are all of them there, and written since?"""
+    """True if all of them exist and were written since."""
     now = look(base, list(before))
     return all(now[name] is not None and now[name] != seen for name, seen in before.items())
 
 
 def restore(base: str, files: Mapping[str, str], blobs: Blobs, umask: int) -> None:
-    """Bring back what the last part wrote, where something else is there, or nothing."""
+    """Restore what the last part wrote, unless it is there already."""
     for name, digest in files.items():
         if _digest(base, name) == digest:
             continue  # a directory that both parts see

@@ -1,8 +1,8 @@
-"""Checkpoint files that travel while their task runs [GWP G10]: looked at now and then, copied when they have changed
-and are at rest, put on the server as blobs, and told to the agent.
+"""Checkpoint files that are uploaded while their task runs [GWP G10]: checked now and then, copied when they have changed
+and are at rest, stored on the server as blobs, and reported to the agent.
 
-Looking, copying and uploading block, so they happen on a thread of their own; everything else is on the loop's thread.
-What is sent is a private copy that was verified: nothing of it changed while it was read. So a task may go on writing
+Checking, copying and uploading block, so they happen on a thread of their own; everything else is on the loop's thread.
+What is sent is a verified private copy: nothing of it changed while it was read. So a task may go on writing
 during a slow upload, and a file that is half written is not taken for a checkpoint.
 """
 
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0  # seconds between looks while there is nothing new
 SETTLE = 1.0  # seconds for which a changed file must rest
-REPLACED_REST = 0.2  # the same for a file that was put in place of the one before it, as a careful writer does
-BUSY_SHARE = 10.0  # a checkpoint that took so long to bring away is followed by another no sooner than ten times that
+REPLACED_REST = 0.2  # the same for a file that replaced the one before it by a rename
+BUSY_SHARE = 10.0  # the next upload begins no sooner than ten times as long as the last one took
 PATIENCE = 30.0  # seconds without a byte moving
 SPARE_DISK = 64 << 20  # bytes that a copy must leave free: the disk is the tasks'
 Looks = dict[str, Optional[Look]]
@@ -41,7 +41,7 @@ Looks = dict[str, Optional[Look]]
 
 @dataclass
 class Watched:
-    """One running attempt; its files are looked at by one thread at a time."""
+    """One running attempt; its files are checked by one thread at a time."""
 
     made: Prepared
     every: float
@@ -51,7 +51,7 @@ class Watched:
     digests: dict[str, str] = field(default_factory=dict)  # of what the server has
     is_busy: bool = False
     is_over: bool = False
-    complained: str = ""  # the last thing that was wrong with them
+    complained: str = ""  # the last problem that was logged
 
 
 class CheckpointWatch:
@@ -69,7 +69,7 @@ class CheckpointWatch:
         self._file_threads = FileThreads(threads=1)
 
     def add(self, made: Prepared, now: float) -> None:
-        """An attempt runs: its files are looked at from now on, if it declared some."""
+        """Check the files of an attempt from now on, if it declared some."""
         lease = made.lease
         if lease.checkpoint and lease.checkpoint_every > 0:
             self._watched[lease.attempt] = Watched(
@@ -77,17 +77,17 @@ class CheckpointWatch:
             )
 
     def remove(self, attempt: str) -> None:
-        """It is over, or shall end."""
+        """Stop checking an attempt that is over or shall end."""
         watched = self._watched.pop(attempt, None)
         if watched is not None:
             watched.is_over = True
 
     def deadline(self) -> Optional[float]:
-        """When to look at some of them."""
+        """When to check some of them."""
         return min((one.due for one in self._watched.values() if not one.is_busy), default=None)
 
     def tick(self, now: float) -> None:
-        """Look at those whose time has come."""
+        """Check those that are due."""
         for one in self._watched.values():
             if now >= one.due and not one.is_busy:
                 one.is_busy = True
@@ -99,7 +99,7 @@ class CheckpointWatch:
             self.remove(attempt)
         remove_tree(self._folder)
 
-    # --- on the porter's thread
+    # --- on the file thread
     def _look_at(self, one: Watched) -> None:
         began, saved = time.monotonic(), None
         try:
@@ -133,10 +133,7 @@ class CheckpointWatch:
             return None  # perhaps it is being written
         size = sum(found[1] for found in now.values() if found)
         if size > MAX_CHECKPOINT_BYTES:
-            self._complain(
-                one,
-                f"{size} bytes are too many to travel while it runs (at most {MAX_CHECKPOINT_BYTES})",
-            )
+            self._complain(one, f"{size} bytes are too many to travel while it runs (at most {MAX_CHECKPOINT_BYTES})")
             return None
         folder = os.path.join(self._folder, one.made.lease.attempt.replace("/", "_"))
         try:
@@ -156,9 +153,9 @@ class CheckpointWatch:
         """Copy all files at one moment; None if one of them changed meanwhile."""
         base, names = one.made.cwd, one.made.lease.checkpoint
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        room = os.statvfs(folder)
-        if room.f_bavail * room.f_frsize < size + SPARE_DISK:
-            raise OSError(f"no room for a copy of {size} bytes")
+        space = os.statvfs(folder)
+        if space.f_bavail * space.f_frsize < size + SPARE_DISK:
+            raise OSError(f"no space for a copy of {size} bytes")
         digests: dict[str, str] = {}
         with contextlib.ExitStack() as stack:
             opened = {name: stack.enter_context(open_below(base, name, CHECKPOINT)) for name in names}
@@ -182,14 +179,14 @@ class CheckpointWatch:
             with open(os.path.join(folder, str(at)), "rb") as copy:
                 blobs.store_file(copy.fileno(), run, PATIENCE, CHECKPOINT)
 
-    def _complain(self, one: Watched, words: str) -> None:
-        if words != one.complained and not one.is_over:
-            one.complained = words
-            log.warning("attempt=%s its checkpoint does not travel: %s", one.made.lease.attempt, words)
+    def _complain(self, one: Watched, problem: str) -> None:
+        if problem != one.complained and not one.is_over:
+            one.complained = problem
+            log.warning("attempt=%s its checkpoint is not uploaded: %s", one.made.lease.attempt, problem)
 
 
 def _is_replaced(before: Looks, now: Looks) -> bool:
-    """Is every file that changed another file now, put there by a rename, rather than one that is being written?"""
+    """True if every file that changed was replaced by a rename, rather than written in place."""
     pairs = [(before.get(name), found) for name, found in now.items()]
     return all(old == new or (old is not None and new is not None and old[2] != new[2]) for old, new in pairs)
 

@@ -1,6 +1,6 @@
-"""From the end of a command to its report: whose fault it was, a checkpoint kept, outputs brought out.
+"""From the end of a command to its report: whose fault it was, checkpoint, outputs.
 
-What blocks here runs on the porter's threads.
+What blocks here runs on the file threads.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shoal.pilot.commands.files import NoSpace, StageError, size_of
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.host import disk_space
 from shoal.pilot.uplink.blobs import Blobs
-from shoal.wire.messages import Report
+from shoal.wire.messages import GO_ON_LATER, Report
 
 log = logging.getLogger(__name__)
 
 _MEBI = 1024 * 1024
-LAST_WORDS = 4096  # bytes of stderr in which a container runtime says that it failed
+STDERR_END = 4096  # bytes of stderr in which a container runtime shows that it failed
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class End:
     report: Report
     err: str  # the file of its stderr
     stop: str = ""  # why it was stopped
-    keep: bool = False  # it was stopped so that it goes on later
+    keep: bool = False  # it was stopped to be continued later
     staged: float = 0.0  # seconds that staging in took
 
     @property
     def is_slow(self) -> bool:
-        """Is there something to move or to clear away?"""
+        """True if there are files to move or to remove."""
         made, lease = self.made, self.made.lease
         return bool(made.own_dir or lease.container) or (bool(lease.checkpoint) and self._may_go_on)
 
@@ -45,7 +45,7 @@ class End:
     def _may_go_on(self) -> bool:
         if self.stop or self.report.cause == "cancelled":
             return self.keep and self.report.cause == "cancelled"
-        return self.report.exit_code == checkpoint.EXIT and self.report.cause == "task_error"
+        return self.report.exit_code == GO_ON_LATER and self.report.cause == "task_error"
 
     def finish(self, stage: Staging, blobs: Optional[Blobs]) -> Report:
         """The report that the server gets."""
@@ -70,7 +70,7 @@ class End:
         return report
 
     def _blame_filler(self, report: Report) -> Report:
-        """The disk is full: of what this very task wrote beyond what it asked for?"""
+        """Blame a full disk on this very task if it wrote that much beyond its disk need."""
         used, asked = size_of(self.made.own_dir), self.made.lease.room.disk
         if used < max(asked, disk_space.PLENTY):
             return report
@@ -78,7 +78,7 @@ class End:
         return replace(report, outcome="failed", cause="task_error", message=message, evidence="")
 
     def _judge(self) -> Report:
-        """Was it the command that ended, or what comes before it?"""
+        """Find out whether the command ended, or what comes before it."""
         start_stage, report = self.made.start_stage, self.report
         if start_stage is None:
             return report
@@ -87,13 +87,13 @@ class End:
             wrong = start_stage.remove(self.made.env)
             if wrong:
                 log.error("attempt=%s %s", report.attempt, wrong)
-        words = streams.tail(self.err, LAST_WORDS) if runtime else ""
-        return setup.judge(start_stage, report, where, runtime, words)
+        stderr = streams.tail(self.err, STDERR_END) if runtime else ""
+        return setup.judge(start_stage, report, where, runtime, stderr)
 
     def _keep(self, report: Report, blobs: Optional[Blobs]) -> Report:
-        """The files by which it goes on, if it wrote them."""
-        made, is_told = self.made, report.exit_code == checkpoint.EXIT
-        if not is_told and not checkpoint.is_written(made.cwd, made.before):
+        """Store its checkpoint, if it wrote one."""
+        made, is_exit = self.made, report.exit_code == GO_ON_LATER
+        if not is_exit and not checkpoint.is_written(made.cwd, made.before):
             return report
         try:
             if blobs is None:

@@ -1,6 +1,6 @@
-"""Every attempt on this host, from Begin to Settle: stage in, hand to the guard, hear of the end, stage out, report.
+"""Every command on this host, from Begin to Settle: stage in, start by the guard, stage out, report.
 
-All methods but those given to the porter run on the loop's thread.
+All methods but those given to the file threads run on the loop's thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
@@ -25,9 +25,9 @@ from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, StageError
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.executor import GUARD_GONE
-from shoal.pilot.guard import outcome, proctree
+from shoal.pilot.guard import messages, outcome, proctree
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_ROOM
+from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_SLACK
 from shoal.pilot.host import disk_space, probe
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs
@@ -36,8 +36,8 @@ from shoal.wire.messages import Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
-GUARD_LATE = 2.0  # an exclusive task is ended by the guard; by us, if the guard has not done it so much later
-CONTACT_EVERY = 0.5  # seconds; contact is told to the guard no oftener
+GUARD_LATE = 2.0  # seconds that the guard may be late in ending exclusive tasks before the pilot does it
+CONTACT_EVERY = 0.5  # seconds; contact is sent to the guard no more often
 MAX_UNFIT = 3  # starts in a row that failed for the host's sake
 FIT_LOOK = 0.1
 STREAMS = ("stdout", "stderr")
@@ -63,7 +63,7 @@ class _Here:
 
     @property
     def slow(self) -> bool:
-        """Is there a directory to empty?"""
+        """True if there is a directory to empty."""
         return self.made is not None and bool(self.made.own_dir)
 
 
@@ -82,7 +82,7 @@ class CommandExecutor:
         pause: Callable[[str], None],
         tails: LogUpload,
         blobs: Blobs,
-        others: Callable[[dict[str, Any]], object],
+        others: Callable[[messages.FromGuard], object],
     ) -> None:
         self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
         self._stage, self._umask = stage, umask
@@ -104,13 +104,12 @@ class CommandExecutor:
         self._checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: blobs)
         self._space = disk_space.Space()
         self._fit_until = 0.0
-        self._told: deque[int] = deque(maxlen=BASES_KEPT)  # environments that the guard has
+        self._sent_bases: deque[int] = deque(maxlen=BASES_KEPT)  # shared environments that the guard has
 
-    def on_joined(self, told: Registered) -> None:
-        """Take what the server says on logs and times."""
-        self.grace, self._kill_after = told.grace, told.kill_after
-        mark = os.path.join(told.log_dir, told.log_mark)
-        self._log_dir = told.log_dir if told.log_mark and os.access(mark, os.R_OK) else ""
+    def on_joined(self, registered: Registered) -> None:
+        """Apply the server's settings on logs and times."""
+        self.grace, self._kill_after = registered.grace, registered.kill_after
+        self._log_dir = streams.shared_log_folder(registered)
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -132,7 +131,7 @@ class CommandExecutor:
             self._start(here, self._prepare(here, action.gpus))
 
     def _lost_fitness(self) -> str:
-        """Asked at each start, looked up ten times a second: the loop looks too when leases come."""
+        """Called at each start, measured ten times a second at most: the loop measures too when leases come."""
         now = proctree.now()
         if now < self._fit_until:
             return ""
@@ -142,15 +141,11 @@ class CommandExecutor:
         return unfit
 
     def lack(self, least: int = probe.LEAST_FREE) -> str:
-        """Where there is no space for another attempt now; empty while there is."""
-        now, logs = proctree.now(), self._log_dir
+        """Why there is no space for another attempt now; empty while there is."""
+        doing = "an attempt was to begin"
         if probe.is_short(self._work, least):
-            return disk_space.no_space(self._work, errno.ENOSPC, "an attempt was to begin")
-        for folder in (self._work, logs) if logs else (self._work,):
-            number = self._space.trouble(folder, now)
-            if number:
-                return disk_space.no_space(folder, number, "an attempt was to begin")
-        return ""
+            return disk_space.no_space(self._work, errno.ENOSPC, doing)
+        return self._space.reason(filter(None, (self._work, self._log_dir)), proctree.now(), doing)
 
     def stop(self, action: Stop) -> bool:
         """End an attempt, or keep it from starting; False if it is not here."""
@@ -160,21 +155,21 @@ class CommandExecutor:
         here.stop, here.keep = action.why, action.keep
         self._checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
         log.info("stop attempt=%s why=%s", action.attempt, action.why)
-        self.channel.send({"do": "stop", "attempt": action.attempt, "grace": self.grace})
+        self.channel.send(messages.Stop(action.attempt, self.grace))
         return True
 
     def recall(self, action: Recall) -> None:
-        """Have an attempt back that has not begun; the guard knows."""
+        """Take an attempt back that has not begun; the guard knows whether it has."""
         here = self._here.get(action.attempt)
         if here is not None and here.guarded:
-            self.channel.send({"do": "stop", "attempt": action.attempt, "grace": None})
+            self.channel.send(messages.Stop(action.attempt, None))
 
     def signal(self, action: Signal) -> bool:
         """Send a signal to an attempt, if the guard finds that it runs; False if it is not here."""
         is_here = action.attempt in self._here
         if is_here and action.number in signal.valid_signals():
             log.info("signal attempt=%s number=%d", action.attempt, action.number)
-            self.channel.send({"do": "signal", "attempt": action.attempt, "number": action.number})
+            self.channel.send(messages.SendSignal(action.attempt, action.number))
         return is_here
 
     def watch(self, action: Watch) -> bool:
@@ -193,12 +188,12 @@ class CommandExecutor:
             self._file_threads.do(work) if here.slow else work()
 
     def contact(self, action: Contact) -> None:
-        """Tell the guard since when there is no contact."""
+        """Send the guard the time of the last contact."""
         self._contact, self._doubt = action.at, None
         if action.at < self._told_contact + CONTACT_EVERY:
             return  # that the guard counts from a little earlier does no harm
         self._told_contact = action.at
-        self.channel.send({"do": "contact", "at": action.at, "kill_after": self._kill_after})
+        self.channel.send(messages.LastContact(action.at, self._kill_after))
 
     # --- from lease to guard
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
@@ -215,56 +210,52 @@ class CommandExecutor:
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
         lease = here.lease
+        if isinstance(made, OSError) and disk_space.is_full(made):
+            made = NoSpace(self._work, made, "an attempt was prepared")
         if isinstance(made, NoSpace):
             self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
-            return
-        if isinstance(made, StageError):
+        elif isinstance(made, StageError):
             self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
-            return
-        if isinstance(made, OSError) and disk_space.is_full(made):
-            why = disk_space.no_space(self._work, made.errno or 0, "an attempt was prepared")
-            self._end(here, Report(lease.attempt, "returned", "host_unfit", why, evidence="no_space"))
-            return
-        if isinstance(made, OSError):
+        elif isinstance(made, OSError):
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
-            return
-        here.made = made
-        if here.stop:
-            self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
-            return
-        if self.guard_lost:
-            self._give_back(here, GUARD_GONE)
-            return
-        here.guarded = True
+        else:
+            here.made = made
+            if here.stop:
+                self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
+            elif self.guard_lost:
+                self._give_back(here, GUARD_GONE)
+            else:
+                self._send_start(here, made)
+
+    def _send_start(self, here: _Here, made: Prepared) -> None:
+        lease, here.guarded = here.lease, True
         if lease.rerun == "exclusive":
             self._exclusive.add(lease.attempt)
         log.debug("begin attempt=%s cwd=%s", lease.attempt, made.cwd)
-        order: dict[str, Any] = {
-            "do": "start",
-            "attempt": lease.attempt,
-            "argv": made.argv,
-            "cwd": made.cwd,
-            "base": made.base.number,
-            "env": made.own,
-            "stdin": made.stdin,
-            "stdout": here.out,
-            "stderr": here.err,
-            "time": lease.time,
-            "memory": lease.room.memory,
-            "cpu": lease.room.cores * lease.time + self.grace if lease.time is not None else None,
-            "file_size": lease.room.disk + STREAM_ROOM if lease.room.disk > 0 else None,
-            "exclusive": lease.attempt in self._exclusive,
-            "grace": self.grace,
-            "umask": self._umask,
-        }
-        if here.after:
-            order["after"] = here.after
+        start = messages.Start(
+            lease.attempt,
+            made.argv,
+            made.cwd,
+            made.own,
+            here.out,
+            here.err,
+            self.grace,
+            self._umask,
+            stdin=made.stdin,
+            base=made.base.number,
+            after=here.after,
+            time=lease.time,
+            memory=lease.room.memory,
+            cpu=lease.room.cores * lease.time + self.grace if lease.time is not None else None,
+            file_size=lease.room.disk + STREAM_SLACK if lease.room.disk > 0 else None,
+            exclusive=lease.attempt in self._exclusive,
+        )
         if made.start_stage is not None and made.start_stage.image:
-            order["gate"], order["container"] = made.start_stage.mark, made.start_stage.name
-        if made.base.number not in self._told:
-            self._told.append(made.base.number)  # the guard forgets as we do: the one that it has longest
-            order["base_env"] = made.base.values
-        self.channel.send(order)
+            start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
+        if made.base.number not in self._sent_bases:
+            self._sent_bases.append(made.base.number)  # the guard forgets as we do: the one that it has longest
+            start.base_env = made.base.values
+        self.channel.send(start)
 
     # --- from guard to report
     def fileno(self) -> int:
@@ -273,18 +264,18 @@ class CommandExecutor:
 
     def receive(self) -> None:
         """Process what the guard reports."""
-        heard = self.channel.receive()
-        over = {news["attempt"] for news in heard if news["was"] != "started"}
-        self.channel.hold()  # what comes of all this is said at once
-        for news in heard:
-            here = self._here.get(news["attempt"])
+        reports: list[messages.FromGuard] = self.channel.receive()
+        over = {report.attempt for report in reports if type(report) is not messages.Started}
+        self.channel.hold()  # what comes of all this is sent at once
+        for report in reports:
+            here = self._here.get(report.attempt)
             if here is None:
-                self._others(news)
+                self._others(report)
                 continue
-            if news["was"] == "started":
-                here.started = news.get("at") or time.time()
+            if isinstance(report, messages.Started):
+                here.started = report.at
                 self._unfit_starts = 0
-                if here.lease.attempt not in over:  # else the agent hears of its end in a moment
+                if here.lease.attempt not in over:  # else the agent gets its end in a moment
                     if here.made is not None:
                         self._checkpoints.add(here.made, proctree.now())
                     self._feed(Started(here.lease.attempt))
@@ -292,17 +283,17 @@ class CommandExecutor:
             here.guarded = False
             self._exclusive.discard(here.lease.attempt)
             self._checkpoints.remove(here.lease.attempt)
-            if news["was"] == "failed":
-                self._on_not_started(here, news)
+            if isinstance(report, messages.NotStarted):
+                self._on_not_started(here, report)
             else:
-                here.cut, here.wrote = tuple(news["cut"]), news.get("wrote", STREAMS)
-                self._on_ended(here, outcome.judge(here.lease, news, here.started))
+                here.cut, here.wrote = tuple(report.cut), report.wrote
+                self._on_ended(here, outcome.judge(here.lease, report, here.started))
         self.channel.flush()
         if self.channel.closed:
             self.on_guard_lost()
 
-    def _on_not_started(self, here: _Here, news: dict[str, Any]) -> None:
-        report = outcome.not_started(here.lease, news)
+    def _on_not_started(self, here: _Here, failure: messages.NotStarted) -> None:
+        report = outcome.not_started(here.lease, failure)
         if report.cause == "host_unfit" and report.evidence != "no_space":
             self._unfit_starts += 1
             if self._unfit_starts >= MAX_UNFIT:
@@ -312,9 +303,8 @@ class CommandExecutor:
     def _on_ended(self, here: _Here, report: Report) -> None:
         assert here.made is not None
         if here.made.own_dir and report.cause == "task_error":
-            number = self._space.trouble(self._work, proctree.now())
-            if number:  # perhaps that is all that was wrong with it
-                why = disk_space.no_space(self._work, number, "the task ran there")
+            why = self._space.reason((self._work,), proctree.now(), "the task ran there")
+            if why:  # perhaps that is all that was wrong with it
                 report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
@@ -324,7 +314,7 @@ class CommandExecutor:
 
     def _give_back(self, here: _Here, why: str) -> None:
         """The host, not the task, is at fault; it takes no more."""
-        # First the leaving: an end makes room, and nothing new may begin in it.
+        # First leave: an end frees a slot, in which nothing new may begin.
         self._unfit(why)
         self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
 
@@ -343,14 +333,14 @@ class CommandExecutor:
             report = replace(report, last_line=last, stderr_tail=tail)
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
         self._tails.end(report.attempt, here.cut)
-        said = tuple(self._tails.read(proctree.now()))
-        self._feed(Ended(report, said, self._tails.has_more))
+        output = tuple(self._tails.read(proctree.now()))
+        self._feed(Ended(report, output, self._tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):
             log.error("attempt=%s %s", made.lease.attempt, wrong)
 
-    # --- the guard's own life
+    # --- supervision of the guard
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
         times = [at for at in (self._guard_deadline(), self._checkpoints.deadline()) if at is not None]
@@ -362,14 +352,14 @@ class CommandExecutor:
         self._checkpoints.tick(now)
 
     def _guard_deadline(self) -> Optional[float]:
-        """When to look whether the guard ended the exclusive tasks as it should; None where there is none."""
+        """When to check that the guard ended the exclusive tasks as it should; None where there is none."""
         if self.guard_lost or not self._exclusive:
             return None
         due = (self._contact + self._kill_after if self._doubt is None else self._doubt) + GUARD_LATE
         return due if due < float("inf") else None
 
     def _check_guard(self, now: float) -> None:
-        """Do without a guard that is too late."""
+        """Give up a guard that is too late."""
         due = self._guard_deadline()
         if due is None or now < due:
             return
@@ -397,10 +387,10 @@ class CommandExecutor:
             os.kill(self.guard_pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the guard and whatever is left; wait for the porter."""
+        """End the guard and whatever is left; wait for the file threads."""
         self._checkpoints.close()
         if not self.guard_lost:
-            self.channel.send({"do": "quit"})
+            self.channel.send(messages.Quit())
             end = proctree.now() + 7.0
             while not proctree.is_zombie(self.guard_pid) and proctree.now() < end:
                 time.sleep(0.005)

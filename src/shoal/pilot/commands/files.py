@@ -12,7 +12,9 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
+from shoal.pilot.commands.streams import remove
 from shoal.pilot.host import disk_space
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,7 +31,7 @@ class StageError(Exception):
 
 
 class NoSpace(StageError):
-    """There is no room for files that had to be written: the host's failure, not the task's."""
+    """There is no space for files that had to be written: the host's failure, not the task's."""
 
     def __init__(self, folder: str, error: OSError, doing: str) -> None:
         super().__init__("host_unfit", disk_space.no_space(folder, error.errno or 0, doing))
@@ -70,7 +72,7 @@ def _link(source: str, target: str) -> bool:
 
 
 def check_names(names: Sequence[str], what: str, cause: str) -> None:
-    """Such files stay below their directory. The server looked at them before parameters were filled in
+    """Raise StageError unless the files stay below their directory. The server checked them before parameters were filled in
     [security S11; input E46]."""
     for name in names:
         if name[:1] in ("", "/", "-") or not {"", ".", ".."}.isdisjoint(name.split("/")):
@@ -79,93 +81,86 @@ def check_names(names: Sequence[str], what: str, cause: str) -> None:
 
 def carry(own_dir: str, name: str, part: str, umask: int) -> None:
     """Move one output from the own directory to its part file."""
-    opened: list[int] = []
-    try:
-        within = _open_below(own_dir, name, opened, "output")
-        found = os.fstat(opened[-1])
-        if not stat.S_ISREG(found.st_mode):
-            raise _refused(name, "no plain file")
+    with _open_below(own_dir, name, "output") as (within, source):
+        found = os.fstat(source)
         if found.st_uid != os.getuid() or found.st_nlink != 1:
             raise _refused(name, "a second name of another file")
         try:
             make_folders(os.path.dirname(part), umask)
             remove(part)
-            _move(within, name.rpartition("/")[2], opened[-1], part)
+            _move(within, name.rpartition("/")[2], source, part)
         except OSError as error:
             if disk_space.is_full(error):
                 raise NoSpace(os.path.dirname(part), error, f"output {name} was brought there") from None
             message = f"output {name} cannot be brought to {os.path.dirname(part)}: {error.strerror}"
             raise StageError("stage_out", message) from None
-    finally:
-        for fd in opened:
-            os.close(fd)
-
-
-def _open_below(base: str, name: str, opened: list[int], what: str) -> int:
-    """Open a file, and all folders on the way to it; returns the folder it is in."""
-    *folders, last = name.split("/")
-    try:
-        opened.append(os.open(base, _DIRECTORY))
-        for folder in folders:
-            opened.append(os.open(folder, _DIRECTORY, dir_fd=opened[-1]))
-        within = opened[-1]
-        opened.append(os.open(last, _FILE, dir_fd=within))
-    except FileNotFoundError:
-        raise StageError("output_missing", f"{what} {name} was not written") from None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-            raise _refused(name, "a symbolic link or no plain file", what) from None
-        raise StageError("stage_out", f"{what} {name} cannot be read: {error.strerror}") from None
-    return within
 
 
 @contextlib.contextmanager
 def open_below(base: str, name: str, what: str) -> Iterator[int]:
     """A plain file below a directory, open; StageError where it is anything else, or is missing."""
-    opened: list[int] = []
-    try:
-        _open_below(os.path.realpath(base), name, opened, what)
-        if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
+    with _open_below(os.path.realpath(base), name, what) as (_, fd):
+        yield fd
+
+
+@contextlib.contextmanager
+def _open_below(base: str, name: str, what: str) -> Iterator[tuple[int, int]]:
+    """The folder that a plain file is in, and the file, both open, and all folders on the way to it."""
+    *folders, last = name.split("/")
+    with contextlib.ExitStack() as opened:
+        try:
+            within = _open(opened, base, _DIRECTORY)
+            for folder in folders:
+                within = _open(opened, folder, _DIRECTORY, within)
+            fd = _open(opened, last, _FILE, within)
+        except FileNotFoundError:
+            raise StageError("output_missing", f"{what} {name} was not written") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+                raise _refused(name, "a symbolic link or no plain file", what) from None
+            raise StageError("stage_out", f"{what} {name} cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _refused(name, "no plain file", what)
-        yield opened[-1]
-    finally:
-        for fd in opened:
-            os.close(fd)
+        yield within, fd
+
+
+def _open(opened: contextlib.ExitStack, name: str, flags: int, within: Optional[int] = None) -> int:
+    fd = os.open(name, flags, dir_fd=within)
+    opened.callback(os.close, fd)
+    return fd
 
 
 def put_below(base: str, name: str, source: str, umask: int, what: str) -> None:
     """Make a file below a directory, or write it anew, from another: all of it or nothing."""
     *folders, last = name.split("/")
     part = f".{last[:100]}.{os.getpid()}.part"
-    opened: list[int] = []
-    try:
-        opened.append(os.open(os.path.realpath(base), _DIRECTORY))
-        for folder in folders:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(folder, 0o777, dir_fd=opened[-1])
-                os.chmod(folder, 0o777 & ~umask, dir_fd=opened[-1])
-            opened.append(os.open(folder, _DIRECTORY, dir_fd=opened[-1]))
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.stat(last, dir_fd=opened[-1], follow_symlinks=False).st_mode):
-                raise StageError("stage_in", f"{what}_refused: {name} is a symbolic link or no plain file")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part, dir_fd=opened[-1])
+    with contextlib.ExitStack() as opened:
         try:
-            with open(os.open(part, _NEW, 0o600, dir_fd=opened[-1]), "wb") as writer, open(source, "rb") as reader:
-                shutil.copyfileobj(reader, writer, 1 << 20)
-                os.fchmod(writer.fileno(), 0o666 & ~umask)
-            os.rename(part, last, src_dir_fd=opened[-1], dst_dir_fd=opened[-1])
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=opened[-1])
-            raise
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise StageError("stage_in", f"{what}_refused: {name} lies behind a symbolic link or no folder") from None
-        raise StageError("stage_in", f"{what} {name} cannot be written: {error.strerror}") from None
-    finally:
-        for fd in opened:
-            os.close(fd)
+            within = _open(opened, os.path.realpath(base), _DIRECTORY)
+            for folder in folders:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder, 0o777, dir_fd=within)
+                    os.chmod(folder, 0o777 & ~umask, dir_fd=within)
+                within = _open(opened, folder, _DIRECTORY, within)
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.stat(last, dir_fd=within, follow_symlinks=False).st_mode):
+                    raise StageError("stage_in", f"{what}_refused: {name} is a symbolic link or no plain file")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=within)
+            try:
+                with open(os.open(part, _NEW, 0o600, dir_fd=within), "wb") as writer, open(source, "rb") as reader:
+                    shutil.copyfileobj(reader, writer, 1 << 20)
+                    os.fchmod(writer.fileno(), 0o666 & ~umask)
+                os.rename(part, last, src_dir_fd=within, dst_dir_fd=within)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=within)
+                raise
+        except OSError as error:
+            message = f"{what} {name} cannot be written: {error.strerror}"
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                message = f"{what}_refused: {name} lies behind a symbolic link or no folder"
+            raise StageError("stage_in", message) from None
 
 
 def _move(within: int, name: str, source: int, part: str) -> None:
@@ -196,12 +191,6 @@ def make_folders(path: str, umask: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
         os.chmod(path, 0o777 & ~umask)
-
-
-def remove(path: str) -> None:
-    """Delete a file, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def remove_tree(path: str) -> None:

@@ -1,10 +1,10 @@
-"""Lines of shell before a command, in the same shell, and how far they came.
+"""Set-up lines: shell code that runs before a command, in the same shell.
 
 A small script runs the lines one by one, stops at the first that fails, and then becomes the command. Before each step
-it writes to a mark file where it is: so a failing set-up is told from a failing command with certainty.
+it records its stage in a file: so a failing set-up is distinguished from a failing command with certainty.
 
 The lines run in bash where there is one, since `module` and `conda activate` are functions of it, else in /bin/sh. Where
-the submitter's environment is not at hand it begins as a login shell, which learns those functions from its start-up files.
+the submitter's environment is not available it begins as a login shell, which has those functions from its start-up files.
 Each line must be whole by itself. Its output goes to stderr, and it has no input: both are the command's.
 """
 
@@ -25,7 +25,7 @@ from shoal.wire.messages import Report
 _BASH = ("/bin/bash", "/usr/bin/bash")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RUNTIMES = "apptainer, podman, docker"
-# How runtimes say that it was they who failed, not the command: by their exit code and in their last words.
+# How a runtime shows that it failed itself, not the command: by its exit code and what it wrote to stderr last.
 _FAILED = {
     "podman": (125, re.compile(r"^Error: ", re.MULTILINE)),
     "docker": (125, re.compile(r"^docker: ", re.MULTILINE)),
@@ -56,14 +56,14 @@ unset at
 
 
 def shell() -> str:
-    """The one that the lines run in."""
+    """The shell that the lines run in."""
     return next((path for path in _BASH if os.access(path, os.X_OK)), "/bin/sh")
 
 
 def script(start_stage: StartStage, then: str, declared: Optional[Sequence[str]] = None) -> str:
-    """A shell script that runs the lines, and then what `then` says, which tells the mark itself.
+    """A shell script that runs the lines, and then `then`, which records its stage itself.
 
-    `declared` is set where it begins as a login shell does: the variables that the task states outlast that.
+    `declared` is set where it begins as a login shell does: the task's own variables survive that.
     """
     words = {word for line in start_stage.lines for word in re.split(r"[^A-Za-z0-9_.-]+", line)}
     text = "" if declared is None or not start_stage.lines else _log_in(declared)
@@ -72,7 +72,7 @@ def script(start_stage: StartStage, then: str, declared: Optional[Sequence[str]]
     if "conda" in words or "mamba" in words:
         text += _FIND_CONDA
     for number, line in enumerate(start_stage.lines):
-        text += f"{tell(start_stage.mark, str(number))}\neval {shlex.quote(line)} </dev/null >&2 || exit $?\n"
+        text += f"{record_stage(start_stage.mark, str(number))}\neval {shlex.quote(line)} </dev/null >&2 || exit $?\n"
     return text + then
 
 
@@ -82,24 +82,24 @@ def _log_in(declared: Sequence[str]) -> str:
     return text + "".join(f"export {name}=$shoal_{name}; unset shoal_{name}\n" for name in names)
 
 
-def tell(mark: str, where: str) -> str:
-    """A line of shell that writes where the script is. The shell does it itself: no process is started."""
+def record_stage(mark: str, where: str) -> str:
+    """A line of shell that records the stage of the script. The shell does it itself: no process is started."""
     return f'echo "{where}" >|{shlex.quote(mark)} || exit 1'
 
 
 def run_command(mark: str, argv: Sequence[str]) -> str:
     """The end of a script that becomes the command."""
-    return f"{tell(mark, COMMAND)}\nexec {shlex.join(argv)}\n"
+    return f"{record_stage(mark, COMMAND)}\nexec {shlex.join(argv)}\n"
 
 
 def judge(start_stage: StartStage, report: Report, where: str, runtime: str, stderr: str) -> Report:
-    """A report on what was not the command's doing says so: the host is unfit for the task, not the task wrong."""
+    """Correct a report on an end that was not the command's: the host is unfit for the task, not the task wrong."""
     if report.cause not in ("", "task_error", "signal"):
         return report  # we ended it ourselves, or the kernel did: that is the cause
     how = f"exit {report.exit_code}" if report.signal is None else signal_name(report.signal)
     if where == COMMAND:
-        code, words = _FAILED.get(os.path.basename(runtime), (None, None))
-        if words is None or report.exit_code != code or not words.search(stderr):
+        code, pattern = _FAILED.get(os.path.basename(runtime), (None, None))
+        if pattern is None or report.exit_code != code or not pattern.search(stderr):
             return report
         message = f"the container could not be started by {os.path.basename(runtime)} ({how})"
     elif where == IMAGE:
@@ -115,14 +115,14 @@ def judge(start_stage: StartStage, report: Report, where: str, runtime: str, std
 
 
 def no_runtime(image: str) -> str:
-    """What is said where nothing can run an image."""
+    """The message where nothing can run an image."""
     if is_file(image):
         return f"no container runtime that reads {image} (apptainer) on this host"
     return f"no container runtime ({_RUNTIMES}) on this host"
 
 
 def is_file(image: str) -> bool:
-    """Can only apptainer read it: a file, or an address of its own kind?"""
+    """True if only apptainer can read it: a file, or an address of its own kind."""
     scheme, found, _ = image.partition("://")
     if found:
         return scheme != "docker"

@@ -1,6 +1,6 @@
-"""Where an attempt runs and with which environment; inputs in, outputs out [protocol 3].
+"""The directory and environment of an attempt; inputs in, outputs out [protocol 3].
 
-Outputs of an own directory lie under the attempt's name beside their place until the server has accepted the
+Outputs of an own directory are kept under the attempt's name beside their final path until the server has accepted the
 report; only then they are renamed, so of two copies of a task one writes.
 """
 
@@ -23,6 +23,7 @@ from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import StageError, bring, carry, check_names, remove_tree
+from shoal.pilot.commands.streams import remove
 from shoal.pilot.guard.start_stage import StartStage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.messages import Lease
@@ -54,7 +55,7 @@ class Environment(NamedTuple):
 
 @dataclass
 class Prepared:
-    """An attempt ready to be started, and what is to be put away after it."""
+    """An attempt ready to be started, and what is to be removed after it."""
 
     lease: Lease
     argv: list[str]
@@ -66,7 +67,7 @@ class Prepared:
     script: str = ""
     surround: str = ""  # the script that comes before the command
     brought: list[str] = field(default_factory=list)  # inputs, by their name in the own directory
-    parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final place)
+    parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final path)
     start_stage: Optional[StartStage] = None  # what comes before the command
     before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
 
@@ -86,10 +87,10 @@ class Staging:
         allowed = {k: v for k, v in facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
         self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
         self._seen: dict[str, _Version] = {}  # environment files that were looked at
-        self.pipes: Mapping[str, str] = {}  # by which attempts publish tags, see `published`
+        self.pipes: Mapping[str, str] = {}  # through which attempts publish tags, see `tag_pipes`
 
     def is_slow(self, lease: Lease) -> bool:
-        """Are there perhaps large files to move, so that the loop should not do it itself?"""
+        """True if there may be large files to move, so that the loop should not do it itself."""
         return lease.own or not lease.cwd or bool(lease.restored) or self._see(lease.env_file) is None
 
     # --- before
@@ -130,9 +131,9 @@ class Staging:
         return made
 
     def _restore(self, made: Prepared, blobs: Optional[Blobs]) -> None:
-        """Bring back what the last part of a task left, so that this one goes on from there [GWP G10]."""
+        """Restore the checkpoint of the last part of a task, so that this one continues from it [GWP G10]."""
         lease = made.lease
-        checkpoint.check([*lease.checkpoint, *lease.restored])
+        check_names([*lease.checkpoint, *lease.restored], "checkpoint", "stage_in")
         if lease.restored:
             if blobs is None:
                 raise StageError("stage_in", "this pilot has no way to the checkpoint of the task")
@@ -149,20 +150,18 @@ class Staging:
         )
         if lease.container:
             seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
-            pipes = [made.own[tell] for tell in ("SHOAL_TAGS", "SHOAL_EMIT") if os.path.exists(made.own.get(tell, ""))]
-            container_request = container.ContainerRequest(
+            files = [path for path in (made.own.get("SHOAL_TAGS", ""), made.script) if path and os.path.exists(path)]
+            request = container.ContainerRequest(
                 made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
-                [*pipes, *([made.script] if made.script else [])], lease.env, lease.room.gpus, lease.room.memory,
-                made.stdin is not None,
+                files, lease.env, lease.room.gpus, lease.room.memory, made.stdin is not None,
             )  # fmt: skip
-            then = container.become(start_stage, container_request)
+            then = container.become(start_stage, request)
         else:
             then = setup.run_command(start_stage.mark, made.argv)
         made.surround = os.path.join(folder, name + ".run")
         declared = sorted(lease.env) if made.base is self._poor else None
         _write_script(made.surround, setup.script(start_stage, then, declared))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(start_stage.mark)
+        remove(start_stage.mark)
         made.argv = [setup.shell() if lease.setup else "/bin/sh", made.surround]
 
     def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
@@ -190,7 +189,7 @@ class Staging:
         return env
 
     def _submitters(self, found: _Version) -> Environment:
-        """The submitter's environment from its file, without what is ours to say; the last few are kept."""
+        """The submitter's environment from its file, without the variables that we set; the last few are kept."""
         known = self._environments.get(found)
         if known is not None:
             return known
@@ -209,7 +208,7 @@ class Staging:
         return made
 
     def _see(self, path: str) -> Optional[_Version]:
-        """Does this host see the submitter's files? Their environment file is the proof: as it is now, or None."""
+        """The present version of the submitter's environment file, which proves that this host sees their files; or None."""
         try:
             found = _version(path)
             if self._seen.get(path) == found:
@@ -232,7 +231,7 @@ class Staging:
 
     # --- after
     def collect(self, made: Prepared) -> None:
-        """The attempt succeeded: its declared outputs must be there, and are brought beside their place."""
+        """Move the declared outputs of a successful attempt beside their final paths; they must be there."""
         lease = made.lease
         if not made.own_dir:
             for name in lease.outputs:
@@ -265,7 +264,7 @@ class Staging:
         return sorted(found)
 
     def settle(self, made: Prepared, accepted: bool) -> list[str]:
-        """The server has decided: outputs into place or away, then nothing is left. Returns what went wrong."""
+        """Publish or remove outputs as the server decided, and everything else. Returns what went wrong."""
         wrong = []
         if accepted:
             for part, final in made.parts:
@@ -280,15 +279,13 @@ class Staging:
 
     def _drop_parts(self, made: Prepared) -> None:
         for part, _ in made.parts:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+            remove(part)
         made.parts = []
 
     def _remove(self, made: Prepared) -> None:
         for path in (made.script, made.surround, made.start_stage.mark if made.start_stage is not None else ""):
             if path:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                remove(path)
         if made.own_dir:
             remove_tree(made.own_dir)
 
@@ -300,14 +297,13 @@ def _version(path: str) -> _Version:
 
 
 def _file_name(attempt: str) -> str:
-    """An attempt as a file name without characters that tools read a meaning into."""
+    """An attempt as a file name without characters that are special to tools."""
     return attempt.replace("#", "-").replace("@", "-")
 
 
 def _write_script(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    remove(path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
     with open(fd, "wb") as file:
         file.write(text.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""What a task writes: where its two streams go, how they stay bounded, and what of them travels in a report.
+"""The streams of a task: their files, how these stay bounded, and what of them is part of a report.
 
 The files are open for appending only, so they may be cut under a process that writes [input E51].
 """
@@ -11,10 +11,14 @@ import fcntl
 import os
 import stat
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import log_name
 from shoal.model.limits import MAX_LINE, MAX_STREAM
+
+if TYPE_CHECKING:  # the guard imports this module, and stays small
+    from shoal.wire.messages import Registered
 
 _MARK_ROOM = 80
 _HALF = (MAX_STREAM - _MARK_ROOM) // 2
@@ -25,6 +29,12 @@ _BLANK = os.O_TMPFILE | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _MODE = stat.S_IFREG | 0o600
 _LENT = 64  # files without a name at a time: they are kept open, and a process may not open many
 _FOLDERS = 8  # whose files without a name are kept
+
+
+def shared_log_folder(registered: Registered) -> str:
+    """The server's log folder where this host sees it, which the server's mark in it proves; else empty."""
+    mark = os.path.join(registered.log_dir, registered.log_mark)
+    return registered.log_dir if registered.log_mark and os.access(mark, os.R_OK) else ""
 
 
 def log_paths(folder: str, attempt: str) -> tuple[str, str]:
@@ -58,11 +68,11 @@ class Bound:
 
     @property
     def is_cut(self) -> bool:
-        """Has it lost its middle?"""
+        """True if it has lost its middle."""
         return bool(self._mark)
 
     def look(self, slack: int = SLACK) -> bool:
-        """Cut the file if it is over; was it?"""
+        """Cut the file if it is over its bound; True if it was."""
         # A disk that fails here must not take the guard with it: the file is then longer than promised.
         with contextlib.suppress(OSError):
             if self._size() > MAX_STREAM + slack:
@@ -71,7 +81,7 @@ class Bound:
         return False
 
     def name(self) -> None:
-        """Put the file where people look for it, from where on we need not hold it open."""
+        """Give the file its name, and close it."""
         if self.is_blank:
             self.is_blank = False
             link = f"{self.path}.{os.getpid()}"
@@ -84,18 +94,18 @@ class Bound:
         self.close()
 
     def settle(self) -> None:
-        """The task has it: where it has a name, we need not hold it open."""
+        """Close the file once the task has it, unless it has no name."""
         if not self.is_blank:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def finish(self) -> bool:
-        """Nothing writes any more: cut for the last time, and leave no empty file; does it hold something?"""
+        """Cut the file for the last time, and leave no empty one; True if it holds something."""
         try:
             size = self._size()
             if size > MAX_STREAM:
@@ -105,7 +115,7 @@ class Bound:
             elif not self.is_blank:
                 os.unlink(self.path)
         except OSError as error:
-            size = 1  # whoever looks at it will see
+            size = 1  # whoever reads it will see
             self.error = self.error or error.errno or errno.EIO
         self.close()
         return size > 0
@@ -159,11 +169,11 @@ class Blanks:
         return Bound(path, fd, is_blank=True)
 
     def finish(self, bound: Bound) -> bool:
-        """As `Bound.finish`; keeps what is as good as new."""
+        """As `Bound.finish`; keeps a file that can be used again."""
         changed = self._lent.pop(bound.fd, 0)
         if bound.is_blank:
             found = os.fstat(bound.fd)
-            # The clock of the file system is coarse: its word alone does not do.
+            # The clock of the file system is too coarse to prove it alone.
             as_new = found.st_size == 0 and found.st_nlink == 0 and found.st_mode == _MODE
             if as_new and found.st_ctime_ns == changed:
                 # The task may have changed how it is written to: the same open file goes to the next one.
@@ -174,7 +184,7 @@ class Blanks:
         return bound.finish()
 
     def name(self, bound: Bound) -> None:
-        """The attempt goes on: its file gets its name."""
+        """Give the file of a longer attempt its name."""
         self._lent.pop(bound.fd, None)
         bound.name()
 
@@ -201,7 +211,7 @@ class Blanks:
         return -1
 
     def _try(self, trial: Bound) -> None:
-        """Once: what a task wrote must not be lost because this host forbids to give it a name."""
+        """Try once whether a file can get a name here: else what a task wrote would be lost."""
         self._tried = True
         trial.name()
         try:

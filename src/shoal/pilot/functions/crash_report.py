@@ -1,56 +1,55 @@
-"""How a call ended that took its runner with it, in words. No process and no socket in here."""
+"""The report on a call that took its runner with it. No process and no socket in here."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 from shoal.pilot.guard import outcome
+from shoal.pilot.guard.messages import Ended
 from shoal.pilot.runner.main import INITIALIZING, LOADING
 from shoal.wire.messages import Lease, Report
 
 
-def judge(lease: Lease, attempt: str, news: dict[str, Any], stage: int, started: float) -> Report:
-    """The report on a call whose runner ended. `news` is the guard's, with the figures of this call alone."""
-    report = outcome.judge(replace(lease, attempt=attempt), news, started)
+def judge(lease: Lease, attempt: str, ended: Ended, stage: int, started: float) -> Report:
+    """The report on a call whose runner ended. `ended` is the guard's, with the figures of this call alone."""
+    report = outcome.judge(replace(lease, attempt=attempt), ended, started)
     if report.outcome == "succeeded" or report.cause == "task_error":
-        words = f"the function ended its interpreter (exit code {report.exit_code})"
+        message = f"the function ended its interpreter (exit code {report.exit_code})"
         if stage == INITIALIZING:
-            words = f"initializer failed: it ended its interpreter (exit code {report.exit_code})"
-        return replace(report, outcome="failed", cause="task_error", message=words)
+            message = f"initializer failed: it ended its interpreter (exit code {report.exit_code})"
+        return replace(report, outcome="failed", cause="task_error", message=message)
     if report.cause == "signal" and stage == INITIALIZING:
         return replace(report, cause="task_error", message=f"initializer failed: {report.message}")
     if report.cause == "signal" and stage == LOADING:
-        return say(report, f"while loading the function {_digest(lease.function)}")
+        return _during(report, lease, f"while loading the function {_digest(lease.function)}")
     return report
 
 
-def say(report: Report, where: str) -> Report:
-    """With where it happened, before what it perhaps means."""
-    head, mark, rest = report.message.partition(";")
-    return replace(report, message=f"{head} {where}{mark}{rest}")
+def _during(report: Report, lease: Lease, during: str) -> Report:
+    assert report.signal is not None
+    return replace(report, message=outcome.killed_by(report.signal, lease, during))
 
 
-def say_call(report: Report, lease: Lease, at: int, described: str) -> Report:
-    """With the call that it was: as a person would write it, or where nobody could tell, by its digests."""
+def name_call(report: Report, lease: Lease, at: int, described: str) -> Report:
+    """Name the call that a signal ended: as a person would write it, or where that is unknown by its digests."""
     call = described or f"the function {_digest(lease.function)} with the arguments {_digest(lease.calls[at])}"
-    return say(report, f"while calling {call}")
+    return _during(report, lease, f"while calling {call}")
 
 
-def stillborn(python: str, news: dict[str, Any], is_late: bool, patience: float, said: str) -> Report:
-    """The report on every call of a piece whose runner never said hello."""
-    if news["why"] == "memory":
-        words = f"{python} needs more memory than the task's limit before it calls anything"
-        return Report("", "failed", "out_of_memory", words)
+def never_ready(python: str, ended: Ended, is_late: bool, patience: float, stderr: str) -> Report:
+    """The report on every call of a piece whose runner ended before its first message."""
+    if ended.why == "memory":
+        message = f"{python} needs more memory than the task's limit before it calls anything"
+        return Report("", "failed", "out_of_memory", message)
     if is_late:
-        words = f"{python} on this host did not begin within {patience:g} s"
-    elif news["signal"] is not None:
-        words = f"{python} on this host was killed by {outcome.signal_name(news['signal'])} as it began"
+        message = f"{python} on this host did not begin within {patience:g} s"
+    elif ended.signal is not None:
+        message = f"{python} on this host was killed by {outcome.signal_name(ended.signal)} as it began"
     else:
-        words = f"{python} on this host ended with exit code {news['exit_code']} as it began"
-    last = said.strip().splitlines()[-1:]
-    return Report("", "returned", "host_unfit", f"{words}: {last[0]}" if last else words)
+        message = f"{python} on this host ended with exit code {ended.exit_code} as it began"
+    last = stderr.strip().splitlines()[-1:]
+    return Report("", "returned", "host_unfit", f"{message}: {last[0]}" if last else message)
 
 
 def _digest(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Functions on this host: what runners need of the rest of the pilot, and what the loop needs of runners.
+"""Function calls on this host: the runners of a pilot, with their blobs, environments and logs.
 
-All methods run on the loop's thread; blobs move on the porter's.
+All methods run on the loop's thread; blobs move on the file threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.layout import SUFFIX
@@ -21,6 +21,7 @@ from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import GUARD_GONE
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
+from shoal.pilot.guard.messages import FromGuard, ToGuard
 from shoal.pilot.host import disk_space
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
@@ -31,7 +32,7 @@ from shoal.wire.messages import Batch, Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
-IN_USE = 120.0  # seconds after which a runner has surely opened the blob that it asked for
+IN_USE = 120.0  # seconds after which a runner has surely opened the blob that it needed
 Then = Callable[[Optional[str], str], None]
 
 
@@ -43,7 +44,7 @@ class FunctionExecutor:
         stage: Staging,
         umask: int,
         cores: int,
-        send_guard: Callable[[dict[str, Any]], None],
+        send_guard: Callable[[ToGuard], None],
         feed: Callable[[Event], None],
         post: Callable[[Callable[[], None]], None],
         pause: Callable[[str], None],
@@ -71,21 +72,17 @@ class FunctionExecutor:
             cores=cores,
         )
 
-    def on_joined(self, told: Registered) -> None:
-        """Take what the server says on logs and times."""
-        near = self._is_near = bool(told.log_mark) and os.access(os.path.join(told.log_dir, told.log_mark), os.R_OK)
-        self._log_dir = told.log_dir if near else os.path.join(self._stage.facts.work, "logs")
-        self._runners.grace = told.grace
-        self._blobs.joined(told.session, told.blob_dir if near else "")
+    def on_joined(self, registered: Registered) -> None:
+        """Apply the server's settings on logs and times."""
+        shared = streams.shared_log_folder(registered)
+        self._is_near, self._log_dir = bool(shared), shared or os.path.join(self._stage.facts.work, "logs")
+        self._runners.grace = registered.grace
+        self._blobs.joined(registered.session, registered.blob_dir if shared else "")
 
     def lack(self) -> str:
-        """Where calls can write nothing now; empty while they can."""
-        now = proctree.now()
-        for folder in (self._stage.facts.work, self._log_dir):
-            number = self._space.trouble(folder, now)
-            if number:
-                return disk_space.no_space(folder, number, "calls wrote output and results")
-        return ""
+        """Why calls can write nothing now; empty while they can."""
+        folders = (self._stage.facts.work, self._log_dir)
+        return self._space.reason(folders, proctree.now(), "calls wrote output and results")
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
@@ -115,7 +112,7 @@ class FunctionExecutor:
             for attempt in _writers(batch, reports):
                 self._tails.add(attempt, dict(zip(SUFFIX, streams.log_paths(self._log_dir, attempt))))
                 self._tails.end(attempt, ())
-                self._tails.settle(attempt)  # nobody asks for the files once they are said
+                self._tails.settle(attempt)  # the files are not needed once they were sent
         self._feed(Called(piece, batch, reports, over))
 
     def watch(self, action: Watch) -> bool:
@@ -125,7 +122,7 @@ class FunctionExecutor:
             return False
         if self._is_near:
             for path, log_path in zip(files, streams.log_paths(self._log_dir, action.attempt)):
-                with contextlib.suppress(OSError):  # it is seen already, or nothing was written yet
+                with contextlib.suppress(OSError):  # it is there already, or nothing was written yet
                     os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
                     os.link(path, log_path)
         else:
@@ -141,7 +138,7 @@ class FunctionExecutor:
         self._file_threads.do(lambda: self._carry(lambda blobs: blobs.store(path), then))
 
     def _carry(self, work: Callable[[Blobs], str], then: Then, fetched: str = "") -> None:
-        """On a thread of the porter: move bytes, and tell the loop."""
+        """On a file thread: move bytes, and post the result to the loop."""
         found: Optional[str] = None
         error = ""
         try:
@@ -149,12 +146,12 @@ class FunctionExecutor:
         except (NoBlob, OSError) as failure:
             error = str(failure)
 
-        def tell() -> None:
+        def deliver() -> None:
             if fetched and found is not None:
                 self._fetched.append((proctree.now() + IN_USE, fetched))
             then(found, error)
 
-        self._post(tell)
+        self._post(deliver)
 
     # --- messages, time and ends
     def fileno(self) -> int:
@@ -165,9 +162,9 @@ class FunctionExecutor:
         """Process what runners report."""
         self._runners.receive()
 
-    def on_guard_message(self, news: dict[str, Any]) -> bool:
+    def on_guard_message(self, report: FromGuard) -> bool:
         """Process what the guard reports on a runner; False if it is of something else."""
-        return self._runners.hear_guard(news)
+        return self._runners.hear_guard(report)
 
     def on_guard_lost(self) -> None:
         """Every runner died with the guard: give every call back."""
@@ -175,12 +172,11 @@ class FunctionExecutor:
 
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
-        times = [self._fetched[0][0]] if self._fetched else []
-        due = self._runners.deadline()
-        return min([*times, due]) if due is not None else times[0] if times else None
+        times = (self._runners.deadline(), self._fetched[0][0] if self._fetched else None)
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Limits of calls, runners nobody needs, blobs that are open by now."""
+        """Check the limits of calls, idle runners, and blobs that are open by now."""
         self._runners.tick(now)
         while self._fetched and self._fetched[0][0] <= now:
             _, digest = self._fetched.popleft()
@@ -194,7 +190,7 @@ class FunctionExecutor:
 
 
 def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) -> Iterator[Report]:
-    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they say."""
+    """Calls that ended while the disk was full: what they wrote, and large results, may be lost, whatever they returned."""
     ended = [report_of(batch, at) for at in range(batch.count)] if batch is not None else []
     for report in (*ended, *reports):
         if report.cause in ("cancelled", "over_time", "out_of_memory"):

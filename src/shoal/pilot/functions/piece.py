@@ -1,6 +1,6 @@
-"""A piece: some calls of a function that one runner makes one after another, and how they are told as they end.
+"""A piece: some calls of a function that one runner makes one after another, and the reports on them.
 
-Calls are told in their order, successes of neighbours as one batch. A large result is first put away as a blob;
+Calls are reported in order, neighbours that succeeded as one batch. A large result is first stored as a blob;
 until that is done, the calls after it wait. No process in here; files only by way of what is passed in.
 """
 
@@ -10,42 +10,34 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable, NamedTuple, Optional, Protocol, Union
+from typing import Any, Callable, NamedTuple, Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.commands import streams
+from shoal.pilot.runner.messages import CallEnd
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Lease, Report
 
-# How a runner writes down an ended call: [start, duration, cpu, result] in ns, or an object where there is more to say.
-Entry = Union[list[Any], dict[str, Any]]
-
 
 class Entries(NamedTuple):
-    """Calls that ended one after another."""
+    """Calls that ended one after another, in one of two forms."""
 
-    rows: Sequence[Entry] = ()
-    is_plain: bool = False  # all of them are lists, and there are some
+    plain: Sequence[list[Any]] = ()  # the first four fields of CallEnd, where no call has more
+    full: Sequence[CallEnd] = ()
 
 
 Ended = Callable[["Piece", Optional[Batch], tuple[Report, ...], bool], None]
 Then = Callable[[Optional[str], str], None]
+# Moves a stream's file, given by stream, number, size and new path; returns how many bytes were written in all.
+Move = Callable[[str, int, int, str], int]
 
 
 @dataclass
 class _Slot:
-    """One ended call; without a report while its result is on the way."""
+    """One ended call; without a report while its result is being stored."""
 
     report: Optional[Report] = None
-
-
-class Files(Protocol):
-    """Where what a call wrote goes; the runner's own files are given by stream and number."""
-
-    def move(self, stream: str, number: int, size: int, path: str) -> int:
-        """Put a stream's file into its place; returns how many bytes were written in all."""
-        ...
 
 
 class Piece:
@@ -60,39 +52,35 @@ class Piece:
     ) -> None:
         self.lease, self.attempt, self.count = lease, lease.attempt, lease.count
         self.first: AttemptId = parse_attempt(lease.attempt)
-        self.pipe = ""  # by which they publish tags
+        self.pipe = ""  # through which they publish tags
         self.seen = 0  # calls that have ended; the next one is the one that runs
         self.stops: dict[int, str] = {}  # calls that must not go on, or not begin, and why
         self._ended, self._store, self._log_paths = ended, store, log_paths
         self._slots: deque[_Slot] = deque()
-        self._told = 0
         self._is_over = self._is_done = False
 
     def name(self, at: int) -> str:
-        """The attempt that is the call at this place."""
+        """The attempt of the call at this index."""
         return str(shift(self.first, at))
 
-    def place(self, which: AttemptId) -> Optional[int]:
-        """The place of an attempt, if it is in here."""
-        first = self.first
-        at = which.element - first.element
-        is_here = 0 <= at < self.count and which == first._replace(element=which.element)
-        return at if is_here else None
+    def index(self, which: AttemptId) -> Optional[int]:
+        """The index of an attempt in this piece; None: it is not in it."""
+        at = which.element - self.first.element
+        return at if 0 <= at < self.count and which == self.first._replace(element=which.element) else None
 
-    # --- what a runner wrote down
-    def take(self, entries: Entries, rss: int, files: Files, is_over: bool) -> None:
-        """Calls that ended, from the first not yet seen on; `is_over`: nothing more comes."""
+    # --- what a runner logged
+    def take(self, entries: Entries, rss: int, move: Move, is_over: bool) -> None:
+        """Process calls that ended, from the first not yet seen on; `is_over`: these are the last."""
         self._is_over = self._is_over or is_over
         epoch = time.time() - time.monotonic()
-        if self._slots or not entries.is_plain:
-            for entry in entries.rows:
-                self._take_one(entry, rss, files, epoch)
-            self._tell()
+        if self._slots or not entries.plain:
+            for end in entries.full or [CallEnd(*row) for row in entries.plain]:
+                self._take_one(end, rss, move, epoch)
+            self._report()
         else:
-            begun, took, cpu, results = zip(*entries.rows)
-            count, at = len(entries.rows), self.seen
+            begun, took, cpu, results = zip(*entries.plain)
+            count, at = len(entries.plain), self.seen
             self.seen += count
-            self._told += count
             batch = Batch(
                 self.name(at),
                 count,
@@ -102,48 +90,44 @@ class Piece:
                 [rss] * count,
                 result=list(results),
             )
-            self._say(batch, (), self._is_over)
+            self._send(batch, (), self._is_over)
 
-    def _take_one(self, entry: Entry, rss: int, files: Files, epoch: float) -> None:
-        at, attempt = self.seen, self.name(self.seen)
-        if isinstance(entry, list):
-            entry = {"at": entry[0], "took": entry[1], "cpu": entry[2], "result": entry[3]}
-        elif "skipped" in entry:
-            self.fail(self.cancelled(at))
+    def _take_one(self, end: CallEnd, rss: int, move: Move, epoch: float) -> None:
+        if end.is_skipped:
+            self.fail(self.cancelled(self.seen))
             return
-        self.seen += 1
-        failed = entry.get("failed", {})
         report = Report(
-            attempt,
-            failed.get("outcome", "succeeded"),
-            failed.get("cause", ""),
-            failed.get("message", ""),
-            started=epoch + entry["at"] / 1e9,
-            duration=entry["took"] / 1e9,
-            cpu=entry["cpu"] / 1e9,
+            self.name(self.seen),
+            end.outcome or "succeeded",
+            end.cause,
+            end.message,
+            started=epoch + end.began / 1e9,
+            duration=end.took / 1e9,
+            cpu=end.cpu / 1e9,
             max_rss=rss,
-            result=entry.get("result", ""),
+            result=end.result,
         )
-        report = self.put_streams(report, entry, files, failed.get("trace", ""))
+        self.seen += 1
+        report = self.put_streams(report, end.out, end.err, move, end.trace)
         slot = _Slot()
         self._slots.append(slot)
-        if "file" in entry:
-            self._store(entry["file"], lambda digest, error: self._on_stored(slot, report, digest, error))
+        if end.file:
+            self._store(end.file, lambda digest, error: self._on_stored(slot, report, digest, error))
         else:
             slot.report = report
 
-    def put_streams(self, report: Report, written: dict[str, Any], files: Files, trace: str = "") -> Report:
-        """Move what a call wrote to its place, and say so in the report."""
-        out, err = self._log_paths(report.attempt) if "out" in written or "err" in written else ("", "")
-        if "out" in written:
-            number, size = written["out"]
-            size = files.move("out", number, size, out)
-            report = replace(report, out=size, last_line=streams.last_line(out))
+    def put_streams(
+        self, report: Report, out: Optional[list[int]], err: Optional[list[int]], move: Move, trace: str = ""
+    ) -> Report:
+        """Move what a call wrote, given by number and size, to its log files, and add it to the report."""
+        out_path, err_path = self._log_paths(report.attempt) if out or err else ("", "")
+        if out:
+            size = move("out", out[0], out[1], out_path)
+            report = replace(report, out=size, last_line=streams.last_line(out_path))
         tail = ""
-        if "err" in written:
-            number, size = written["err"]
-            report = replace(report, err=files.move("err", number, size, err))
-            tail = streams.tail(err, MAX_STDERR_TAIL)
+        if err:
+            report = replace(report, err=move("err", err[0], err[1], err_path))
+            tail = streams.tail(err_path, MAX_STDERR_TAIL)
         if report.outcome != "succeeded":
             tail = (tail + trace).encode("utf-8")[-MAX_STDERR_TAIL:].decode("utf-8", "ignore")
             report = replace(report, stderr_tail=tail)
@@ -153,45 +137,44 @@ class Piece:
         if digest is not None:
             slot.report = replace(report, result=digest)
         elif report.outcome == "succeeded":
-            words = f"its result could not be put away: {error}"
-            slot.report = replace(report, outcome="failed", cause="stage_out", message=words)
+            message = f"its result could not be put away: {error}"
+            slot.report = replace(report, outcome="failed", cause="stage_out", message=message)
         else:
             slot.report = report
-        self._tell()
+        self._report()
 
-    # --- what the pilot itself knows
+    # --- what the pilot itself decides
     def cancelled(self, at: int) -> Report:
         """The report on a call that was stopped."""
         return Report(self.name(at), "failed", "cancelled", self.stops.get(at, "cancelled"))
 
     def fail(self, report: Report) -> None:
-        """The next call did not end by itself."""
+        """Add the report on the next call, which did not end by itself."""
         self.seen += 1
         self._slots.append(_Slot(report))
 
     def finish(self) -> None:
-        """Nothing more comes: calls that were not seen never began."""
+        """Report the end of the piece: calls that were not seen never began."""
         self._is_over = True
-        self._tell()
+        self._report()
 
-    # --- telling
-    def _tell(self) -> None:
-        """Say what is known, in order; the last word says that it is the last."""
+    # --- reporting
+    def _report(self) -> None:
+        """Report the calls whose reports are complete, in order; the last report is marked as such."""
         batch: list[Report] = []
         reports: list[Report] = []
         while self._slots and self._slots[0].report is not None:
             report = self._slots[0].report
             self._slots.popleft()
-            self._told += 1
             if report.outcome == "succeeded" and reports:
-                self._say(_batch(batch), tuple(reports), False)
+                self._send(_batch(batch), tuple(reports), False)
                 batch, reports = [], []
             (batch if report.outcome == "succeeded" else reports).append(report)
         is_last = self._is_over and not self._slots
         if batch or reports or is_last:
-            self._say(_batch(batch), tuple(reports), is_last)
+            self._send(_batch(batch), tuple(reports), is_last)
 
-    def _say(self, batch: Optional[Batch], reports: tuple[Report, ...], is_last: bool) -> None:
+    def _send(self, batch: Optional[Batch], reports: tuple[Report, ...], is_last: bool) -> None:
         if not self._is_done:
             self._is_done = is_last
             self._ended(self, batch, reports, is_last)

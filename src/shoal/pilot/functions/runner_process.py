@@ -1,6 +1,6 @@
-"""One runner as the pilot sees it: its process, the line to it, the log of its ended calls, the files it writes.
+"""One runner as the pilot sees it: its process, the connection to it, the log of its ended calls, the files it writes.
 
-Nothing here decides; `runners` does. See `runner` for the other side.
+Decisions are made in `runners`; the other side is `pilot/runner/`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import MutableSequence
+from collections.abc import MutableSequence, Sequence
 from typing import Any, NamedTuple, Optional
 
 from shoal.pilot.commands.streams import Bound
 from shoal.pilot.functions.listener import RunnerConnection
 from shoal.pilot.functions.piece import Entries, Piece
-from shoal.pilot.guard.spawn import STREAM_ROOM
+from shoal.pilot.guard.messages import Start
+from shoal.pilot.guard.spawn import STREAM_SLACK
 from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE
+from shoal.pilot.runner.messages import CallEnd, Hello, RunCalls, Skip, Welcome
 from shoal.wire.messages import Lease, Report
 
 log = logging.getLogger(__name__)
@@ -30,19 +32,19 @@ log = logging.getLogger(__name__)
 # What a runner consists of. It is written out, since the zip that we run from may be a file in memory of ours.
 _CODE = (
     "shoal.model.limits", "shoal.wire.payload", "shoal.pilot.runner.load", "shoal.pilot.runner.failure",
-    "shoal.pilot.runner.output", "shoal.pilot.runner.main",
+    "shoal.pilot.runner.output", "shoal.pilot.runner.messages", "shoal.pilot.runner.main",
 )  # fmt: skip
 _BEGIN = """import sys
 if sys.version_info < (3, 9):
     sys.exit("functions need Python 3.9 or newer, this is " + sys.version.split()[0])
 if sys.path[0] == "":
-    del sys.path[0]  # else a file of the task's directory could stand for one of the standard library
+    del sys.path[0]  # else a file of the task's directory could shadow one of the standard library
 sys.path.insert(0, sys.argv[1])
 from shoal.pilot.runner.main import main as begin
 del sys
 begin()
 """
-# Of one task, or for us: neither is what makes runners differ.
+# Variables of one task, or for us: they do not make runners differ.
 _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
     "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
@@ -64,7 +66,7 @@ class RunnerKind(NamedTuple):
 
 
 def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKind]:
-    """The kind of runner that a lease needs, `env` being the caller's no more; None: there is no interpreter."""
+    """The kind of runner that a lease needs; changes `env`. None: there is no interpreter."""
     wanted, search = lease.python, env.get("PATH")
     python: Optional[str] = wanted
     if "/" in wanted:
@@ -106,27 +108,27 @@ class RunnerProcess:
         self.key, self.kind, self._base = key, kind, base
         self.folder = os.path.join(base, key)
         os.makedirs(self.folder, mode=0o700)
-        self.line: Optional[RunnerConnection] = None  # None: it has not said hello, or we have hung up
-        self.is_ready = False  # it said hello
+        self.connection: Optional[RunnerConnection] = None  # None: not yet, or no longer connected
+        self.is_ready = False  # it has connected
         self.version = ""
         self.piece: Optional[Piece] = None
         self.is_sent = False  # it has the piece
-        self.describes = False  # it tells what the call was that killed another runner
-        self.crash: Optional[Report] = None  # on which that is to be told
-        self.is_stopping = False  # the guard was told to end it
-        self.is_late = False  # because it never said hello
-        self.is_cut_off = False  # the line ended
+        self.describes = False  # it describes the call that killed another runner
+        self.crash: Optional[Report] = None  # the report that waits for that
+        self.is_stopping = False  # the guard was asked to end it
+        self.is_late = False  # because it never connected
+        self.is_cut_off = False  # the connection ended
         self.over: Optional[int] = None  # because this call took too long
         self.since = now  # when it was started, or became idle
-        self.began = now  # when the present call began, as far as we know
-        self.due = now  # when to look at it next
-        self.look_at: Optional[float] = None  # when to look into the log
-        self.bound_at = 0.0  # when to look how much it writes
-        self.asked = ""  # the blob it waits for
-        # Blobs that were asked for and not yet given to it: None while on the way, then path, error and when they came.
+        self.began = now  # when the present call began, as far as is known
+        self.due = now  # when to check it next
+        self.read_at: Optional[float] = None  # when to read the log
+        self.bound_at = 0.0  # when to measure how much it writes
+        self.needed = ""  # the blob it waits for
+        # Blobs that were requested and not yet given to it: None while being fetched, then path, error and time.
         self.blobs: dict[str, Optional[tuple[Optional[str], str, float]]] = {}
         self.rss = 0
-        self.cpu_told = 0.0  # seconds of its CPU time that are accounted for
+        self.cpu_reported = 0.0  # seconds of its CPU time that are accounted for
         self._serial, self._skips = 0, 0
         self._is_initialized = False
         self._at = LOG_AT
@@ -134,53 +136,49 @@ class RunnerProcess:
         self.log = -1
         self._page: MutableSequence[int] = [0] * 4
 
-    # --- life
-    def order(self, grace: float, umask: int) -> dict[str, Any]:
-        """What the guard is told to start."""
+    # --- start and end
+    def start(self, grace: float, umask: int) -> Start:
+        """The request to the guard to start it."""
         kind = self.kind
-        return {
-            "do": "start",
-            "attempt": self.key,
-            "argv": [kind.python, "-c", _BEGIN, os.path.join(self._base, "code"), self._base, self.key],
-            "cwd": kind.cwd,
-            "env": {**dict(kind.env), "SHOAL_ATTEMPT": self.key},
-            "stdin": None,
-            "stdout": os.path.join(self.folder, "start.out"),
-            "stderr": os.path.join(self.folder, "start.err"),
-            "time": None,
-            "memory": kind.memory,
-            "cpu": None,
-            "file_size": kind.disk + STREAM_ROOM if kind.disk > 0 else None,
-            "exclusive": kind.is_exclusive,
-            "grace": grace,
-            "umask": umask,
-        }
+        return Start(
+            self.key,
+            [kind.python, "-c", _BEGIN, os.path.join(self._base, "code"), self._base, self.key],
+            kind.cwd,
+            {**dict(kind.env), "SHOAL_ATTEMPT": self.key},
+            os.path.join(self.folder, "start.out"),
+            os.path.join(self.folder, "start.err"),
+            grace,
+            umask,
+            memory=kind.memory,
+            file_size=kind.disk + STREAM_SLACK if kind.disk > 0 else None,
+            exclusive=kind.is_exclusive,
+        )
 
-    def greet(self, line: RunnerConnection, version: str, cpu: float) -> None:
-        """It said hello: give it the log and what it needs to know."""
+    def welcome(self, connection: RunnerConnection, hello: Hello) -> None:
+        """Give a runner that has connected the log and what it needs to know."""
         self.log = _make_log(self.folder)
         self._page = memoryview(mmap.mmap(self.log, LOG_AT)).cast("Q")  # type: ignore[assignment]
-        self.line, self.version, self.is_ready, self.cpu_told = line, version, True, cpu
-        with contextlib.suppress(OSError):  # it is gone already: the guard will say so
-            socket.send_fds(line.sock, [b"\n"], [self.log])
+        self.connection, self.version, self.is_ready, self.cpu_reported = connection, hello.version, True, hello.cpu
+        with contextlib.suppress(OSError):  # it is gone already: the guard will report that
+            socket.send_fds(connection.sock, [b"\n"], [self.log])
         paths = self.kind.path.split(os.pathsep) if self.kind.path else []
         results = os.path.join(self._base, "results", self.key + ".")
-        line.send({"path": paths, "is_theirs": self.kind.is_theirs, "folder": self.folder, "results": results})
+        connection.send(Welcome(paths, self.kind.is_theirs, self.folder, results))
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Say something to it."""
-        if self.line is not None:
-            self.line.send(message)
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send a message, if it is connected."""
+        if self.connection is not None:
+            self.connection.send(message)
 
-    def hang_up(self) -> None:
-        """It ends when it notices."""
-        if self.line is not None:
-            self.line.close()
-        self.line = None
+    def disconnect(self) -> None:
+        """Close the connection: it ends when it notices."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
 
     def forget(self) -> None:
-        """The process is gone."""
-        self.hang_up()
+        """Release what belongs to a process that is gone."""
+        self.disconnect()
         self._page = list(self._page)
         if self.log >= 0:
             os.close(self.log)
@@ -189,7 +187,7 @@ class RunnerProcess:
 
     # --- work
     def give(self, piece: Piece, now: float) -> None:
-        """Send a piece."""
+        """Send it a piece."""
         lease = piece.lease
         rewind = self._at > LOG_AT + REWIND
         if rewind:
@@ -198,40 +196,39 @@ class RunnerProcess:
         self.is_sent, self.began, self.bound_at, self.over = True, now, now + 0.5, None
         params = lease.params
         self.send(
-            {
-                "piece": piece.attempt,
-                "serial": self._serial,
-                "run": piece.first.run,
-                "first": piece.first.element,
-                "number": piece.first.number,
-                "function": lease.function,
-                "initializer": "" if self._is_initialized else lease.initializer,
-                "calls": " ".join(lease.calls),  # quicker than a list, and no payload text has a blank
-                "cwd": self.kind.cwd,
-                "tags": {"SHOAL_TAGS": piece.pipe} if piece.pipe else {},
-                "env": {name: value for name, value in lease.env.items() if name in ("SHOAL_SEED", "SHOAL_INDEX")},
-                "seed": lease.seed,
-                "indices": [one["i"] for one in params] if params and "i" in params[0] else [],
-                "reseed": lease.env.get("SHOAL_RESEED") == "1",
-                "skip": list(piece.stops),
-                "rewind": rewind,
-            }
+            RunCalls(
+                self._serial,
+                piece.first.run,
+                piece.first.element,
+                piece.first.number,
+                lease.function,
+                "" if self._is_initialized else lease.initializer,
+                " ".join(lease.calls),
+                self.kind.cwd,
+                piece.pipe,
+                {name: value for name, value in lease.env.items() if name in ("SHOAL_SEED", "SHOAL_INDEX")},
+                lease.seed,
+                [one["i"] for one in params] if params and "i" in params[0] else [],
+                lease.env.get("SHOAL_RESEED") == "1",
+                list(piece.stops),
+                rewind,
+            )
         )
         self._is_initialized = True
 
     def skip(self, at: int) -> None:
-        """A call of its piece that must not begin. Takes effect before the next call, whichever that is."""
-        self.send({"drop": at, "serial": self._serial})
+        """Skip a call of its piece. Takes effect before the next call, whichever that is."""
+        self.send(Skip(self._serial, at))
         self._skips += 1
         self._page[SKIPS] = self._skips
 
     @property
     def stage(self) -> int:
-        """What it was doing last."""
+        """What it did last: IDLE, INITIALIZING, LOADING or CALLING."""
         return self._page[STAGE]
 
     def read(self, now: float) -> Entries:
-        """The calls that ended since we last looked."""
+        """The calls that ended since the log was read last."""
         if self.log < 0:
             return Entries()
         size = os.fstat(self.log).st_size - self._at
@@ -243,15 +240,17 @@ class RunnerProcess:
         is_plain = b"{" not in raw  # which no base64 has
         try:
             rows: list[Any] = json.loads("[" + raw[:-1].decode().replace("\n", ",") + "]")
-            self._note(rows if is_plain else [_as_list(row) for row in rows], now)
+            if not is_plain:
+                rows = [CallEnd(*row) if isinstance(row, list) else CallEnd(**row) for row in rows]
+            self._note(rows, now)
         except (ValueError, TypeError, LookupError):
             log.error("runner's log is garbled runner=%s", self.key)
             return Entries()
-        return Entries(rows, is_plain)
+        return Entries(plain=rows) if is_plain else Entries(full=rows)
 
-    def _note(self, rows: list[list[int]], now: float) -> None:
+    def _note(self, rows: Sequence[Sequence[Any]], now: float) -> None:
         """Account for the CPU time of these calls; the next one began when the last of them ended."""
-        self.cpu_told += sum([row[2] for row in rows]) / 1e9
+        self.cpu_reported += sum([row[2] for row in rows]) / 1e9
         ago = time.monotonic_ns() - rows[-1][0] - rows[-1][1]
         self.began = max(self.began, now - max(0, ago) / 1e9)
 
@@ -283,7 +282,7 @@ class RunnerProcess:
             self._bounds[stream] = known
 
     def move(self, stream: str, number: int, size: int, path: str) -> int:
-        """Put a stream's file into its place; returns how many bytes were written in all."""
+        """Move a stream's file to its log; returns how many bytes were written in all."""
         source = f"{self.folder}/{stream}{number}"
         _, bound, lost = self._bounds.pop(stream, (0, Bound(path), 0))
         if bound.path != source:
@@ -296,13 +295,6 @@ class RunnerProcess:
         bound.path = path
         bound.finish()
         return size + lost
-
-
-def _as_list(entry: Any) -> list[int]:
-    """Start, duration and CPU time; a call that was skipped took none."""
-    if isinstance(entry, list):
-        return entry
-    return [entry.get("at", time.monotonic_ns()), entry.get("took", 0), entry.get("cpu", 0)]
 
 
 def _rename(source: str, path: str) -> None:

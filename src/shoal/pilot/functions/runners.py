@@ -1,39 +1,47 @@
 """The runners of a pilot: long-lived interpreters that call functions, one for each busy slot [ADR 0009].
 
 A piece of calls goes to an idle runner of its kind, or to a new one. Runners are children of the guard, which ends
-them and holds their memory limit; the time limit of each call is held here, since only we know when a call begins.
-A runner that is ended or dies is not repaired: the next piece gets another. All of it is on the loop's thread.
+them and enforces their memory limit; the time limit of each call is enforced here, where it is known when a call begins.
+A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.functions import crash_report
+from shoal.pilot.functions.listener import Listener, RunnerConnection
 from shoal.pilot.functions.piece import Entries, Piece, Then
-from shoal.pilot.functions.runner_pool import HELLO, NEVER, PREFIX, RunnerPool
-from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind
+from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind, write_code
 from shoal.pilot.guard import outcome, proctree
+from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, Stop, ToGuard
 from shoal.pilot.runner.main import CALLING
+from shoal.pilot.runner.messages import Blob, Describe, Described, Hello, NeedBlob, Progress
 from shoal.wire.messages import Batch, Lease, Report
 
 log = logging.getLogger(__name__)
 
-DESCRIBE = 10.0  # seconds to say what a call was
-LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not told by then, we look up
-BOUND = 0.5  # seconds between looks at how much a call writes
+PREFIX = "runner-"  # no attempt is named so
+HELLO = 30.0  # seconds: an interpreter that has not connected by then never will
+IDLE = 60.0  # seconds unused after which a runner gives its memory back
+DESCRIBE = 10.0  # seconds to describe a call
+LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not notified by then is read without
+BOUND = 0.5  # seconds between measurements of how much a call writes
 KEPT = 60.0  # a blob that was fetched so long before it is needed may be gone again
-CUT_OFF = 1.0  # a runner that lost its line is dying; if it still lives after that, it is ended
+CUT_OFF = 1.0  # a runner that lost its connection is dying; if it still lives after that, it is ended
+NEVER = float("inf")
+_KINDS_KEPT = 1000
 
 
 class Runners:
@@ -42,7 +50,7 @@ class Runners:
     def __init__(
         self,
         *,
-        send_guard: Callable[[dict[str, Any]], None],
+        send_guard: Callable[[ToGuard], None],
         work: str,
         prepare: Callable[[Lease], tuple[dict[str, str], str]],
         fetch: Callable[[str, Then], None],
@@ -53,23 +61,22 @@ class Runners:
         umask: int = 0o077,
         cores: Optional[int] = None,
     ) -> None:
-        cores = cores or len(os.sched_getaffinity(0))
-        self._pool = RunnerPool(work, send_guard, self._greeted, self._hear, grace, umask, cores)
+        self._base, self.grace = os.path.join(work, "runners"), grace
+        self._umask, self._cores = umask, cores or len(os.sched_getaffinity(0))
         self._send_guard, self._prepare, self._fetch, self._store = send_guard, prepare, fetch, store
         self._ended, self._log_paths = ended, log_paths
+        self._listener = Listener(self._accept)
+        self._runners: dict[str, RunnerProcess] = {}
+        self._idle: list[RunnerProcess] = []  # the one used last is at the end
+        self._going: set[str] = set()  # those that are about to end
+        self._kinds: dict[RunnerKind, RunnerKind] = {}
+        self._count = 0
+        self._is_open = False
+        self._due = NEVER
         self._pieces: dict[str, Piece] = {}
-        self._at: dict[Piece, RunnerProcess] = {}  # where a piece is
+        self._at: dict[Piece, RunnerProcess] = {}  # the runner of a piece
 
-    @property
-    def grace(self) -> float:
-        """Seconds from SIGTERM to SIGKILL."""
-        return self._pool.grace
-
-    @grace.setter
-    def grace(self, seconds: float) -> None:
-        self._pool.grace = seconds
-
-    # --- what the loop asks for
+    # --- requests of the loop
     def start(self, piece: Lease) -> None:
         """Make the calls of a lease, one after another."""
         made = Piece(piece, self._on_told, self._put_away, self._log_paths)
@@ -87,9 +94,9 @@ class Runners:
         if kind is None:
             self._give_back(made, f"there is no {piece.python or 'interpreter'} here, and no python3 on the PATH")
             return
-        one = self._pool.take(kind)
+        one = self._take(kind)
         if one is None:
-            self._give_back(made, f"cannot write in {self._pool.base}")
+            self._give_back(made, f"cannot write in {self._base}")
             return
         self._assign(one, made)
         if one.is_ready:
@@ -113,17 +120,17 @@ class Runners:
             return True
         if at > piece.seen:
             one.skip(at)
-        # Only now it is sure: either the order was there before the call could begin, or the log shows that it began.
+        # Only now it is certain: either the message was there before the call could begin, or the log shows that it began.
         self._drain(one)
         if at == piece.seen and self._at.get(piece) is one:
-            self._pool.stop(one)
+            self._stop_runner(one)
         return True
 
     def signal(self, attempt: str, number: int) -> bool:
         """Send a signal to a call if it runs; False: it is not here."""
         piece, one, is_running = self._where(attempt)
         if one is not None and is_running and one.stage == CALLING:
-            self._send_guard({"do": "signal", "attempt": one.key, "number": int(number)})
+            self._send_guard(SendSignal(one.key, int(number)))
         return piece is not None
 
     def files(self, attempt: str) -> Optional[tuple[str, str]]:
@@ -133,43 +140,51 @@ class Runners:
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
-        return self._pool.listener.fileno()
+        return self._listener.fileno()
 
     def receive(self) -> None:
-        """Take what runners say."""
-        self._pool.listener.receive()
+        """Process what runners have sent."""
+        self._listener.receive()
 
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
-        return self._pool.due if self._pool.due < NEVER else None
+        return self._due if self._due < NEVER else None
 
     def tick(self, now: float) -> None:
-        """Whatever is due: limits, looks, runners that are not needed."""
-        if now >= self._pool.due:
-            self._pool.look(now, partial(self._check, now))
+        """Do whatever is due: limits, logs, idle runners."""
+        if now >= self._due:
+            for one in list(self._runners.values()):
+                if now >= one.due and one.key in self._runners:
+                    one.due = NEVER  # unless something plans another check
+                    at = self._check(one, now)
+                    one.due = min(one.due, at)
+            self._due = min((one.due for one in self._runners.values()), default=NEVER)
 
     def abandon(self, why: str) -> None:
-        """The guard is lost and has taken all runners with it: every piece goes back."""
-        for one in list(self._pool.all.values()):
-            self._pool.forget(one)
+        """Give every piece back: the guard is lost, and all runners with it."""
+        for one in list(self._runners.values()):
+            self._forget(one)
             piece = one.piece
             if piece is not None:
                 self._at.pop(piece, None)
-                piece.take(one.read(proctree.now()) if one.is_sent else Entries(), one.rss, one, False)
+                piece.take(one.read(proctree.now()) if one.is_sent else Entries(), one.rss, one.move, False)
                 if piece.seen < piece.count:
                     piece.fail(Report(piece.name(piece.seen), "returned", "host_unfit", why))
                 piece.finish()
             one.forget()
 
     def close(self) -> None:
-        """Hang up; the guard ends what does not end by itself."""
-        self._pool.close()
+        """Disconnect all; the guard ends what does not end by itself."""
+        for one in self._runners.values():
+            one.forget()
+        self._listener.close()
+        shutil.rmtree(self._base, ignore_errors=True)
 
     # --- pieces and runners
     def _find(self, attempt: str) -> tuple[Optional[Piece], int]:
         which = parse_attempt(attempt)
         for piece in self._pieces.values():
-            at = piece.place(which)
+            at = piece.index(which)
             if at is not None:
                 return piece, at
         return None, 0
@@ -187,19 +202,14 @@ class Runners:
         one.piece, one.is_sent = piece, False
         self._at[piece] = one
 
-    def _release(self, one: RunnerProcess) -> None:
-        if one.piece is not None:
-            self._at.pop(one.piece, None)
-        self._pool.release(one)
-
-    def _greeted(self, one: RunnerProcess) -> None:
+    def _on_ready(self, one: RunnerProcess) -> None:
         piece = one.piece
         if piece is None:
             return
         if one.describes:
-            self._pool.plan(one, one.since + DESCRIBE)
-            one.send({"describe": {"function": piece.lease.function, "call": piece.lease.calls[piece.seen]}})
-            self._watch_line(one)
+            self._plan(one, one.since + DESCRIBE)
+            one.send(Describe(piece.lease.function, piece.lease.calls[piece.seen]))
+            self._watch_connection(one)
         else:
             self._give(one, piece)
 
@@ -207,90 +217,206 @@ class Runners:
         lease, now = piece.lease, proctree.now()
         wanted = lease.env.get("SHOAL_PYTHON_VERSION", one.version)
         if wanted != one.version:
-            words = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
+            why = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
             self._release(one)
-            self._give_back(piece, f"{words}: give python= the path of a Python {wanted} that this host has")
+            self._give_back(piece, f"{why}: give python= the path of a Python {wanted} that this host has")
             return
         one.give(piece, now)
-        self._watch_line(one)
-        one.look_at = now + LOOK
-        self._pool.plan(one, one.look_at if lease.time is None else min(one.look_at, now + lease.time))
+        self._watch_connection(one)
+        one.read_at = now + LOOK
+        self._plan(one, one.read_at if lease.time is None else min(one.read_at, now + lease.time))
         for text in (lease.function, lease.initializer, *lease.calls):
             if text[:7] == "sha256:":
                 self._ask(one, text)
 
-    def _watch_line(self, one: RunnerProcess) -> None:
-        if one.line is not None:
-            self._pool.listener.watch(one.line)
+    def _watch_connection(self, one: RunnerProcess) -> None:
+        if one.connection is not None:
+            self._listener.watch(one.connection)
 
-    # --- what runners say
-    def _hear(self, one: RunnerProcess) -> None:
-        line = one.line
-        assert line is not None
-        line.flush()
-        self._pool.listener.watch(line)
+    # --- runners: start
+    def _take(self, kind: RunnerKind) -> Optional[RunnerProcess]:
+        """A runner of this kind: an idle one, else a new one; None: there can be none."""
+        if len(self._kinds) > _KINDS_KEPT:
+            self._kinds.clear()
+        kind = self._kinds.setdefault(kind, kind)
+        for at in range(len(self._idle) - 1, -1, -1):
+            if self._idle[at].kind is kind or self._idle[at].kind == kind:
+                return self._idle.pop(at)
+        return self._launch(kind)
+
+    def _launch(self, kind: RunnerKind) -> Optional[RunnerProcess]:
+        """Start a new runner; idle ones of other kinds end for it."""
+        while self._idle and len(self._runners) - len(self._going) >= self._cores:
+            self._end(self._idle.pop(0))
+        self._count += 1
+        now = proctree.now()
         try:
-            for message in line.receive():
+            self._open()
+            one = RunnerProcess(f"{PREFIX}{self._count}", kind, self._base, now)
+        except OSError as error:
+            log.error("runner cannot be started: %s", error)
+            return None
+        self._runners[one.key] = one
+        self._plan(one, now + HELLO)
+        log.debug("runner start runner=%s python=%s", one.key, kind.python)
+        self._send_guard(one.start(self.grace, self._umask))
+        return one
+
+    def _open(self) -> None:
+        """Prepare for runners, with the first piece: most pilots never see a function."""
+        if not self._is_open:
+            os.makedirs(os.path.join(self._base, "results"), mode=0o700, exist_ok=True)
+            write_code(os.path.join(self._base, "code"))
+            self._listener.open(self._base)
+            self._is_open = True
+
+    def _accept(self, connection: RunnerConnection, hello: object) -> bool:
+        one = self._runners.get(hello.name) if isinstance(hello, Hello) else None
+        if not isinstance(hello, Hello) or one is None or one.is_ready or one.is_stopping or one.is_late:
+            return False
+        self._listener.keep(connection, lambda: self._read(one))
+        one.welcome(connection, hello)
+        one.since = proctree.now()
+        self._plan(one, one.since + IDLE)
+        self._on_ready(one)
+        return True
+
+    # --- runners: end
+    def _release(self, one: RunnerProcess) -> None:
+        """Make a runner idle, or end it if there are more than enough."""
+        if one.piece is not None:
+            self._at.pop(one.piece, None)
+        one.piece, one.is_sent, one.describes, one.read_at, one.needed = None, False, False, None, ""
+        one.blobs.clear()
+        if one.is_ready and one.connection is None:
+            return  # it is dying, the guard will report that
+        if len(self._runners) - len(self._going) > self._cores:
+            self._end(one)
+            return
+        one.since = proctree.now()
+        self._idle.append(one)
+        self._plan(one, one.since + (IDLE if one.is_ready else HELLO))
+
+    def _end(self, one: RunnerProcess) -> None:
+        """End a runner without work: by itself, so that it can run its exit handlers, else by the guard."""
+        self._disconnect(one)
+        self._going.add(one.key)
+        one.is_late = one.is_late or not one.is_ready
+        self._plan(one, proctree.now() + (self.grace if one.is_ready else 0.0))
+
+    def _stop_runner(self, one: RunnerProcess) -> None:
+        """Have the guard end it."""
+        if not one.is_stopping:
+            one.is_stopping = True
+            self._going.add(one.key)
+            self._send_guard(Stop(one.key, self.grace))
+
+    def _disconnect(self, one: RunnerProcess) -> None:
+        """Close the connection to it."""
+        if one.connection is not None:
+            self._listener.drop(one.connection)
+            one.disconnect()
+
+    def _forget(self, one: RunnerProcess) -> None:
+        """Remove a runner whose process is gone."""
+        self._disconnect(one)
+        self._runners.pop(one.key, None)
+        self._going.discard(one.key)
+        if one in self._idle:
+            self._idle.remove(one)
+
+    def _plan(self, one: RunnerProcess, at: float) -> None:
+        """Check this runner then."""
+        one.due = at
+        self._due = min(self._due, at)
+
+    def _check(self, one: RunnerProcess, now: float) -> float:
+        """Check a runner that is due; returns when to do so again."""
+        if one.is_stopping:
+            return NEVER
+        if one.is_ready and one.connection is None:  # it should have ended by itself
+            self._stop_runner(one)
+        elif not one.is_ready:
+            if now < one.since + HELLO and not one.is_late:
+                return one.since + HELLO
+            one.is_late = True
+            self._stop_runner(one)
+        elif one.piece is not None:
+            return self._check_busy(one, now)
+        elif now < one.since + IDLE:
+            return one.since + IDLE
+        else:
+            self._idle.remove(one)
+            self._end(one)
+        return NEVER
+
+    # --- messages of runners
+    def _read(self, one: RunnerProcess) -> None:
+        connection = one.connection
+        assert connection is not None
+        connection.flush()
+        self._listener.watch(connection)
+        try:
+            for message in connection.receive():
                 self._on_message(one, message)
         except (ValueError, LookupError, TypeError):
-            log.exception("runner says what nobody understands runner=%s", one.key)
-            line.closed = True
-        if line.closed and one.line is line:
-            self._pool.hang_up(one)
-            # Most likely it is dying, and the guard will say of what; if not, it has lost us for good.
+            log.exception("runner sent no valid message runner=%s", one.key)
+            connection.closed = True
+        if connection.closed and one.connection is connection:
+            self._disconnect(one)
+            # Most likely it is dying, and the guard will report why; if not, it has lost us for good.
             one.is_cut_off = True
-            self._pool.plan(one, proctree.now() + CUT_OFF)
+            self._plan(one, proctree.now() + CUT_OFF)
 
-    def _on_message(self, one: RunnerProcess, message: dict[str, Any]) -> None:
+    def _on_message(self, one: RunnerProcess, message: object) -> None:
         piece = one.piece
-        if "need" in message:
-            one.asked = message["need"]
-            self._answer(one) if one.blobs.get(one.asked) else self._ask(one, one.asked)
+        if isinstance(message, NeedBlob):
+            one.needed = message.digest
+            self._answer(one) if one.blobs.get(one.needed) else self._ask(one, one.needed)
         elif piece is None:
             pass
-        elif "described" in message and one.describes:
-            self._on_described(one, piece, message["described"])
-        elif "did" in message:
-            one.rss = message["rss"]
-            if message["did"] and not one.is_stopping:
+        elif isinstance(message, Described) and one.describes:
+            self._on_described(one, piece, message.text)
+        elif isinstance(message, Progress):
+            one.rss = message.rss
+            if message.is_over and not one.is_stopping:
                 entries = one.read(proctree.now())
-                self._release(one)  # first: who is told that the piece is over may start the next
-                piece.take(entries, one.rss, one, True)
+                self._release(one)  # first: whoever receives the end of the piece may start the next
+                piece.take(entries, one.rss, one.move, True)
             else:
                 one.began = proctree.now()
-                one.look_at = one.began + LOOK
-                self._pool.plan(one, min(one.look_at, one.due))
+                one.read_at = one.began + LOOK
+                self._plan(one, min(one.read_at, one.due))
                 self._drain(one)
 
     def _drain(self, one: RunnerProcess) -> None:
         """Take the calls that ended."""
         if one.piece is not None and one.is_sent:
             entries = one.read(proctree.now())
-            if entries.rows:
-                one.piece.take(entries, one.rss, one, False)
+            if entries.plain or entries.full:
+                one.piece.take(entries, one.rss, one.move, False)
 
-    def _check(self, now: float, one: RunnerProcess) -> float:
-        """Look at a runner that has work; returns when to look again."""
+    def _check_busy(self, one: RunnerProcess, now: float) -> float:
         piece = one.piece
         assert piece is not None
         if one.describes:
             if now >= one.since + DESCRIBE:
-                self._pool.stop(one)
+                self._stop_runner(one)
             return one.since + DESCRIBE
         limit = piece.lease.time
-        is_over = limit is not None and not one.asked and now >= one.began + limit
-        if is_over or (one.look_at is not None and now >= one.look_at):
-            one.look_at = None
+        is_over = limit is not None and not one.needed and now >= one.began + limit
+        if is_over or (one.read_at is not None and now >= one.read_at):
+            one.read_at = None
             self._drain(one)
         if now >= one.bound_at:
             one.bound()
             one.bound_at = now + BOUND
-        over_at = one.began + limit if limit is not None and not one.asked else NEVER
+        over_at = one.began + limit if limit is not None and not one.needed else NEVER
         if now >= over_at:
             one.over = piece.seen
-            self._pool.stop(one)
+            self._stop_runner(one)
             return NEVER
-        return min(over_at, one.bound_at, one.look_at or NEVER)
+        return min(over_at, one.bound_at, one.read_at or NEVER)
 
     # --- blobs
     def _ask(self, one: RunnerProcess, digest: str) -> None:
@@ -301,19 +427,17 @@ class Runners:
     def _on_blob(self, one: RunnerProcess, digest: str, path: Optional[str], error: str) -> None:
         if digest in one.blobs:
             one.blobs[digest] = (path, error, proctree.now())
-            if one.asked == digest:
+            if one.needed == digest:
                 self._answer(one)
 
     def _answer(self, one: RunnerProcess) -> None:
-        found, now = one.blobs.pop(one.asked, None), proctree.now()
+        found, now = one.blobs.pop(one.needed, None), proctree.now()
         if found is not None and now > found[2] + KEPT:
-            self._ask(one, one.asked)
+            self._ask(one, one.needed)
         elif found is not None:
-            digest, one.asked, one.began = one.asked, "", now
-            one.send(
-                {"blob": digest, "path": found[0], "error": "" if found[0] else f"cannot get {digest}: {found[1]}"}
-            )
-            self._pool.plan(one, min(one.due, one.began + LOOK))  # its time counts again
+            digest, one.needed, one.began = one.needed, "", now
+            one.send(Blob(digest, found[0], "" if found[0] else f"cannot get {digest}: {found[1]}"))
+            self._plan(one, min(one.due, one.began + LOOK))  # its time counts again
 
     def _put_away(self, path: str, then: Then) -> None:
         def after(digest: Optional[str], error: str) -> None:
@@ -322,46 +446,46 @@ class Runners:
 
         self._store(path, after)
 
-    # --- news of the guard
-    def hear_guard(self, news: dict[str, Any]) -> bool:
-        """Take news of a runner; False: it is of something else."""
-        one = self._pool.all.get(news["attempt"])
-        if one is None or news["was"] == "started":
-            return str(news["attempt"]).startswith(PREFIX)
+    # --- reports of the guard
+    def hear_guard(self, report: FromGuard) -> bool:
+        """Process a report on a runner; False: it is on something else."""
+        one = self._runners.get(report.attempt)
+        if one is None or isinstance(report, Started):
+            return report.attempt.startswith(PREFIX)
         piece, now = one.piece, proctree.now()
         entries = one.read(now) if one.is_sent else Entries()
-        written, said = one.written(), streams.tail(os.path.join(one.folder, "start.err"), MAX_STDERR_TAIL)
-        self._pool.forget(one)
+        written, stderr = one.written(), streams.tail(os.path.join(one.folder, "start.err"), MAX_STDERR_TAIL)
+        self._forget(one)
         if piece is not None:
             self._at.pop(piece, None)
             if one.describes:
                 self._on_described(one, piece, "")
-            elif news["was"] == "failed":
-                self._fail_all(piece, outcome.not_started(piece.lease, news))
+            elif isinstance(report, NotStarted):
+                self._fail_all(piece, outcome.not_started(piece.lease, report))
             elif not one.is_sent:
-                self._fail_all(piece, crash_report.stillborn(one.kind.python, news, one.is_late, HELLO, said))
+                self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:
-                piece.take(entries, max(one.rss, news["max_rss"]), one, False)
-                self._on_lost(one, piece, news, written, now)
+                piece.take(entries, max(one.rss, report.max_rss), one.move, False)
+                self._on_lost(one, piece, report, written, now)
         one.forget()
         return True
 
     def _on_lost(
-        self, one: RunnerProcess, piece: Piece, news: dict[str, Any], written: dict[str, list[int]], now: float
+        self, one: RunnerProcess, piece: Piece, ended: Ended, written: dict[str, list[int]], now: float
     ) -> None:
-        """A runner ended with a piece in its hands: the call that it was at is the one that ended it."""
-        at, why = piece.seen, news["why"]
+        """A runner ended while it had a piece: the call that it was at is the one that ended it."""
+        at, why = piece.seen, ended.why
         # Else it was stopped for a call that then ended by itself, and this one had only just begun.
         if at < piece.count and (at in piece.stops or at == one.over or why != "stopped" or one.is_cut_off):
             took = max(0.0, now - one.began)
-            own = {**news, "cpu": max(0.0, news["cpu"] - one.cpu_told), "duration": took}
-            own["why"] = "time" if at == one.over else why
+            cpu, why = max(0.0, ended.cpu - one.cpu_reported), "time" if at == one.over else why
+            own = replace(ended, cpu=cpu, duration=took, why=why)
             report = crash_report.judge(piece.lease, piece.name(at), own, one.stage, time.time() - took)
             if at in piece.stops:
                 report = replace(report, outcome="failed", cause="cancelled", message=piece.stops[at])
             elif report.cause == "cancelled":
                 report = replace(report, cause="task_error", message="the function closed its runner's connection")
-            report = piece.put_streams(report, written, one)
+            report = piece.put_streams(report, written.get("out"), written.get("err"), one.move)
             if report.cause == "signal" and one.stage == CALLING:
                 self._describe(piece, report, one.kind)
                 return
@@ -369,10 +493,10 @@ class Runners:
         piece.finish()
 
     def _describe(self, piece: Piece, report: Report, kind: RunnerKind) -> None:
-        """A fresh runner tells what the call was that killed its runner."""
-        one = self._pool.launch(kind)
+        """Have a new runner describe the call that killed its runner."""
+        one = self._launch(kind)
         if one is None:
-            piece.fail(crash_report.say_call(report, piece.lease, piece.seen, ""))
+            piece.fail(crash_report.name_call(report, piece.lease, piece.seen, ""))
             piece.finish()
             return
         one.describes, one.crash = True, report
@@ -380,12 +504,12 @@ class Runners:
 
     def _on_described(self, one: RunnerProcess, piece: Piece, text: str) -> None:
         assert one.crash is not None
-        if one.key in self._pool.all:
+        if one.key in self._runners:
             self._release(one)
-        piece.fail(crash_report.say_call(one.crash, piece.lease, piece.seen, text))
+        piece.fail(crash_report.name_call(one.crash, piece.lease, piece.seen, text))
         piece.finish()
 
-    # --- telling
+    # --- reporting
     def _give_back(self, piece: Piece, why: str) -> None:
         self._fail_all(piece, Report("", "returned", "host_unfit", why))
 

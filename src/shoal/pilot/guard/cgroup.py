@@ -1,9 +1,9 @@
-"""Control groups, where this host lets us make some: a memory limit that the kernel holds, and a way to end everything
-that ever came of a task, whatever it does to its environment.
+"""Control groups, where this host lets us make some: a memory limit that the kernel enforces, and a way to end everything
+that a task ever started, whatever it does to its environment.
 
 A pilot has one group in each hierarchy that can be written, beside or below its own; tasks with a memory limit have one
 each below that. What is permitted is found by trying it. Version 2 has `cgroup.kill` and `memory.max`; version 1 has the
-freezer and `memory.limit_in_bytes`, and most hosts of today have one of them, some both.
+freezer and `memory.limit_in_bytes`; most hosts have one of them, some both.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from shoal.pilot.guard.proctree import read_text
 
 PATIENCE = 5.0  # seconds until killed processes are gone
 PAUSE = 0.01
-_MORE, _LEAST_MORE = 20, 8 << 20  # so much over a limit the kernel lets a task have: a part of it, and bytes
-_AS_NEW = 1 << 20  # bytes on the account of a group that serves again
-_KEPT = 32  # of those
+_SLACK_PART, _LEAST_SLACK = 20, 8 << 20  # what the kernel lets a task have over its limit: a part of it, and bytes
+_REUSABLE = 1 << 20  # bytes at most that a group which is used again may account for
+_KEPT = 32  # groups that wait to be used again
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one pilot; empty texts: not permitted here."""
+    """The groups of one pilot; empty: not permitted here."""
 
     kill: str = ""  # in which its guard lives, and so all its tasks
     memory: str = ""  # below which tasks with a memory limit get groups of their own
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those that there are."""
+        """Those that exist."""
         return tuple(dict.fromkeys(path for path in (self.kill, self.memory) if path))
 
 
@@ -52,9 +55,9 @@ def make(name: str, root: str = "/", may_kill: bool = True) -> Groups:
 
 
 def _delegates_memory(unified: str) -> bool:
-    """Do groups below ours have a memory limit? Most often not: a group with processes of its own may not give it."""
-    given = _read(unified, "cgroup.subtree_control").split() if unified else []
-    return "memory" in given or (bool(unified) and _write(unified, "cgroup.subtree_control", "+memory"))
+    """True if groups below ours can have a memory limit. Most often not: a group with processes cannot delegate it."""
+    enabled = _read(unified, "cgroup.subtree_control").split() if unified else []
+    return "memory" in enabled or (bool(unified) and _write(unified, "cgroup.subtree_control", "+memory"))
 
 
 def join(group: str, pid: int) -> bool:
@@ -71,7 +74,7 @@ def leave(group: str) -> None:
 class MemoryLimits:
     """Groups with a memory limit, one for each task that runs with one.
 
-    To make and remove a group takes a millisecond, as long as a short task: one that is as good as new serves again.
+    To make and remove a group takes a millisecond, as long as a short task, so groups are used again.
     """
 
     def __init__(self, parent: str) -> None:
@@ -84,7 +87,7 @@ class MemoryLimits:
         The kernel counts its own pages for the task as well, so it gets a little more than it may hold itself.
         """
         group = self._free.pop() if self._free else self._new()
-        bound = str(limit + max(_LEAST_MORE, limit // _MORE))
+        bound = str(limit + max(_LEAST_SLACK, limit // _SLACK_PART))
         if group and _write(group, _limit_file(group), bound):
             # Else it would swap instead; where there is no swap there may be no such file.
             swap = ("memory.swap.max", "0") if _is_v2(group) else ("memory.memsw.limit_in_bytes", bound)
@@ -105,10 +108,10 @@ class MemoryLimits:
         return group
 
     def give_back(self, group: str) -> None:
-        """The task is over. Files in memory that it left, and what would not end, stay on the pilot's own account."""
+        """Release the group of an ended task. What it left in memory is accounted to the pilot's own group."""
         used = _read(group, "memory.current" if _is_v2(group) else "memory.usage_in_bytes").strip()
-        is_as_new = used.isdigit() and int(used) < _AS_NEW and not has_killed(group) and not _pids(group)
-        if is_as_new and len(self._free) < _KEPT and _lift(group):
+        is_reusable = used.isdigit() and int(used) < _REUSABLE and not has_killed(group) and not _pids(group)
+        if is_reusable and len(self._free) < _KEPT and _lift(group):
             self._free.append(group)
             return
         for pid in _pids(group):
@@ -117,7 +120,7 @@ class MemoryLimits:
 
 
 def has_killed(group: str) -> bool:
-    """Did the kernel end a process of this group for its limit?"""
+    """True if the kernel killed a process of this group for its limit."""
     for name in ("memory.events", "memory.oom_control"):
         found = _COUNT.search(_read(group, name))
         if found is not None:
@@ -126,7 +129,7 @@ def has_killed(group: str) -> bool:
 
 
 def _lift(group: str) -> bool:
-    """Take a limit away: the one on memory must never be above that on memory and swap, in whichever order they are set."""
+    """Remove a limit: the one on memory must never be above that on memory and swap, in whichever order they are set."""
     if _is_v2(group):
         return True
     _write(group, "memory.memsw.limit_in_bytes", "-1")
@@ -141,7 +144,7 @@ def _limit_file(group: str) -> str:
     return "memory.max" if _is_v2(group) else "memory.limit_in_bytes"
 
 
-# --- the end of all
+# --- end
 def end(group: str, patience: float = PATIENCE) -> int:
     """Kill everything in a group and those below it, and remove them; returns how many processes there were."""
     if not os.path.isdir(group) or not os.path.basename(group).startswith("shoal-"):
@@ -175,16 +178,23 @@ def _find(root: str) -> tuple[str, str, str]:
     """Where our own groups are: of version 2, and of version 1 those for memory and for the freezer."""
     mount = os.path.join(root, "sys/fs/cgroup")
     found = {"": "", "memory": "", "freezer": ""}
-    for line in _read(os.path.join(root, "proc/self"), "cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
+    for names, path in memberships(root):
+        for name in names:
+            if name in ("memory", "freezer"):
+                found[name] = _own([os.path.join(mount, name), os.path.join(mount, ",".join(names))], path)
+        if not names:
             tops = [mount, os.path.join(mount, "unified")]
             found[""] = _own([top for top in tops if os.path.exists(os.path.join(top, "cgroup.procs"))], path)
-        for name in names.split(","):
-            if name in ("memory", "freezer"):
-                found[name] = _own([os.path.join(mount, name), os.path.join(mount, names)], path)
     return found[""], found["memory"], found["freezer"]
+
+
+def memberships(root: str = "/") -> Iterator[tuple[list[str], str]]:
+    """The groups that this process is in: controllers and path; the one of version 2 has no controllers here."""
+    for line in read_text(os.path.join(root, "proc/self/cgroup")).splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names or number == "0":
+            yield names.split(",") if names else [], path
 
 
 def _own(tops: list[str], path: str) -> str:
@@ -218,20 +228,16 @@ def _remove_folder(folder: str) -> bool:
 
 
 def _pids(group: str) -> list[int]:
-    return [int(word) for word in _read(group, "cgroup.procs").split() if word.isdigit() and word != "0"]
+    return [int(pid) for pid in _read(group, "cgroup.procs").split() if pid.isdigit() and pid != "0"]
 
 
 def _read(folder: str, name: str) -> str:
-    try:
-        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return read_text(os.path.join(folder, name))
 
 
 def _write(folder: str, name: str, text: str) -> bool:
     try:
-        # Never made: it is a file of the kernel's, or the host has no such thing.
+        # Without O_CREAT: it is a file of the kernel's, or does not exist.
         fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
         return False

@@ -1,13 +1,15 @@
-"""One task in the care of the guard: what it may, what it used, how it ended."""
+"""One supervised task process: its limits, what it used, how it ended."""
 
 from __future__ import annotations
 
 import os
 import signal
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.pilot.commands.streams import Bound
+from shoal.pilot.guard.messages import Ended, Start
+from shoal.pilot.guard.spawn import Launch
 from shoal.pilot.guard.start_stage import StartStage
 
 NEVER = float("inf")
@@ -15,77 +17,84 @@ NEVER = float("inf")
 
 @dataclass
 class Child:
-    """From its start until its end is told."""
+    """A task process from its start until its end is reported."""
 
-    attempt: str
+    launch: Launch
     pid: int
-    mark: str
     began: float
     out: Bound
     err: Bound
-    memory: int
-    exclusive: bool
-    grace: float
-    over_at: float
-    is_file_bound: bool  # its streams must not grow to the bound on its files
+    over_at: float  # its time limit
     name_at: float = NEVER  # its streams get their names then
     kill_at: float = NEVER
-    why: str = ""
+    why: str = ""  # as in messages.Ended
     peak: int = 0
-    look_again: float = 0.0
-    files_at: float = 0.0  # its files in memory are looked at again then
+    measure_at: float = 0.0  # the next exact measurement of its memory is allowed then
+    files_at: float = 0.0  # its files in memory are measured again then
     files: dict[tuple[int, int], int] = field(default_factory=dict)  # by device and inode, in bytes
     group: str = ""  # the cgroup that limits its memory
     ended_at: float = 0.0
     give_up_at: float = 0.0
     status: int = 0
     cpu: float = 0.0
-    no_space: int = 0  # the number of the error that who wrote to its streams got, perhaps it
-    is_oom: bool = False  # the kernel ended it for want of memory
-    order: Optional[dict[str, Any]] = None  # of a container: how it was started
+    no_space: int = 0  # number of the error that whoever wrote to its streams got
+    is_oom: bool = False  # the kernel killed it for want of memory
+
+    def __post_init__(self) -> None:
+        # Copies, since both limits are lifted once the process was killed.
+        self.memory, self.exclusive = self.start.memory, self.start.exclusive
 
     @property
-    def container(self) -> str:
-        """The name of its container, if it has one."""
-        return str(self.order["container"]) if self.order is not None else ""
+    def start(self) -> Start:
+        """The request that it was started by."""
+        return self.launch.start
+
+    @property
+    def attempt(self) -> str:
+        """The attempt that it runs."""
+        return self.start.attempt
+
+    @property
+    def is_file_bound(self) -> bool:
+        """Its streams must be cut before they reach the limit on its files."""
+        return self.start.file_size is not None
 
     @property
     def start_stage(self) -> Optional[StartStage]:
         """Of a container: where to see which runtime has it."""
-        return StartStage(self.order["gate"], name=self.container) if self.order is not None else None
+        return StartStage(self.start.stage_file, name=self.start.container) if self.start.container else None
 
     @property
     def is_killed(self) -> bool:
-        """Did SIGKILL end it, or its last command as a shell says it, and was it not ours?"""
+        """SIGKILL ended it, or the last command of its shell, and it was not ours."""
         status = self.status
         if os.WIFSIGNALED(status):
             return not self.why and os.WTERMSIG(status) == signal.SIGKILL
         return not self.why and os.WEXITSTATUS(status) == 128 + signal.SIGKILL
 
     def deadline(self, contact: Optional[tuple[float, float]]) -> float:
-        """When something is due for it."""
+        """When a limit of it is due."""
         at = min(self.over_at, self.kill_at, self.name_at)
         return min(at, sum(contact)) if self.exclusive and contact else at
 
     def may_linger(self, now: float) -> bool:
-        """Was it asked to end, so that what the main process left may use the rest of the grace?"""
+        """True if what the main process left may use the rest of the grace, since it was asked to end."""
         return self.why in ("time", "stopped") and now < self.kill_at < NEVER
 
-    def news(self, wrote: list[str]) -> dict[str, Any]:
-        """How it ended."""
+    def ended(self, wrote: list[str]) -> Ended:
+        """The report of its end."""
         status = self.status
-        told = {
-            "was": "ended",
-            "attempt": self.attempt,
-            "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-            "why": self.why,
-            "wrote": wrote,
-            "cut": [name for name, bound in (("stdout", self.out), ("stderr", self.err)) if bound.is_cut],
-            "duration": self.ended_at - self.began,
-            "cpu": self.cpu,
-            "max_rss": self.peak,
-        }
-        if self.no_space:
-            told.update(no_space=self.no_space, folder=os.path.dirname(self.out.path))
-        return {**told, "oom": True} if self.is_oom else told
+        return Ended(
+            self.attempt,
+            os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            self.why,
+            self.ended_at - self.began,
+            self.cpu,
+            self.peak,
+            wrote,
+            [name for name, bound in (("stdout", self.out), ("stderr", self.err)) if bound.is_cut],
+            self.is_oom,
+            self.no_space,
+            os.path.dirname(self.out.path) if self.no_space else "",
+        )

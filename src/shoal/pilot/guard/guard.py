@@ -1,15 +1,9 @@
 """The guard: one small process per pilot that starts, watches and ends every task process [promise R6].
 
-It is the parent of all tasks and a subreaper, so whatever a task starts comes back to it. It thinks for itself
+It is the parent of all tasks and a subreaper, so whatever a task starts comes back to it. It acts on its own
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
-pilot changes nothing here; a dead one ends every task at once.
-
-Orders in:   start, stop, signal, contact, work (what to remove if the pilot dies, and what marks and limits tasks), quit.
-             A start may name a `base`, an environment that was told before (`base_env` tells it) and that `env` adds
-             to, and an attempt that it comes `after`: it begins the moment that one is over. It may name its
-             `container`, and in `start_stage` the file that says which runtime has it.
-News out:    started, ended, failed. All are dicts with `do` or `was`, see `channel`. News wait a few milliseconds
-             for each other where no slot is idle for it.
+pilot changes nothing here; a dead one ends every task at once. What it receives and sends is in `messages`; what it
+sends waits a few milliseconds to go together where no slot is idle for it.
 """
 
 from __future__ import annotations
@@ -23,17 +17,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Optional
 
 from shoal.pilot.commands.streams import Blanks, Bound
-from shoal.pilot.guard import cgroup, pid_namespace, proctree, spawn
+from shoal.pilot.guard import cgroup, messages, pid_namespace, proctree, spawn
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.child import NEVER, Child
 from shoal.pilot.guard.oom import OomKills
 from shoal.pilot.guard.orphans import Orphans, Owner, ProcessMarks
 from shoal.pilot.guard.queued_starts import QueuedStarts
-from shoal.pilot.host import host_lock
+from shoal.pilot.host import registry
 from shoal.pilot.host.disk_space import Space
 
 MEMORY_LOOK = 0.25
@@ -42,13 +36,13 @@ OOM_LOOK = 0.5
 SWEEP_LOOK = 0.02
 SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds its slot no longer than this
 NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
-STARTED_LATE = 0.01  # so long the news of a start waits for other news to go with: most often that of its end
+STARTED_LATE = 0.01  # so long the report of a start waits for others to go with: most often that of its end
 ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
 _SETTLED = b"settled"
 
 
 class Guard:
-    """State and rules of one guard; `run` is its life."""
+    """State and rules of one guard; `run` is its main loop."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -61,29 +55,29 @@ class Guard:
         self._waiting = QueuedStarts()
         self._orphans = Orphans()
         self._contact: Optional[tuple[float, float]] = None
-        self._work = self._entry = self._kill_group = self._memory_group = ""
+        self._work = self._kill_group = self._memory_group = ""
         self._limits: Optional[cgroup.MemoryLimits] = None
         self._quit = False
         self._memory_at = self._stream_at = self._oom_at = 0.0
         self._oom_kills, self._host_killings = OomKills(), OomKills(host=True)
         self._due = NEVER  # no task is over a limit before
-        self._tell_at = NEVER  # the news so far are sent then
-        self._orders = {
-            "start": self._start,
-            "stop": self._stop,
-            "signal": self._signal,
-            "contact": self._on_contact,
-            "work": self._on_work,
-            "quit": self._on_quit,
+        self._send_at = NEVER  # the reports so far are sent then
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            messages.Start: self._on_start,
+            messages.Stop: self._on_stop,
+            messages.SendSignal: self._on_signal,
+            messages.LastContact: self._on_contact,
+            messages.WorkDirectory: self._on_work,
+            messages.Quit: self._on_quit,
         }
 
-    # --- life
+    # --- main loop
     def run(self, wake: int) -> None:
-        """Serve until the pilot says quit or is gone; then end everything."""
-        line, waits = self.channel.fileno(), False
+        """Serve until the pilot quits or is gone; then end everything."""
+        connection, waits = self.channel.fileno(), False
         with select.epoll() as poll:
             poll.register(wake, select.EPOLLIN)
-            poll.register(line, select.EPOLLIN)
+            poll.register(connection, select.EPOLLIN)
             while not self._quit and not self.channel.closed:
                 due = self.deadline()
                 ready = poll.poll(None if due is None else max(0.0, due - proctree.now()))
@@ -91,16 +85,16 @@ class Guard:
                     if fd == wake:
                         os.read(wake, 4096)
                     else:
-                        for order in self.channel.receive():
-                            self._orders[order["do"]](order)
+                        for message in self.channel.receive():
+                            self._handlers[type(message)](message)
                 now = proctree.now()
                 self.step(now)
-                if now >= self._tell_at or waits:
+                if now >= self._send_at or waits:
                     self.channel.flush()
-                    self._tell_at = NEVER
+                    self._send_at = NEVER
                 if waits != self.channel.wants_write:
                     waits = not waits
-                    poll.modify(line, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
+                    poll.modify(connection, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
         self.end_all()
 
     def end_all(self) -> None:
@@ -110,20 +104,19 @@ class Guard:
         proctree.kill_children(SWEEP_GIVE_UP)
         for task in (*self._tasks.values(), *self._closing.values()):
             # What a service of the host runs for us is no child of ours.
-            if task.start_stage is not None and task.order is not None:
-                with contextlib.suppress(spawn.SpawnFailed, KeyError):  # an environment that we no longer have
-                    task.start_stage.remove(self._spawner.environment(task.order), SWEEP_GIVE_UP)
+            if task.start_stage is not None:
+                with contextlib.suppress(spawn.SpawnFailed):
+                    task.start_stage.remove(self._spawner.environment(task.launch), SWEEP_GIVE_UP)
         if self._work and not self._quit:
             shutil.rmtree(self._work, ignore_errors=True)
             if self._kill_group:
                 cgroup.leave(self._kill_group)
             for group in filter(None, (self._kill_group, self._memory_group)):
                 cgroup.remove(group)
-            host_lock.forget(self._entry)
 
     def deadline(self) -> Optional[float]:
         """When `step` is due at the latest."""
-        due = self._tell_at
+        due = self._send_at
         if self._tasks:
             due = min(due, self._due, self._stream_at, self._memory_at)
         if self._closing:
@@ -131,7 +124,7 @@ class Guard:
         return None if due == NEVER else due
 
     def step(self, now: float) -> None:
-        """Whatever is due: ends, limits, looks."""
+        """Do whatever is due: ended processes, limits, measurements."""
         self._reap(now)
         if now >= self._due:
             self._check_deadlines(now)
@@ -153,97 +146,89 @@ class Guard:
         if self._closing:
             self._sweep(now)
 
-    # --- orders
-    def _start(self, order: dict[str, Any]) -> None:
-        attempt = order["attempt"]
-        if "base_env" in order:
-            self._spawner.learn(order["base"], order.pop("base_env"))  # once, as the pilot counts them
-        before = order.get("after", "")
+    # --- messages of the pilot
+    def _on_start(self, start: messages.Start) -> None:
+        launch, before = self._spawner.prepare(start), start.after
         if before in self._tasks or before in self._closing or before in self._waiting:
-            self._spawner.keep_base(order)
-            self._waiting.add(order)
-            return
+            self._waiting.add(launch)
+        else:
+            self._launch(launch)
+
+    def _launch(self, launch: spawn.Launch) -> None:
+        start, attempt = launch.start, launch.start.attempt
         opened: list[Bound] = []
         try:
-            pid = self._spawner.spawn(order, *self._open_streams(order, opened))
+            pid = self._spawner.spawn(launch, *self._open_streams(start, opened))
         except spawn.SpawnFailed as failure:
             for bound in opened:
                 self._blanks.finish(bound)
-            self._tell({"was": "failed", "attempt": attempt, **failure.news}, 0.0)
+            self._send(failure.report(attempt), 0.0)
             self._follow(attempt)
             return
         out, err = opened
-        spawn.set_limits(pid, order)
+        spawn.set_limits(pid, start)
         now = proctree.now()
-        limit: Optional[float] = order["time"]
         for bound in opened:
             bound.settle()
-        task = Child(
-            attempt, pid, order["env"].get("SHOAL_ATTEMPT", ""), now, out, err,
-            order["memory"], order["exclusive"], order["grace"], now + limit if limit is not None else NEVER,
-            order["file_size"] is not None, now + NAME_AFTER,
-        )  # fmt: skip
-        if "container" in order:
-            task.order = order
+        over_at = now + start.time if start.time is not None else NEVER
+        task = Child(launch, pid, now, out, err, over_at, name_at=now + NAME_AFTER)
         if not self._tasks or task.is_file_bound:
             self._stream_at = now + (STREAM_LOOK_FAST if task.is_file_bound else STREAM_LOOK)
         if task.memory:
             self._memory_at = min(self._memory_at, now + MEMORY_LOOK)
-            if self._limits is not None and not task.container:  # a runtime makes a cgroup of its own
+            if self._limits is not None and not start.container:  # a runtime makes a cgroup of its own
                 task.group = self._limits.take(task.memory, pid)
         self._tasks[attempt] = self._by_pid[pid] = task
         self._due = min(self._due, task.deadline(self._contact))
-        self._tell({"was": "started", "attempt": attempt, "pid": pid, "at": time.time()}, now + STARTED_LATE)
+        self._send(messages.Started(attempt, pid, time.time()), now + STARTED_LATE)
 
-    def _open_streams(self, order: dict[str, Any], opened: list[Bound]) -> tuple[int, int]:
+    def _open_streams(self, start: messages.Start, opened: list[Bound]) -> tuple[int, int]:
         try:
-            opened += [self._blanks.open(order["stdout"])]
-            opened += [self._blanks.open(order["stderr"])]
+            opened += [self._blanks.open(start.stdout)]
+            opened += [self._blanks.open(start.stderr)]
         except OSError as error:
             raise spawn.SpawnFailed.for_streams(error) from None
         return opened[0].fd, opened[1].fd
 
-    def _tell(self, news: dict[str, Any], at: float) -> None:
-        """Say something to the pilot, together with other news, at this time at the latest."""
+    def _send(self, report: messages.FromGuard, at: float) -> None:
+        """Send a report together with others, at this time at the latest."""
         self.channel.hold()
-        self.channel.send(news)
-        self._tell_at = min(self._tell_at, at)
+        self.channel.send(report)
+        self._send_at = min(self._send_at, at)
 
     def _follow(self, attempt: str) -> None:
-        for order in self._waiting.follow(attempt):
-            self._start(order)
+        for launch in self._waiting.follow(attempt):
+            self._launch(launch)
 
-    def _stop(self, order: dict[str, Any]) -> None:
-        task = self._tasks.get(order["attempt"])
-        if self._waiting.drop(order["attempt"]) is not None:
-            self._tell({"was": "failed", "attempt": order["attempt"], **spawn.STOPPED}, 0.0)
-        elif task is not None and order["grace"] is not None:  # None: one that has begun is left alone
-            self._terminate(task, "stopped", order["grace"], proctree.now())
+    def _on_stop(self, stop: messages.Stop) -> None:
+        task = self._tasks.get(stop.attempt)
+        if self._waiting.drop(stop.attempt) is not None:
+            self._send(messages.NotStarted(stop.attempt, "cancelled", "stopped"), 0.0)
+        elif task is not None and stop.grace is not None:
+            self._terminate(task, "stopped", stop.grace, proctree.now())
 
-    def _signal(self, order: dict[str, Any]) -> None:
-        task = self._tasks.get(order["attempt"])
+    def _on_signal(self, request: messages.SendSignal) -> None:
+        task = self._tasks.get(request.attempt)
         if task is not None:
-            proctree.signal_group(task.pid, order["number"])
+            proctree.signal_group(task.pid, request.number)
 
-    def _on_contact(self, order: dict[str, Any]) -> None:
-        self._contact = (order["at"], order["kill_after"])
+    def _on_contact(self, contact: messages.LastContact) -> None:
+        self._contact = (contact.at, contact.kill_after)
         if any(task.exclusive for task in self._tasks.values()):
             self._due = 0.0
 
-    def _on_work(self, order: dict[str, Any]) -> None:
-        self._work = order["path"]
-        if order.get("mark"):
-            self._spawner.mark = {host_lock.MARK.encode(): order["mark"].encode()}
-        self._entry = order.get("entry", "")
-        if self._entry:
-            host_lock.hold(self._entry)
-        kill, memory = order.get("groups", ("", ""))
-        if kill and cgroup.join(kill, os.getpid()):
-            self._kill_group = kill
-        if memory:
-            self._memory_group, self._limits = memory, cgroup.MemoryLimits(memory)
+    def _on_work(self, work: messages.WorkDirectory) -> None:
+        self._work = work.path
+        if work.mark:
+            self._spawner.mark = {registry.MARK.encode(): work.mark.encode()}
+        if work.entry:
+            registry.hold(work.entry)
+        if work.kill_group and cgroup.join(work.kill_group, os.getpid()):
+            self._kill_group = work.kill_group
+        if work.memory_group:
+            self._memory_group, self._limits = work.memory_group, cgroup.MemoryLimits(work.memory_group)
 
-    def _on_quit(self, order: dict[str, Any]) -> None:
+    def _on_quit(self, _: messages.Quit) -> None:
         self._quit = True
 
     # --- limits
@@ -258,7 +243,7 @@ class Guard:
                 self._kill(task, task.why)
             elif now >= task.over_at:
                 task.over_at = NEVER
-                self._terminate(task, "time", task.grace, now)
+                self._terminate(task, "time", task.start.grace, now)
         self._due = min((task.deadline(self._contact) for task in self._tasks.values()), default=NEVER)
 
     def _name_streams(self, task: Child) -> None:
@@ -267,15 +252,15 @@ class Guard:
         self._blanks.name(task.err)
 
     def _look_at_space(self, task: Child, now: float) -> None:
-        """A task that wrote while the disk was full may not have noticed, and nobody else does."""
+        """Note a full disk: a task that wrote meanwhile may not have noticed, and nobody else does."""
         task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
 
     def _check_memory(self, task: Child, now: float) -> None:
-        if task.container:
-            self._find_strays()
+        if task.start.container:
+            self._find_orphans()
         orphans = self._orphans.of(task.attempt)
-        # The runtime of a container that is beside it, not above it, is no part of what was asked for.
-        pids = [] if task.container and orphans else proctree.descend(task.pid)
+        # The runtime of a container that is beside it, not above it, is no part of the task's memory.
+        pids = [] if task.start.container and orphans else proctree.descend(task.pid)
         for pid in orphans:
             pids += proctree.descend(pid)
         if now >= task.files_at and not task.group:  # the kernel counts them there
@@ -286,18 +271,18 @@ class Guard:
         if held > task.memory and (len(pids) > 1 or files):
             # Pages shared after a fork are counted once per process above, and those of a mapped file with the file:
             # look closer before killing for it. That look costs time in proportion to the memory, so it is rationed.
-            if now < task.look_again:
+            if now < task.measure_at:
                 return
             exact = proctree.proportional(pids, task.files)
             exact = None if exact is None else exact + files
-            task.look_again = now + 20 * (proctree.now() - now)
+            task.measure_at = now + 20 * (proctree.now() - now)
             held = held if exact is None else exact
         task.peak = max(task.peak, held)
         if held > task.memory:
             self._kill(task, "memory")
 
     def _terminate(self, task: Child, why: str, grace: float, now: float) -> None:
-        """Ask to end: SIGTERM to all of it; SIGKILL follows after the grace."""
+        """Send SIGTERM to all of it; SIGKILL follows after the grace."""
         task.why = task.why or why
         task.kill_at = min(task.kill_at, now + grace)
         self._due = min(self._due, task.kill_at)
@@ -307,8 +292,8 @@ class Guard:
             with contextlib.suppress(OSError):
                 if os.getpgid(pid) != task.pid:
                     os.kill(pid, signal.SIGTERM)
-        self._find_strays()
-        for pid in self._orphans.of(task.attempt) if not task.container else ():  # there the runtime hands it on
+        self._find_orphans()
+        for pid in self._orphans.of(task.attempt) if not task.start.container else ():  # the runtime forwards it
             proctree.signal_group(pid, signal.SIGTERM)
 
     def _kill(self, task: Child, why: str) -> None:
@@ -320,7 +305,7 @@ class Guard:
 
     # --- ends
     def _reap(self, now: float) -> None:
-        """Take every ended child: main processes with what they used, strays just so."""
+        """Reap every ended child: main processes with what they used, orphans just so."""
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -346,23 +331,25 @@ class Guard:
             if task.group and task.status and not task.why and cgroup.has_killed(task.group):
                 task.why, task.peak = "memory", max(task.peak, task.memory)
             if task.is_killed:
-                counter = self._oom_kills if task.order is None else self._host_killings
+                counter = self._oom_kills if not task.start.container else self._host_killings
                 counter.look(now)
                 task.is_oom = counter.is_recent(now)
             task.give_up_at = (task.kill_at if lingers else now) + SWEEP_GIVE_UP
             self._closing[task.attempt] = self._tasks.pop(task.attempt)
 
-    def _find_strays(self) -> dict[int, Owner]:
-        return self._orphans.find(self._by_pid, self._claims())
+    def _find_orphans(self) -> dict[int, Owner]:
+        return self._orphans.find(self._by_pid, self._marks())
 
-    def _claims(self) -> Iterator[ProcessMarks]:
+    def _marks(self) -> Iterator[ProcessMarks]:
         for tasks in (self._tasks, self._closing):
             for task in tasks.values():
-                yield ProcessMarks(task.attempt, task.pid, task.mark, task.container)
+                yield ProcessMarks(
+                    task.attempt, task.pid, task.start.env.get("SHOAL_ATTEMPT", ""), task.start.container
+                )
 
     def _sweep(self, now: float) -> None:
-        """End what ended tasks left behind; tell of those of which nothing is left."""
-        orphans = self._find_strays()
+        """End what ended tasks left behind; report those of which nothing is left."""
+        orphans = self._find_orphans()
         for task in list(self._closing.values()):
             mine = [
                 pid
@@ -376,22 +363,22 @@ class Guard:
             del self._closing[task.attempt]
             if mine:
                 self._name_streams(task)  # what would not end may go on writing
-            self._tell_end(task)
+            self._report_end(task)
             self._follow(task.attempt)
 
-    def _tell_end(self, task: Child) -> None:
+    def _report_end(self, task: Child) -> None:
         if task.group and self._limits is not None:
             self._limits.give_back(task.group)
         wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
         task.no_space = task.no_space or task.out.error or task.err.error
         self._look_at_space(task, proctree.now())
-        # While there is enough to do, the pilot may hear of several ends at once.
+        # While there is enough queued, the pilot may receive several ends at once.
         at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
-        self._tell(task.news(wrote), at)
+        self._send(task.ended(wrote), at)
 
 
 def _be_guard(sock: socket.socket) -> None:
-    """The guard's process from its first moment."""
+    """Be the guard: set up this process, then serve."""
     proctree.set_name("shoal-guard")
     os.setsid()  # what is sent to the pilot's whole group must not take its guard too
     proctree.become_subreaper()
@@ -416,7 +403,7 @@ def _be_guard(sock: socket.socket) -> None:
 
 
 def launch(private: Optional[int] = None) -> tuple[Channel, int]:
-    """Fork the guard; must be called before there is any thread. Returns the line to it and its process number.
+    """Fork the guard; must be called before there is any thread. Returns the connection to it and its process number.
 
     `private` is an open file that the guard must not have.
     """
@@ -442,10 +429,10 @@ def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, in
     os.close(write)
     theirs.close()
     with open(read, "rb") as file:
-        told = file.read().split()  # the guard's number, and its own word once it has settled, in either order
+        received = file.read().split()  # the guard's number, and _SETTLED from itself, in either order
     os.waitpid(between, 0)
-    pid = next((int(word) for word in told if word != _SETTLED), 0)
-    if pid and _SETTLED in told:
+    pid = next((int(one) for one in received if one != _SETTLED), 0)
+    if pid and _SETTLED in received:
         return Channel(ours), pid
     ours.close()
     if pid:
@@ -463,7 +450,7 @@ def _launch_between(sock: socket.socket, write: int, others: list[int]) -> NoRet
             _live(sock, [write, *others])
         os.write(write, b"%d " % pid)
     except OSError:
-        pass  # the pilot hears no word of it, and does without
+        pass  # the pilot receives nothing, and does without
     os._exit(0)
 
 

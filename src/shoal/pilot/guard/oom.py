@@ -1,8 +1,7 @@
-"""How often the kernel ended a process for want of memory: the evidence behind a SIGKILL that nobody here sent.
+"""How often the kernel killed a process for want of memory: the evidence behind a SIGKILL that was not sent here.
 
-The counter is that of our own cgroup, which the kernel raises whichever limit or lack it was; that of the whole host
-where none can be read, and for containers, which have cgroups of their own. It is looked at now and then, so that a rise
-that is long past is not taken for a new one.
+The counter is that of our own cgroup; that of the whole host where none can be read, and for containers, which have
+cgroups of their own. It is read now and then, so that a rise that is long past is not taken for a new one.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import contextlib
 import os
 import re
 from typing import Optional
+
+from shoal.pilot.guard.cgroup import memberships
 
 RECENT = 5.0  # seconds: a process that held much memory takes a while to end
 _READ = 65536
@@ -33,33 +34,27 @@ class OomKills:
                 os.close(fd)
 
     def look(self, now: float) -> None:
-        """Read it."""
+        """Read the counter."""
         found = _read(self._fd) if self._fd >= 0 else None
         if found is not None and found != self._count:
             self._risen_at = now if found > self._count else self._risen_at
             self._count = found
 
     def is_recent(self, now: float) -> bool:
-        """Did it rise in the last moments?"""
+        """True if it rose in the last moments."""
         return self._risen_at is not None and now - self._risen_at <= RECENT
 
 
 def _files(root: str) -> list[str]:
-    """Where the counter of our cgroup may be, best first: v2, then v1."""
+    """The files that may have the counter of our cgroup, best first: v2, then v1."""
     mount = os.path.join(root, "sys/fs/cgroup")
     found: list[str] = []
-    with contextlib.suppress(OSError, ValueError):
-        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        for line in lines:
-            number, _, rest = line.partition(":")
-            names, _, path = rest.partition(":")
-            # In a container the path may be that of the host, of which only the end is mounted.
-            own, top = path.strip("/"), ""
-            if number == "0" and not names:
-                found = [os.path.join(mount, at, "memory.events") for at in (own, top)] + found
-            elif "memory" in names.split(","):
-                found += [os.path.join(mount, "memory", at, "memory.oom_control") for at in (own, top)]
+    for names, path in memberships(root):
+        folders = (path.strip("/"), "")  # in a container only the end of the host's path is mounted
+        if not names:
+            found = [os.path.join(mount, folder, "memory.events") for folder in folders] + found
+        elif "memory" in names:
+            found += [os.path.join(mount, "memory", folder, "memory.oom_control") for folder in folders]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Children of the guard that it did not start: what tasks left behind, and whose each of them is."""
+"""Orphans: children of the guard that it did not start, and the attempt that left each of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple, Union
 
 from shoal.pilot.guard import proctree
 
-# Whose a stray process is: one attempt, or any of those that lived when it was first seen.
+# The owner of an orphan: one attempt, or any of those that lived when it was first seen.
 Owner = Union[str, frozenset[str]]
 
 
 class ProcessMarks(NamedTuple):
-    """By what the processes of an attempt are known."""
+    """What identifies the processes of an attempt."""
 
     attempt: str
     pid: int
@@ -22,22 +22,21 @@ class ProcessMarks(NamedTuple):
 
 
 class Orphans:
-    """All that is left of ended main processes is among these or below them."""
+    """The orphans by owner. All that is left of ended main processes is among them or below them."""
 
     def __init__(self) -> None:
         self._child_list = proctree.ChildList()
         self._owners: dict[int, Owner] = {}
-        self._heirs: dict[int, Owner] = {}  # below a stray that was killed: its owner's as well
+        self._heirs: dict[int, Owner] = {}  # descendants of an orphan that was killed have the same owner
 
-    def find(self, started: Container[int], claims: Iterable[ProcessMarks]) -> dict[int, Owner]:
+    def find(self, started: Container[int], marks: Iterable[ProcessMarks]) -> dict[int, Owner]:
         """Our children by owner, without those that were `started` here."""
         pids = [pid for pid in self._child_list.pids() if pid not in started]
         if not pids:
             self._owners, self._heirs = {}, {}
             return self._owners
-        everyone = list(claims)
-        known = self._owners
-        self._owners = {pid: known[pid] if pid in known else self._judge(pid, everyone) for pid in pids}
+        attempts, known = list(marks), self._owners
+        self._owners = {pid: known[pid] if pid in known else self._find_owner(pid, attempts) for pid in pids}
         return self._owners
 
     def of(self, attempt: str) -> list[int]:
@@ -45,24 +44,24 @@ class Orphans:
         return [pid for pid, owner in self._owners.items() if owner == attempt]
 
     def forget(self, pid: int) -> None:
-        """It was reaped."""
+        """Forget a process that was reaped."""
         self._owners.pop(pid, None)
 
     def kill(self, pids: Iterable[int]) -> None:
-        """End them. What was below them comes up to us, and is known then."""
+        """Kill them. Their descendants become our children, and are recognized then."""
         for pid in pids:
             for heir in proctree.descend(pid)[1:]:
                 self._heirs[heir] = self._owners[pid]
             proctree.signal_group(pid, signal.SIGKILL)
 
-    def _judge(self, pid: int, everyone: list[ProcessMarks]) -> Owner:
+    def _find_owner(self, pid: int, attempts: list[ProcessMarks]) -> Owner:
         if pid in self._heirs:
             return self._heirs[pid]
         session, mark = proctree.session(pid), proctree.mark(pid)
-        for claim in everyone:
-            if session == claim.pid or (mark and mark == claim.mark):
-                return claim.attempt
+        for one in attempts:
+            if session == one.pid or (mark and mark == one.mark):
+                return one.attempt
             # Podman's own process beside a container has an environment of its own, but names the container.
-            if claim.container and claim.container in proctree.words(pid):
-                return claim.attempt
-        return frozenset(claim.attempt for claim in everyone)
+            if one.container and one.container in proctree.command_line(pid):
+                return one.attempt
+        return frozenset(one.attempt for one in attempts)

@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import signal
-from typing import Any, Optional
+from typing import Optional
 
 from shoal.model.limits import MAX_ECHO
+from shoal.pilot.guard.messages import Ended, NotStarted
 from shoal.pilot.host import disk_space
 from shoal.wire.messages import Lease, Report
 
 
-def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Report:
-    """The report on an attempt of which the guard said `ended`; outputs are not looked at yet."""
-    code: Optional[int] = news["exit_code"]
-    number: Optional[int] = news["signal"]
+def judge(lease: Lease, ended: Ended, started: Optional[float]) -> Report:
+    """The report on an attempt of which the guard reported the end; outputs are not looked at yet."""
+    code, number, why = ended.exit_code, ended.signal, ended.why
     outcome, cause, message = "failed", "task_error", f"exit code {code}"
-    why = news["why"]
     if why == "time":
         cause, message = "over_time", f"stopped at its time limit of {lease.time:g} s"
     elif why == "memory":
         cause = "out_of_memory"
-        message = f"killed at {_mebi(news['max_rss'])}: its memory limit is {_mebi(lease.room.memory)}"
+        message = f"killed at {_mebi(ended.max_rss)}: its memory limit is {_mebi(lease.room.memory)}"
     elif why == "contact":
         outcome, cause = "returned", "pilot_lost"
         message = "killed because the pilot had no contact with the server for too long (rerun=exclusive)"
     elif why == "stopped":
         cause, message = "cancelled", "stopped"
-    elif news.get("oom"):
+    elif ended.is_oom:
         cause, message = "out_of_memory", "killed by the system, which ran out of memory"
         if lease.room.memory == 0:
             message += "; state how much it needs"
-    elif news.get("no_space"):
+    elif ended.no_space:
         outcome, cause = "returned", "host_unfit"
-        message = disk_space.no_space(news["folder"], news["no_space"], "the task wrote its output")
+        message = disk_space.no_space(ended.folder, ended.no_space, "the task wrote its output")
     elif number == signal.SIGXCPU and lease.time is not None:
         cause, message = "over_time", f"used more than {lease.time:g} s on each of its {lease.room.cores} cores"
     elif number is not None:
-        cause, message = "signal", f"killed by signal {number} ({signal_name(number)})"
-        if number == signal.SIGKILL:
-            message += "; perhaps the system ran out of memory"
-        elif number == signal.SIGXFSZ and lease.room.disk:
-            message += f": a file grew beyond its disk need of {_mebi(lease.room.disk)}"
+        cause, message = "signal", killed_by(number, lease)
     elif code == 0:
         outcome, cause, message = "succeeded", "", ""
     return Report(
@@ -51,19 +46,29 @@ def judge(lease: Lease, news: dict[str, Any], started: Optional[float]) -> Repor
         exit_code=code,
         signal=number,
         started=started,
-        duration=news["duration"],
-        cpu=news["cpu"],
-        max_rss=news["max_rss"],
+        duration=ended.duration,
+        cpu=ended.cpu,
+        max_rss=ended.max_rss,
         evidence="no_space" if cause == "host_unfit" else "oom_kill" if cause == "out_of_memory" and not why else "",
     )
 
 
-def not_started(lease: Lease, news: dict[str, Any]) -> Report:
-    """The report on an attempt of which the guard said `failed`: there never was a process."""
-    if news["cause"] == "host_unfit":
-        evidence = "no_space" if news.get("errno") in disk_space.FULL else ""
-        return Report(lease.attempt, "returned", "host_unfit", news["message"], evidence=evidence)
-    return Report(lease.attempt, "failed", news["cause"], news["message"], exit_code=news["exit_code"])
+def killed_by(number: int, lease: Lease, during: str = "") -> str:
+    """How a signal ended a task, during what, and what that perhaps means."""
+    message = f"killed by signal {number} ({signal_name(number)}){during and ' ' + during}"
+    if number == signal.SIGKILL:
+        message += "; perhaps the system ran out of memory"
+    elif number == signal.SIGXFSZ and lease.room.disk:
+        message += f": a file grew beyond its disk need of {_mebi(lease.room.disk)}"
+    return message
+
+
+def not_started(lease: Lease, failure: NotStarted) -> Report:
+    """The report on an attempt that the guard could not start: there never was a process."""
+    if failure.cause == "host_unfit":
+        evidence = "no_space" if failure.errno in disk_space.FULL else ""
+        return Report(lease.attempt, "returned", "host_unfit", failure.message, evidence=evidence)
+    return Report(lease.attempt, "failed", failure.cause, failure.message, exit_code=failure.exit_code)
 
 
 def signal_name(number: int) -> str:

@@ -1,8 +1,8 @@
 """Processes as the kernel shows them: who descends from whom, how much memory they hold, how all of them end.
 
 Only children of the caller are ever signalled here. A child keeps its number until its parent waits for it,
-so none can be mistaken for a stranger; what a killed child leaves behind comes up to the caller, which is a
-subreaper, and is met on the next round.
+so none can be mistaken for another process; what a killed child leaves behind becomes a child of the caller, which is a
+subreaper, and is found in the next round.
 """
 
 from __future__ import annotations
@@ -24,15 +24,24 @@ _IN_MEMORY = ("/memfd:", "/dev/shm/")
 
 
 def now() -> float:
-    """Seconds that go on while the machine sleeps [promise R2]."""
+    """Seconds of a clock that goes on while the machine sleeps [promise R2]."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read_text(path: str) -> str:
+    """A file of the kernel; empty if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _prctl(option: int, value: object) -> None:
     try:
         import ctypes
     except ImportError:
-        return  # `probe.check` tells people
+        return  # `probe.check` reports it
     libc = ctypes.CDLL(None, use_errno=True)
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(int(str(value)))
     zero = ctypes.c_ulong(0)
@@ -69,7 +78,7 @@ def children(pid: int) -> list[int]:
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
+                found += [int(child) for child in file.read().split()]
         except FileNotFoundError:
             if not _HAS_CHILDREN_FILES:
                 return _children_by_scan(pid)
@@ -94,7 +103,7 @@ class ChildList:
         if self._fd >= 0:
             data = os.pread(self._fd, _SHORT, 0)
             if len(data) < _SHORT // 2:  # the kernel gives no more than a page at a time
-                return [int(word) for word in data.split()]
+                return [int(child) for child in data.split()]
         return children(os.getpid())
 
 
@@ -118,7 +127,7 @@ def parent(pid: int) -> int:
 
 
 def is_zombie(pid: int) -> bool:
-    """Has it ended, and only waits to be reaped (or is gone already)?"""
+    """True if it has ended and only waits to be reaped, or is gone already."""
     return state(pid) in ("", "Z", "X")
 
 
@@ -129,7 +138,7 @@ def state(pid: int) -> str:
 
 
 def began(pid: int) -> int:
-    """When a process began, in ticks since the machine started; 0 if there is no such process."""
+    """The start time of a process, in ticks since the machine started; 0 if there is no such process."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
@@ -155,7 +164,7 @@ def resident(pids: Iterable[int]) -> int:
 
 
 def proportional(pids: Iterable[int], without: Collection[tuple[int, int]] = ()) -> Optional[int]:
-    """Bytes resident, each shared page divided by its users; None where the kernel does not tell.
+    """Bytes resident, each shared page divided by its users; None where the kernel does not show that.
 
     `without` are files, by device and inode, whose pages are counted elsewhere.
     """
@@ -180,9 +189,9 @@ def proportional(pids: Iterable[int], without: Collection[tuple[int, int]] = ())
 
 def _mapped_file(line: bytes) -> tuple[int, int]:
     """Device and inode of a mapping, as the first line of its entry in smaps has them."""
-    words = line.split()
-    major, _, minor = words[3].partition(b":")
-    return os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+    fields = line.split()
+    major, _, minor = fields[3].partition(b":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(fields[4])
 
 
 def memory_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:
@@ -205,7 +214,7 @@ def memory_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:
 
 
 def mark(pid: int) -> str:
-    """The attempt that the environment of a process names, or nothing."""
+    """The attempt named in the environment of a process, or nothing."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         for entry in file.read().split(b"\0"):
             if entry.startswith(_MARK):
@@ -213,10 +222,10 @@ def mark(pid: int) -> str:
     return ""
 
 
-def words(pid: int) -> list[str]:
+def command_line(pid: int) -> list[str]:
     """The command line of a process, or nothing."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return [os.fsdecode(word) for word in file.read().split(b"\0")]
+        return [os.fsdecode(argument) for argument in file.read().split(b"\0")]
     return []
 
 

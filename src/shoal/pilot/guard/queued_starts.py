@@ -1,21 +1,21 @@
-"""Starts that wait in the guard for the end of another attempt, whose room they take over.
+"""Starts that are queued in the guard behind another attempt, whose slot they take over when it ends.
 
-A pilot that has many short tasks hands them out ahead, so that a slot is filled the moment it is free, without a word
+A pilot that has many short tasks queues some ahead, so that a slot is filled the moment it is free, without a message
 between two processes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
-Order = dict[str, Any]
+from shoal.pilot.guard.spawn import Launch
 
 
 class QueuedStarts:
-    """`start` orders by the attempt that they come after."""
+    """Launches by the attempt that they wait for."""
 
     def __init__(self) -> None:
-        self._behind: dict[str, list[Order]] = {}
+        self._behind: dict[str, list[Launch]] = {}
         self._before: dict[str, str] = {}  # attempt that waits -> the one it waits for
 
     def __len__(self) -> int:
@@ -24,29 +24,29 @@ class QueuedStarts:
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._before
 
-    def add(self, order: Order) -> None:
-        """An order waits."""
-        self._before[order["attempt"]] = order["after"]
-        self._behind.setdefault(order["after"], []).append(order)
+    def add(self, launch: Launch) -> None:
+        """Queue a launch behind the attempt that it names."""
+        self._before[launch.start.attempt] = launch.start.after
+        self._behind.setdefault(launch.start.after, []).append(launch)
 
-    def follow(self, attempt: str) -> list[Order]:
-        """An attempt is over: what may begin now."""
-        orders = self._behind.pop(attempt, [])
-        for order in orders:
-            del self._before[order["attempt"]]
-        return orders
+    def follow(self, attempt: str) -> list[Launch]:
+        """Remove and return what may begin now that an attempt is over."""
+        launches = self._behind.pop(attempt, [])
+        for launch in launches:
+            del self._before[launch.start.attempt]
+        return launches
 
-    def drop(self, attempt: str) -> Optional[Order]:
-        """One shall not begin any more; what waits for it waits for the one before it."""
+    def drop(self, attempt: str) -> Optional[Launch]:
+        """Remove one launch; what waits for it waits for the attempt before it. None: it is not queued."""
         before = self._before.pop(attempt, None)
         if before is None:
             return None
-        row = self._behind[before]
-        at = next(at for at, order in enumerate(row) if order["attempt"] == attempt)
-        dropped, heirs = row[at], self._behind.pop(attempt, [])
-        row[at : at + 1] = heirs
-        for order in heirs:
-            self._before[order["attempt"]] = before
-        if not row:
+        queue = self._behind[before]
+        at = next(at for at, launch in enumerate(queue) if launch.start.attempt == attempt)
+        dropped, heirs = queue[at], self._behind.pop(attempt, [])
+        queue[at : at + 1] = heirs
+        for launch in heirs:
+            self._before[launch.start.attempt] = before
+        if not queue:
             del self._behind[before]
         return dropped

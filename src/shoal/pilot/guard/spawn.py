@@ -1,4 +1,4 @@
-"""Start one task process, and say in plain words why it could not be started, and whose fault that is."""
+"""Start one task process, or explain why it could not be started and whose fault that is."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 from collections import OrderedDict
-from typing import Any, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from shoal.pilot.guard import proctree
+from shoal.pilot.guard.messages import NotStarted, Start
 from shoal.pilot.host import disk_space
 
 # The host lacks something: the task may do well elsewhere.
@@ -21,27 +22,37 @@ _HOST = {
     errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE,
     errno.EROFS,
 }  # fmt: skip
-NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells say it
-# A bound on files holds for the streams too, which are cut now and then: so much may be written in between.
-STREAM_ROOM = 256 * 1024 * 1024
+NOT_FOUND, NOT_RUNNABLE = 127, 126  # exit codes as shells have them
+# A limit on files holds for the streams too, which are cut now and then: so much may be written in between.
+STREAM_SLACK = 256 * 1024 * 1024
 _CPU_GRACE = 5  # seconds from SIGXCPU to SIGKILL
 BASES_KEPT = 8  # environments that many starts share
-STOPPED = {"errno": 0, "message": "stopped", "cause": "cancelled", "exit_code": None}  # before it began
 _Env = dict[bytes, bytes]
 _HAS_SPAWN = hasattr(os, "posix_spawn")
 _DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores them; a task must not
 
 
+class Launch(NamedTuple):
+    """A start with the shared environment that it extends; a text says what is wrong with that."""
+
+    start: Start
+    base: Union[_Env, str]
+
+
 class SpawnFailed(Exception):
-    """A process could not be started; `news` is what the guard tells the pilot."""
+    """A process could not be started."""
 
     def __init__(self, number: int, message: str, cause: str, exit_code: Optional[int] = None) -> None:
         super().__init__(message)
-        self.news = {"errno": number, "message": message, "cause": cause, "exit_code": exit_code}
+        self.number, self.cause, self.exit_code = number, cause, exit_code
+
+    def report(self, attempt: str) -> NotStarted:
+        """What the pilot is sent."""
+        return NotStarted(attempt, self.cause, str(self), self.exit_code, self.number)
 
     @classmethod
     def for_streams(cls, error: OSError) -> SpawnFailed:
-        """There is nothing to write to."""
+        """A stream could not be opened."""
         if disk_space.is_full(error):
             message = disk_space.no_space(
                 os.path.dirname(str(error.filename)), error.errno or 0, "its streams were opened"
@@ -51,38 +62,39 @@ class SpawnFailed(Exception):
 
 
 class Spawner:
-    """Starts commands. The environment that most of them share is told once and kept under its number."""
+    """Starts commands. The environment that most of them share is sent once and kept under its number."""
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self.mark: _Env = {}  # by which every task process is known to be a task of this pilot
+        self.mark: _Env = {}  # identifies every task process as one of this pilot
         self._bases: OrderedDict[int, Union[_Env, str]] = OrderedDict()  # a text: what is wrong with it
 
-    def learn(self, number: int, env: dict[str, str]) -> None:
-        """Take an environment to start from."""
-        try:
-            self._bases[number] = _encode(env)
-        except ValueError as error:
-            self._bases[number] = str(error)
-        if len(self._bases) > BASES_KEPT:
-            self._bases.popitem(last=False)  # the pilot counts as we do, and tells it again
+    def prepare(self, start: Start) -> Launch:
+        """Add the shared environment. A queued start keeps its own, since later ones may push it out of the cache."""
+        if start.base is None:
+            return Launch(start, {})
+        if start.base_env is not None:
+            try:
+                self._bases[start.base] = _encode(start.base_env)
+            except ValueError as error:
+                self._bases[start.base] = str(error)
+            if len(self._bases) > BASES_KEPT:
+                self._bases.popitem(last=False)  # the pilot counts as we do, and sends it again
+        return Launch(start, self._bases[start.base])
 
-    def keep_base(self, order: dict[str, Any]) -> None:
-        """Give an order that waits the environment itself: others that come meanwhile may push it out."""
-        if "base" in order:
-            order["kept_base"] = self._bases[order["base"]]
-
-    def spawn(self, order: dict[str, Any], out: int, err: int) -> int:
-        """Start the command of a `start` order in a session of its own, writing to two open files; returns its pid."""
-        stdin = self._null
+    def spawn(self, launch: Launch, out: int, err: int) -> int:
+        """Start a command in a session of its own, writing to two open files; returns its pid."""
+        start, stdin = launch.start, self._null
         try:
-            if order["stdin"]:
+            if start.stdin:
                 try:
-                    stdin = os.open(order["stdin"], os.O_RDONLY | os.O_CLOEXEC)
+                    stdin = os.open(start.stdin, os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
-                    raise _judge(error, f"cannot read stdin {order['stdin']}: {error.strerror}", "stage_in") from None
-            env = self.environment(order)
-            return _spawn_quickly(order, env, (stdin, out, err)) or _popen(order, env, (stdin, out, err))
+                    cause = "host_unfit" if error.errno in _HOST else "stage_in"
+                    message = f"cannot read stdin {start.stdin}: {error.strerror}"
+                    raise SpawnFailed(error.errno or 0, message, cause) from None
+            env = self.environment(launch)
+            return _spawn_quickly(start, env, (stdin, out, err)) or _popen(start, env, (stdin, out, err))
         except SpawnFailed as failure:
             with contextlib.suppress(OSError):
                 os.write(err, f"shoal: {failure}\n".encode("utf-8", "replace"))
@@ -91,17 +103,14 @@ class Spawner:
             if stdin != self._null:
                 os.close(stdin)
 
-    def environment(self, order: dict[str, Any]) -> _Env:
+    def environment(self, launch: Launch) -> _Env:
         """The whole environment of a command."""
-        base: Union[_Env, str] = {}
-        if "base" in order:
-            base = order["kept_base"] if "kept_base" in order else self._bases[order["base"]]
         try:
-            if isinstance(base, str):
-                raise ValueError(base)
-            return {**base, **_encode(order["env"]), **self.mark}
+            if isinstance(launch.base, str):
+                raise ValueError(launch.base)
+            return {**launch.base, **_encode(launch.start.env), **self.mark}
         except ValueError as error:
-            raise _refused(order, error) from None
+            raise _refused(launch.start, error) from None
 
 
 def _encode(env: dict[str, str]) -> _Env:
@@ -110,19 +119,19 @@ def _encode(env: dict[str, str]) -> _Env:
     return {name.encode(how, "surrogateescape"): value.encode(how, "surrogateescape") for name, value in env.items()}
 
 
-def _spawn_quickly(order: dict[str, Any], env: _Env, streams: tuple[int, int, int]) -> int:
+def _spawn_quickly(start: Start, env: _Env, streams: tuple[int, int, int]) -> int:
     """Start it by posix_spawn, a tenth of a millisecond less than Popen; 0 if that could not be done.
 
-    Whatever goes wrong is left to Popen, which then says what it is. posix_spawn knows no directory and no umask, so
-    they are ours for a moment: this process has one thread. All our other files are closed on exec.
+    Whatever goes wrong is left to Popen, which then explains it. posix_spawn knows no directory and no umask, so we take
+    on those of the task for a moment: this process has one thread. All our other files are closed on exec.
     """
     # An exclusive task must not outlive a guard that is killed together with its pilot: needs code before exec.
-    if order["exclusive"] or not _HAS_SPAWN:
+    if start.exclusive or not _HAS_SPAWN:
         return 0
-    argv = order["argv"]
-    mask = os.umask(order["umask"])
+    argv = start.argv
+    mask = os.umask(start.umask)
     try:
-        os.chdir(order["cwd"])
+        os.chdir(start.cwd)
         program = argv[0] if "/" in argv[0] else _find(argv[0], env)
         actions = [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(streams)]
         return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_DEFAULT)
@@ -143,7 +152,7 @@ def _find(program: str, env: _Env) -> str:
 
 
 def keep_files() -> None:
-    """Let no task have a file of ours, also not one that we inherited; the three standard ones are always open."""
+    """Let no task inherit a file of ours, also not one that we inherited; the three standard ones are always open."""
     fd = 0
     while fd <= 2:
         fd = os.open(os.devnull, os.O_RDWR)
@@ -154,12 +163,12 @@ def keep_files() -> None:
                 os.set_inheritable(int(name), False)
 
 
-def set_limits(pid: int, order: dict[str, Any]) -> None:
-    """Bounds that the kernel itself holds, on each process of the task [security S7]."""
-    if order["cpu"] is not None:
-        _limit(pid, resource.RLIMIT_CPU, math.ceil(order["cpu"]), _CPU_GRACE)
-    if order["file_size"] is not None:
-        _limit(pid, resource.RLIMIT_FSIZE, order["file_size"], 0)
+def set_limits(pid: int, start: Start) -> None:
+    """Set limits that the kernel enforces on each process of the task [security S7]."""
+    if start.cpu is not None:
+        _limit(pid, resource.RLIMIT_CPU, math.ceil(start.cpu), _CPU_GRACE)
+    if start.file_size is not None:
+        _limit(pid, resource.RLIMIT_FSIZE, start.file_size, 0)
 
 
 def _limit(pid: int, kind: int, soft: int, more: int) -> None:
@@ -169,54 +178,45 @@ def _limit(pid: int, kind: int, soft: int, more: int) -> None:
         resource.prlimit(pid, kind, (min(soft, hard), hard))
 
 
-def _popen(order: dict[str, Any], env: _Env, streams: tuple[int, int, int]) -> int:
+def _popen(start: Start, env: _Env, streams: tuple[int, int, int]) -> int:
     try:
         child = subprocess.Popen(
-            order["argv"],
+            start.argv,
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
-            cwd=order["cwd"],
+            cwd=start.cwd,
             env=env,
             start_new_session=True,
-            umask=order["umask"],
+            umask=start.umask,
             # Only here, since a function between fork and exec makes a start slower.
-            preexec_fn=proctree.die_with_parent if order["exclusive"] else None,
+            preexec_fn=proctree.die_with_parent if start.exclusive else None,
         )
     except OSError as error:
-        raise _explain(error, order["argv"], order["cwd"]) from None
+        raise _explain(error, start.argv, start.cwd) from None
     except (ValueError, subprocess.SubprocessError) as error:
-        raise _refused(order, error) from None
+        raise _refused(start, error) from None
     child.returncode = 0  # the guard waits for it; the object must not
     return child.pid
 
 
-def _refused(order: dict[str, Any], error: Exception) -> SpawnFailed:
-    return SpawnFailed(0, f"cannot run {order['argv'][0]}: {error}", "task_error", NOT_RUNNABLE)
-
-
-def _judge(error: OSError, message: str, cause: str, code: Optional[int] = None) -> SpawnFailed:
-    if error.errno in _HOST:
-        return SpawnFailed(error.errno or 0, message, "host_unfit")
-    return SpawnFailed(error.errno or 0, message, cause, code)
+def _refused(start: Start, error: Exception) -> SpawnFailed:
+    return SpawnFailed(0, f"cannot run {start.argv[0]}: {error}", "task_error", NOT_RUNNABLE)
 
 
 def _explain(error: OSError, argv: list[str], cwd: str) -> SpawnFailed:
-    program = argv[0]
+    program, code = argv[0], None
     if error.errno in _HOST:
-        return _judge(error, f"this host could not start a process: {error.strerror}", "host_unfit")
+        return SpawnFailed(error.errno or 0, f"this host could not start a process: {error.strerror}", "host_unfit")
     if not os.path.isdir(cwd):
-        return _judge(error, f"no such directory: {cwd}", "task_error")
-    if error.filename == cwd:
-        return _judge(error, f"cannot enter directory {cwd}: {error.strerror}", "task_error")
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        message = f"command not found: {program}"
+        message = f"no such directory: {cwd}"
+    elif error.filename == cwd:
+        message = f"cannot enter directory {cwd}: {error.strerror}"
+    elif error.errno in (errno.ENOENT, errno.ENOTDIR):
+        message, code = f"command not found: {program}", NOT_FOUND
         if "/" in program and os.path.exists(os.path.join(cwd, program)):
             message = f"cannot run {program}: the interpreter in its first line does not exist"
-        return _judge(error, message, "task_error", NOT_FOUND)
-    if error.errno == errno.ENOEXEC:
-        message = f"cannot run {program}: neither a program nor a script with a #! line"
-        return _judge(error, message, "task_error", NOT_RUNNABLE)
-    if error.errno == errno.EACCES:
-        return _judge(error, f"cannot run {program}: not executable", "task_error", NOT_RUNNABLE)
-    return _judge(error, f"cannot run {program}: {error.strerror}", "task_error", NOT_RUNNABLE)
+    else:
+        why = {errno.ENOEXEC: "neither a program nor a script with a #! line", errno.EACCES: "not executable"}
+        message, code = f"cannot run {program}: {why.get(error.errno or 0, error.strerror)}", NOT_RUNNABLE
+    return SpawnFailed(error.errno or 0, message, "task_error", code)

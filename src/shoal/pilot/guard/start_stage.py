@@ -1,4 +1,4 @@
-"""How far an attempt came on its way to its command, and what a killed container runtime leaves. The guard has it too."""
+"""How far an attempt came before its command began, and what a killed container runtime leaves. The guard uses it too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional, Union
 
-COMMAND, IMAGE, NO_RUNTIME = "command", "image", "none"  # where a script may be, but for the number of its line
+COMMAND, IMAGE, NO_RUNTIME = "command", "image", "none"  # stages of a script, besides the number of its line
 REMOVE_PATIENCE = 20.0  # seconds
 _WHERE = re.compile(rf"(?:[0-9]+|{COMMAND}|{IMAGE}|{NO_RUNTIME})")
 _Environment = Union[Mapping[str, str], Mapping[bytes, bytes]]
@@ -18,15 +18,15 @@ _Environment = Union[Mapping[str, str], Mapping[bytes, bytes]]
 
 @dataclass(frozen=True)
 class StartStage:
-    """The way of an attempt to its command: lines, then perhaps a container."""
+    """What comes before the command of an attempt: set-up lines, then perhaps a container."""
 
-    mark: str  # a file in which its script says where it is
+    mark: str  # the file in which its script records its stage
     lines: tuple[str, ...] = ()
     image: str = ""
     name: str = ""  # of the container
 
     def reached(self) -> tuple[str, str]:
-        """Where the script is, or was when it ended, and the container runtime that it chose; empty: unknown."""
+        """The stage of the script, or the last one if it has ended, and the container runtime that it chose; empty: unknown."""
         with contextlib.suppress(OSError, ValueError), open(self.mark, encoding="utf-8") as file:
             where, _, runtime = file.read(4096).rstrip("\n").partition(" ")
             if _WHERE.fullmatch(where):

@@ -1,10 +1,10 @@
-"""Whether there is room to write where tasks and this pilot write: a full disk is the host's failure, not the task's.
+"""Whether tasks and this pilot can write to their folders: a full disk is the host's failure, not the task's.
 
-A task writes to its streams itself, so nobody here sees the error that it got, and many programs look at none. What can
-be known is whether the place is full: a trial writes one page and says for certain, also where a quota and not the disk
-is used up. It costs little, but not nothing, so its word holds for a moment while much is left.
+A task writes to its streams itself, so nobody here sees the error that it got, and many programs check none. What can
+be known is whether the folder is full: a trial writes one page and is certain, also where a quota and not the disk
+is used up. It costs little, but not nothing, so its result holds for a moment while much is left.
 
-A place that was full only between two looks, and has room again when the attempt ends, is not noticed.
+A folder that was full only between two trials, and has space again when the attempt ends, is not noticed.
 """
 
 from __future__ import annotations
@@ -13,39 +13,48 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterable
 
 TRUST = 0.1  # seconds for which a good trial holds
-PLENTY = 16 * 1024 * 1024  # bytes: with less left, every look is a trial
+PLENTY = 16 * 1024 * 1024  # bytes: with less left, every call is a trial
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE})
 _PAGE = b"\0" * 4096
 
 
 def is_full(error: OSError) -> bool:
-    """Is this error the host's, which has no room or a broken disk, and not of whoever wrote?"""
+    """True if this error is the host's, which has no space or a broken disk, and not of whoever wrote."""
     return error.errno in FULL
 
 
 def no_space(folder: str, number: int, doing: str) -> str:
-    """What people are told."""
+    """The message on a folder that is full."""
     what = "no space left" if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else os.strerror(number).lower()
     return f"{what} in {folder} of {socket.gethostname()} while {doing}"
 
 
 class Space:
-    """Looks at folders, each as often as needed."""
+    """Tries folders, each as often as needed."""
 
     def __init__(self) -> None:
         self._good: dict[str, float] = {}  # folder -> until when its last trial holds
 
+    def reason(self, folders: Iterable[str], now: float, doing: str) -> str:
+        """Why nothing can be written to one of these folders now; empty while it can."""
+        for folder in folders:
+            number = self.trouble(folder, now)
+            if number:
+                return no_space(folder, number, doing)
+        return ""
+
     def trouble(self, folder: str, now: float) -> int:
         """The number of the error that whoever writes in this folder gets now; 0: none."""
         try:
-            room = os.statvfs(folder)
+            space = os.statvfs(folder)
         except FileNotFoundError:
-            return 0  # nobody has written there, and who wants to will hear of it
+            return 0  # nobody has written there yet
         except OSError as error:
             return error.errno if error.errno in FULL else 0
-        if now < self._good.get(folder, 0.0) and room.f_bavail * room.f_frsize >= PLENTY:
+        if now < self._good.get(folder, 0.0) and space.f_bavail * space.f_frsize >= PLENTY:
             return 0
         number = _try(folder)
         if number:
@@ -58,7 +67,7 @@ class Space:
 
 
 def _try(folder: str) -> int:
-    """Write a page to a file that never has a name where that can be, and take it away."""
+    """Write a page to a file, without a name where that is possible, and remove it."""
     path = ""
     try:
         try:

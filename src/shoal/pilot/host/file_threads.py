@@ -1,4 +1,4 @@
-"""Threads for work on files that may take long, so that the loop goes on talking with the server."""
+"""Threads for work on files that may take long, so that the loop is not blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THREADS = 2
 
 
 class FileThreads:
-    """Does what it is given, in order of arrival, on few threads."""
+    """A queue of work, done in order of arrival by few threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._count = threads
@@ -22,16 +22,16 @@ class FileThreads:
         self._threads: list[threading.Thread] = []
 
     def do(self, work: Callable[[], None]) -> None:
-        """Take on a piece of work; it must deliver its own outcome."""
+        """Queue a piece of work, which delivers its own result."""
         if not self._threads:
             for number in range(self._count):
-                thread = threading.Thread(target=self._run, name=f"porter-{number}", daemon=True)
+                thread = threading.Thread(target=self._run, name=f"files-{number}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
         self._work.put(work)
 
     def finish(self, patience: float) -> None:
-        """Wait until everything taken on is done, but not for ever."""
+        """Wait until everything queued is done, for some seconds at most."""
         for _ in self._threads:
             self._work.put(None)
         end = time.monotonic() + patience

@@ -1,5 +1,4 @@
-"""What the pilot tells people: log lines, and single lines for whoever started it. No secret gets into either
-[security S12]."""
+"""The pilot's log, and its messages to whoever started it. No secret gets into either [security S12]."""
 
 from __future__ import annotations
 
@@ -14,19 +13,19 @@ class Redacted(logging.Formatter):
     """Works on the finished text, so tracebacks are covered as well, which a filter would not see."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without any secret of ours."""
+        """The formatted record, without any secret of ours."""
         return redact(super().format(record))
 
 
 def set_up(verbose: bool) -> None:
-    """Send log lines to standard error."""
+    """Log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
 def say(text: str) -> None:
-    """One line for whoever started us, who may be gone."""
+    """Print a message for whoever started us, who may be gone."""
     try:
         print(redact(text), flush=True)
     except (OSError, ValueError):

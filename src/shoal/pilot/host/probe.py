@@ -1,6 +1,6 @@
-"""What this host is: fit or not, how much room it has, which facts describe it.
+"""What this host is: fit or not, its capacity, the tags that describe it.
 
-`check` comes first in a pilot's life: a host that fails it takes no task [CMS C1; input E81].
+`check` runs first in a pilot: a host that fails it takes no task [CMS C1; input E81].
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import hashlib
-import math
 import os
 import platform
 import shutil
@@ -16,10 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Callable, Optional
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from shoal import __version__
+from shoal.pilot.guard.cgroup import memberships
+from shoal.pilot.guard.proctree import read_text
 from shoal.pilot.host.tags import value_of
 from shoal.wire.messages import PROTOCOL, Capacity, FormerPilot, Register, TagValue
 
@@ -28,17 +29,13 @@ LEAST_FREE = 8 * 1024 * 1024  # to take one more task
 RUNTIMES = ("apptainer", "podman", "docker")
 _MEBI = 1024 * 1024
 _TEXT = 1024  # characters of one tag
-_NO_LIMIT = 1 << 60  # so the old cgroups say that there is none
+_NO_LIMIT = 1 << 60  # cgroups of version 1 have such a value where there is none
 
 
 # --- fit or not
 def check(work_dir: str) -> list[str]:
     """Why this host should take no task: one plain sentence each, with the fix; empty if it is fit."""
-    reasons: list[str] = []
-    for look in (_check_platform, _check_shell):
-        reasons += look()
-    reasons += _check_work_dir(work_dir)
-    return reasons
+    return [*_check_platform(), *_check_shell(), *_check_work_dir(work_dir)]
 
 
 def _check_platform() -> list[str]:
@@ -65,7 +62,7 @@ def _check_shell() -> list[str]:
 
 
 def _check_work_dir(work_dir: str) -> list[str]:
-    other = "give another place with --work-dir"
+    other = "give another directory with --work-dir"
     try:
         os.makedirs(work_dir, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -100,7 +97,7 @@ def _check_work_dir(work_dir: str) -> list[str]:
 
 
 def lost_fitness(work_dir: str) -> str:
-    """Why this host, once fit, is so no more, for good; empty while it is."""
+    """Why this host is unfit for good, although it was fit at the start; empty while it is fit."""
     try:
         os.statvfs(work_dir)
     except OSError as error:
@@ -109,15 +106,15 @@ def lost_fitness(work_dir: str) -> str:
 
 
 def is_short(work_dir: str, needed: int = LEAST_FREE) -> bool:
-    """Is less free in the work directory than one more task needs?"""
+    """True if less is free in the work directory than one more task needs."""
     try:
-        room = os.statvfs(work_dir)
+        space = os.statvfs(work_dir)
     except OSError:
         return False
-    return room.f_bavail * room.f_frsize < needed
+    return space.f_bavail * space.f_frsize < needed
 
 
-# --- room
+# --- capacity
 def measure(work_dir: str, env: Optional[Mapping[str, str]] = None, root: str = "/") -> Capacity:
     """What of this machine is ours: the least of what hardware, cgroup and batch system allow."""
     env = os.environ if env is None else env
@@ -129,22 +126,21 @@ def _cores(env: Mapping[str, str], root: str) -> int:
     counts = [len(os.sched_getaffinity(0))]
     for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NSLOTS"):
         counts += _positive(env.get(name))
-    quota = _least(_cgroup_values(root, "cpu", "cpu.max", _quota_v2, _quota_v1))
-    if quota is not None:
-        counts.append(max(1, int(quota + 0.01)))
+    quotas = [_quota(is_v2, folder) for is_v2, folder in _cgroups(root, "cpu")]
+    counts += [max(1, int(quota + 0.01)) for quota in quotas if quota]
     return max(1, min(counts))
 
 
 def _memory(env: Mapping[str, str], root: str, cores: int) -> int:
     sizes: list[int] = []
-    for line in _read(os.path.join(root, "proc/meminfo")).splitlines():
+    for line in read_text(os.path.join(root, "proc/meminfo")).splitlines():
         if line.startswith("MemTotal:"):
             sizes.append(int(line.split()[1]) * 1024)
     sizes += [mebi * _MEBI for mebi in _positive(env.get("SLURM_MEM_PER_NODE"))]
     sizes += [mebi * _MEBI * cores for mebi in _positive(env.get("SLURM_MEM_PER_CPU"))]
-    limit = _least(_cgroup_values(root, "memory", "memory.max", _bytes_v2, _bytes_v1))
-    if limit is not None:
-        sizes.append(int(limit))
+    for is_v2, folder in _cgroups(root, "memory"):
+        limit = _bytes(folder, "memory.max" if is_v2 else "memory.limit_in_bytes")
+        sizes += [limit] if limit else []
     return min(sizes) if sizes else 0
 
 
@@ -165,97 +161,55 @@ def devices(env: Optional[Mapping[str, str]] = None, root: str = "/") -> list[st
         return []
 
 
-def _cgroup_values(
-    root: str,
-    controller: str,
-    file_v2: str,
-    read_v2: Callable[[str], Optional[float]],
-    read_v1: Callable[[str], Optional[float]],
-) -> list[Optional[float]]:
-    """A limit as our cgroup and every one above it state it."""
+def _cgroups(root: str, controller: str) -> Iterator[tuple[bool, str]]:
+    """The folders of our cgroup and every one above it that limits what a controller counts; True: of version 2.
+
+    In a container only the mount itself may exist.
+    """
     mount = os.path.join(root, "sys/fs/cgroup")
-    found: list[Optional[float]] = []
-    for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            found += [read_v2(os.path.join(folder, file_v2)) for folder in _upwards(mount, path)]
-        elif controller in names.split(","):
-            for top in {os.path.join(mount, names), os.path.join(mount, controller)}:
-                found += [read_v1(folder) for folder in _upwards(top, path)]
-    return found
+    for names, path in memberships(root):
+        tops = {mount} if not names else {os.path.join(mount, name) for name in (",".join(names), controller)}
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        if not names or controller in names:
+            for top in tops:
+                for length in range(len(parts), -1, -1):
+                    yield not names, os.path.join(top, *parts[:length])
 
 
-def _upwards(mount: str, path: str) -> list[str]:
-    """The folder of a cgroup and those above; in a container only the mount itself may exist."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    return [os.path.join(mount, *parts[:length]) for length in range(len(parts), -1, -1)]
+def _quota(is_v2: bool, folder: str) -> Optional[float]:
+    """Processors that a cgroup may use; None where it is not limited."""
+    if is_v2:
+        values = read_text(os.path.join(folder, "cpu.max")).split()
+    else:
+        values = [read_text(os.path.join(folder, f"cpu.cfs_{name}_us")).strip() for name in ("quota", "period")]
+    is_limited = len(values) == 2 and all(value.isdigit() for value in values) and int(values[1])
+    return int(values[0]) / int(values[1]) if is_limited else None
 
 
-def _quota_v2(path: str) -> Optional[float]:
-    words = _read(path).split()
-    if len(words) != 2 or not words[0].isdigit():
-        return None
-    return int(words[0]) / int(words[1])
-
-
-def _quota_v1(folder: str) -> Optional[float]:
-    quota, period = (_read(os.path.join(folder, f"cpu.cfs_{name}_us")).strip() for name in ("quota", "period"))
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
-
-
-def _bytes_v2(path: str) -> Optional[float]:
-    text = _read(path).strip()
-    return float(text) if text.isdigit() else None
-
-
-def _bytes_v1(folder: str) -> Optional[float]:
-    return _bytes_v2(os.path.join(folder, "memory.limit_in_bytes"))
+def _bytes(folder: str, name: str) -> Optional[int]:
+    text = read_text(os.path.join(folder, name)).strip()
+    return int(text) if text.isdigit() else None
 
 
 def memory_left(root: str = "/") -> Optional[float]:
-    """Bytes that our cgroup, or one above it, still lets us have; None where none is limited."""
-    left = _cgroup_values(root, "memory", "memory.max", _left_v2, _left_v1)
-    known = [value for value in left if value is not None]
-    return max(0.0, min(known)) if known else None
-
-
-def _left_v2(path: str) -> Optional[float]:
-    return _left(os.path.dirname(path), _bytes_v2(path), "memory.current", "inactive_file ")
-
-
-def _left_v1(folder: str) -> Optional[float]:
-    return _left(folder, _bytes_v1(folder), "memory.usage_in_bytes", "total_inactive_file ")
-
-
-def _left(folder: str, limit: Optional[float], used_file: str, spare: str) -> Optional[float]:
-    used = _bytes_v2(os.path.join(folder, used_file))
-    if limit is None or used is None or limit >= _NO_LIMIT:
-        return None
-    for line in _read(os.path.join(folder, "memory.stat")).splitlines():
-        if line.startswith(spare):
-            used -= int(line.split()[1])  # the kernel takes it back when it needs to
-    return limit - used
-
-
-def _least(values: list[Optional[float]]) -> Optional[float]:
-    known = [value for value in values if value is not None and math.isfinite(value) and value > 0]
-    return min(known) if known else None
+    """Bytes that the limits of our cgroup and those above it leave; None where none is limited."""
+    left: list[float] = []
+    for is_v2, folder in _cgroups(root, "memory"):
+        limit = _bytes(folder, "memory.max" if is_v2 else "memory.limit_in_bytes")
+        used = _bytes(folder, "memory.current" if is_v2 else "memory.usage_in_bytes")
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            for line in read_text(os.path.join(folder, "memory.stat")).splitlines():
+                if line.startswith("inactive_file " if is_v2 else "total_inactive_file "):
+                    used -= int(line.split()[1])  # the kernel takes it back when it needs to
+            left.append(limit - used)
+    return max(0.0, min(left)) if left else None
 
 
 def _positive(text: Optional[str]) -> list[int]:
     return [int(text)] if text and text.isdigit() and int(text) > 0 else []
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-# --- facts
+# --- tags
 def describe(
     site: str,
     room: Optional[Capacity],
@@ -284,7 +238,7 @@ def describe(
 
 def identity() -> str:
     """The same for every pilot of this user on this machine, and not to be guessed back."""
-    machine = _read("/etc/machine-id").strip() or _read("/var/lib/dbus/machine-id").strip()
+    machine = read_text("/etc/machine-id").strip() or read_text("/var/lib/dbus/machine-id").strip()
     return hashlib.sha256(f"{machine or socket.gethostname()}:{os.getuid()}".encode()).hexdigest()[:32]
 
 
@@ -312,16 +266,16 @@ def tags(
 
 
 def _os(root: str) -> tuple[str, TagValue]:
-    """The short name of the system and its version, as they call themselves: debian, 12."""
-    said = {}
-    for line in _read(os.path.join(root, "etc/os-release")).splitlines():
+    """The short name of the system and its version, as in os-release: debian, 12."""
+    values = {}
+    for line in read_text(os.path.join(root, "etc/os-release")).splitlines():
         name, _, value = line.partition("=")
-        said[name] = value.strip("\"'")
-    return said.get("ID") or platform.system().lower(), value_of(said.get("VERSION_ID", ""))
+        values[name] = value.strip("\"'")
+    return values.get("ID") or platform.system().lower(), value_of(values.get("VERSION_ID", ""))
 
 
 def _cpu(root: str, what: str) -> str:
-    for line in _read(os.path.join(root, "proc/cpuinfo")).splitlines():
+    for line in read_text(os.path.join(root, "proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() == what:
             return value.strip()
@@ -329,8 +283,8 @@ def _cpu(root: str, what: str) -> str:
 
 
 def _cpu_mhz(root: str) -> int:
-    """As fast as it can be; where only that is told, as fast as it is now."""
-    most = _positive(_read(os.path.join(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")).strip())
+    """The highest clock rate; where that is unknown, the present one."""
+    most = _positive(read_text(os.path.join(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")).strip())
     if most:
         return most[0] // 1000
     now = value_of(_cpu(root, "cpu mhz"))
@@ -346,14 +300,14 @@ def _gpu(env: Mapping[str, str], root: str) -> str:
     except OSError:
         return ""
     at = int(ours[0]) if ours and ours[0].isdigit() else 0
-    for line in _read(os.path.join(folder, names[at], "information")).splitlines() if at < len(names) else ():
+    for line in read_text(os.path.join(folder, names[at], "information")).splitlines() if at < len(names) else ():
         if line.startswith("Model:"):
             return line.partition(":")[2].strip()
     return ""
 
 
 def _can_use(runtime: str, root: str, search: Optional[str]) -> bool:
-    """Is this container runtime here? Docker's command alone is of no use to those who may not speak to its daemon."""
+    """True if this container runtime is here. Docker's command alone is of no use without access to its daemon."""
     if shutil.which(runtime, path=search) is None:
         return False
     return runtime != "docker" or os.access(os.path.join(root, "var/run/docker.sock"), os.W_OK)

@@ -1,8 +1,8 @@
-"""The pipes by which running tasks publish tags [GWP G4, 4.1]: $SHOAL_TAGS names one for each attempt.
+"""The pipes through which running tasks publish tags [GWP G4, 4.1]: $SHOAL_TAGS names one for each attempt.
 
-We hold each pipe open for reading and writing, so nobody who opens it waits, no writer gets SIGPIPE, and a reader
+Each pipe is held open for reading and writing, so nobody who opens it waits, no writer gets SIGPIPE, and a reader
 never sees its end. A pipe is used again by later attempts of the same run only: a line that comes late is never
-taken for another owner's. Who floods a pipe waits for us, not we for it. Runs on the loop's thread; only `paths`
+taken for another owner's. A writer that floods a pipe blocks, not the pilot. Runs on the loop's thread; only `paths`
 is read by others.
 """
 
@@ -28,7 +28,7 @@ LINE = 2 * MAX_TASK_TAG  # bytes; a longer line is no tag
 MOST_OPEN = 4096  # pipes of one pilot, and a quarter of the files that it may have open
 MOST_IDLE = 64  # kept for more attempts of their runs
 DRAIN = 1 << 20  # bytes that an attempt may leave in its pipe, as much as a pipe can hold
-Told = dict[str, TagValue]
+Tags = dict[str, TagValue]
 
 
 class _Pipe:
@@ -43,16 +43,16 @@ class _Pipe:
             os.unlink(path)
             raise
         self.attempts: list[str] = []  # more than one only where there are too few pipes
-        self.rests_until = 0.0  # set: not listened to before
+        self.rests_until = 0.0  # set: not read before
         self.begin_anew()
 
     @property
     def is_untouched(self) -> bool:
-        """Has the attempt written nothing so far that is still to be looked at?"""
+        """True if nothing that the attempt wrote is still to be parsed."""
         return not (self._rest or self.dropped)
 
     def begin_anew(self) -> None:
-        """For another attempt."""
+        """Reset it for another attempt."""
         self._rest, self._is_skipping = b"", False
         self._names: set[str] = set()
         self.dropped = 0  # lines that were no tags, or one too many
@@ -64,41 +64,41 @@ class _Pipe:
         except (BlockingIOError, InterruptedError):
             return b""
 
-    def take(self, data: bytes, is_over: bool = False) -> Told:
+    def take(self, data: bytes, is_over: bool = False) -> Tags:
         """The tags in these bytes; `is_over`: the last line may lack its end."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        told: Told = {}
+        tags: Tags = {}
         for line in lines:
             if self._is_skipping:
                 self._is_skipping = False
             elif line.strip():
-                self._take_line(line, told)
+                self._take_line(line, tags)
         if is_over and self._rest.strip() and not self._is_skipping:
-            self._take_line(self._rest, told)
+            self._take_line(self._rest, tags)
             # Perhaps it was cut off before its value: that must not take a tag away.
-            told = {name: value for name, value in told.items() if value != ""}
+            tags = {name: value for name, value in tags.items() if value != ""}
         elif len(self._rest) > LINE:
             self.dropped += not self._is_skipping
             self._rest, self._is_skipping = b"", True
-        return told
+        return tags
 
-    def _take_line(self, line: bytes, told: Told) -> None:
+    def _take_line(self, line: bytes, tags: Tags) -> None:
         found = parse_line(line) if len(line) <= LINE else None
         if found is None or (found[0] not in self._names and len(self._names) >= MAX_TASK_TAGS):
             self.dropped += 1
             return
         self._names.add(found[0])
-        told[found[0]] = found[1]
+        tags[found[0]] = found[1]
 
     def close(self) -> None:
-        """Nobody needs it any more."""
+        """Close and remove it."""
         os.close(self.fd)
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
 
 class TagPipes:
-    """All pipes of a pilot. Its own file is readable when one of them has something."""
+    """All pipes of a pilot; readable when one of them has something."""
 
     def __init__(self, folder: str, most: Optional[int] = None) -> None:
         self.paths: dict[str, str] = {}  # by attempt
@@ -156,8 +156,8 @@ class TagPipes:
         self._epoll.register(pipe.fd, select.EPOLLIN)
         return pipe
 
-    def end(self, attempt: str) -> Told:
-        """An attempt is over: what it published last."""
+    def end(self, attempt: str) -> Tags:
+        """Release the pipe of an attempt that is over; returns what it published last."""
         pipe = self._by_attempt.pop(attempt, None)
         if pipe is None:
             return {}
@@ -169,20 +169,20 @@ class TagPipes:
         if not data and pipe.is_untouched:
             self._keep(pipe)  # as most are
             return {}
-        told = pipe.take(data)
+        tags = pipe.take(data)
         left = DRAIN
         while len(data) == READ and left > 0:
             data = pipe.read(READ)
             left -= len(data)
-            told.update(pipe.take(data))
-        told.update(pipe.take(b"", is_over=True))
+            tags.update(pipe.take(data))
+        tags.update(pipe.take(b"", is_over=True))
         if pipe.dropped:
             log.info("lines in the pipe were no tags, or too many attempt=%s lines=%d", attempt, pipe.dropped)
         if len(data) == READ:
             self._drop(pipe)  # somebody goes on writing
         else:
             self._keep(pipe)
-        return told
+        return tags
 
     def _keep(self, pipe: _Pipe) -> None:
         self._idle.setdefault(pipe.run, []).append(pipe)
@@ -205,21 +205,21 @@ class TagPipes:
         del self._by_fd[pipe.fd]
         pipe.close()
 
-    # --- what they say
-    def drain(self, attempt: str) -> Told:
+    # --- reading
+    def drain(self, attempt: str) -> Tags:
         """What an attempt has published by now."""
         pipe = self._by_attempt.get(attempt)
         return pipe.take(pipe.read(READ)) if pipe is not None and not pipe.rests_until else {}
 
-    def receive(self, now: float) -> list[tuple[str, Told]]:
+    def receive(self, now: float) -> list[tuple[str, Tags]]:
         """What running attempts published."""
-        found: list[tuple[str, Told]] = []
+        found: list[tuple[str, Tags]] = []
         for fd, _ in self._epoll.poll(0):
             pipe = self._by_fd[fd]
             data = pipe.read(READ)
-            told = pipe.take(data)
-            if told and pipe.attempts:
-                found.append((pipe.attempts[0], told))
+            tags = pipe.take(data)
+            if tags and pipe.attempts:
+                found.append((pipe.attempts[0], tags))
             if len(data) == READ:
                 pipe.rests_until = now + REST + REST_EACH * len(self._resting)
                 self._resting.add(pipe)
@@ -227,18 +227,18 @@ class TagPipes:
         return found
 
     def deadline(self) -> Optional[float]:
-        """When to listen again to pipes that were full."""
+        """When to read again from pipes that were full."""
         return min(pipe.rests_until for pipe in self._resting) if self._resting else None
 
     def tick(self, now: float) -> None:
-        """Listen again to those that have rested."""
+        """Read again from those that have rested."""
         for pipe in [pipe for pipe in self._resting if now >= pipe.rests_until]:
             self._resting.discard(pipe)
             pipe.rests_until = 0.0
             self._epoll.modify(pipe.fd, select.EPOLLIN)
 
     def close(self) -> None:
-        """The pilot ends, and its directory goes with it."""
+        """Close all pipes."""
         for pipe in self._by_fd.values():
             pipe.close()
         self._by_fd.clear()

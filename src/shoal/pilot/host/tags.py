@@ -1,7 +1,7 @@
 """Tags as people write them: NAME=VALUE on a command line, `name = value` in the pipe of a task [GWP G3, G4, table 2].
 
 A tag has no declared type [GWP 4.1]: what looks like a number, true or false becomes such, the rest is text, and so
-is whatever stands in quotes.
+is whatever is in quotes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.wire.messages import TagValue
 
 MAX_OWN_TAGS = 64  # --tag of one pilot: with what it finds out itself far below MAX_TAGS
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# What the server itself says of a pilot, what the pilot says of itself all the time, and words of expressions.
+# Tags that the server sets, those that the pilot updates all the time, and keywords of expressions.
 RESERVED = frozenset(
     {
         "pilot", "host", "site", "owner", "group", "slots", "free_slots", "cores", "free_cores", "memory_mb", "free_memory_mb",
@@ -46,14 +46,14 @@ def value_of(text: str) -> TagValue:
     return text
 
 
-def parse_tags(words: Iterable[str], field: str = "--tag") -> dict[str, TagValue]:
+def parse_tags(options: Iterable[str], field: str = "--tag") -> dict[str, TagValue]:
     """What was given as NAME=VALUE, each of them checked."""
     tags: dict[str, TagValue] = {}
-    for word in words:
-        name, is_given, text = word.partition("=")
+    for option in options:
+        name, is_given, text = option.partition("=")
         name, text = name.strip(), text.strip()
         if not is_given:
-            raise _bad(f"{echo(word)} is not NAME=VALUE", field, f"for example {field} disk=ssd")
+            raise _bad(f"{echo(option)} is not NAME=VALUE", field, f"for example {field} disk=ssd")
         if not NAME.fullmatch(name):
             raise _bad(
                 f"{echo(name)!r} is not a name of a tag", field, "up to 64 letters, digits and _, no digit first"
@@ -74,12 +74,12 @@ def parse_tags(words: Iterable[str], field: str = "--tag") -> dict[str, TagValue
     return tags
 
 
-def _bad(words: str, field: str, hint: str) -> BadInput:
-    return BadInput(words, code="bad_tag", field=field, hint=hint)
+def _bad(message: str, field: str, hint: str) -> BadInput:
+    return BadInput(message, code="bad_tag", field=field, hint=hint)
 
 
 def parse_line(line: bytes) -> Optional[tuple[str, TagValue]]:
-    """A line that a task wrote; None: it is no tag. An empty value takes the tag away."""
+    """The tag in a line that a task wrote; None: it is no tag. An empty value removes the tag."""
     try:
         name, is_given, text = line.decode("utf-8").partition("=")
     except UnicodeDecodeError:

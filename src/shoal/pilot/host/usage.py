@@ -1,7 +1,7 @@
-"""What changes of a host while the pilot lives, as tags: its load, what is free, what the tasks use [GWP table 2].
+"""Resource usage of the host as tags: its load, what is free, what the tasks use [GWP table 2].
 
-A look is a few reads of /proc every ten seconds, and rarer where there are so many processes that it takes long.
-The server is told only of what changed noticeably, with exchanges that happen anyway.
+A measurement is a few reads of /proc every ten seconds, and rarer where there are so many processes that it takes long.
+Only noticeable changes are sent to the server, with exchanges that happen anyway.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from shoal.pilot.guard import proctree
 from shoal.pilot.uplink.latency import Latency
 from shoal.wire.messages import TagValue
 
-LOOK_EVERY = 10.0
-TELL_EVERY = 30.0
-SHARE = 0.005  # of our time that looks may take
-NOTICEABLE = 0.1  # of what was told last, and at least so much:
+MEASURE_EVERY = 10.0
+SEND_EVERY = 30.0
+SHARE = 0.005  # of our time that measurements may take
+NOTICEABLE = 0.1  # of what was sent last, and at least so much:
 _LEAST: dict[str, float] = {
     "load": 0.25,
     "memory_available_mb": 64,
@@ -31,7 +31,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class HostUsage:
-    """The latest look, and what the server knows."""
+    """The latest measurement, and what the server was sent."""
 
     def __init__(
         self,
@@ -44,40 +44,40 @@ class HostUsage:
     ) -> None:
         self._work, self._guard, self._network, self._limit = work, guard_pid, network, limit
         self._clock, self._proc = clock, os.path.join(root, "proc")
-        self._told: dict[str, TagValue] = {}
-        self._look_at = self._tell_at = 0.0
+        self._sent: dict[str, TagValue] = {}
+        self._measure_at = self._send_at = 0.0
         self._cpu: Optional[tuple[float, float]] = None  # when, and how many seconds tasks had used by then
 
     def all(self) -> dict[str, TagValue]:
         """Everything, for a registration."""
         now = self._clock()
-        self._told = self._look(now)
-        self._tell_at = now + TELL_EVERY
-        return dict(self._told)
+        self._sent = self._measure(now)
+        self._send_at = now + SEND_EVERY
+        return dict(self._sent)
 
     def changed(self) -> dict[str, TagValue]:
-        """What the server should hear of; most often nothing."""
+        """What the server should be sent; most often nothing."""
         now = self._clock()
-        if now < self._look_at or now < self._tell_at:
+        if now < self._measure_at or now < self._send_at:
             return {}
-        news = {name: value for name, value in self._look(now).items() if self._is_news(name, value)}
-        if news:
-            self._told.update(news)
-            self._tell_at = now + TELL_EVERY
-        return news
+        changes = {name: value for name, value in self._measure(now).items() if self._is_change(name, value)}
+        if changes:
+            self._sent.update(changes)
+            self._send_at = now + SEND_EVERY
+        return changes
 
-    def _is_news(self, name: str, value: TagValue) -> bool:
-        before = self._told.get(name)
+    def _is_change(self, name: str, value: TagValue) -> bool:
+        before = self._sent.get(name)
         if not isinstance(before, (int, float)) or not isinstance(value, (int, float)):
             return before != value
         return abs(value - before) > max(NOTICEABLE * abs(before), _LEAST.get(name, 0.0))
 
-    # --- looking
-    def _look(self, now: float) -> dict[str, TagValue]:
+    # --- measuring
+    def _measure(self, now: float) -> dict[str, TagValue]:
         found: dict[str, TagValue] = {}
-        words = self._read("loadavg").split()
-        if words:
-            found["load"] = float(words[0])
+        load = self._read("loadavg").split()
+        if load:
+            found["load"] = float(load[0])
         free = self._memory()
         if free is not None:
             found["memory_available_mb"] = free // _MEBI
@@ -92,7 +92,7 @@ class HostUsage:
         found["task_cpu"] = round(max(0.0, cpu - before) / max(0.01, now - since), 2)
         self._cpu = now, cpu
         found.update(self._network.tags())
-        self._look_at = now + max(LOOK_EVERY, (self._clock() - now) / SHARE)
+        self._measure_at = now + max(MEASURE_EVERY, (self._clock() - now) / SHARE)
         return found
 
     def _memory(self) -> Optional[int]:
@@ -123,8 +123,4 @@ class HostUsage:
         return memory, ticks / _TICK
 
     def _read(self, name: str) -> str:
-        try:
-            with open(os.path.join(self._proc, name), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""
+        return proctree.read_text(os.path.join(self._proc, name))

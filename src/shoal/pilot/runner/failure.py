@@ -1,4 +1,4 @@
-"""What a function raised, in words and as a payload, inside a runner."""
+"""What a function raised, as text and as a payload, inside a runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OURS = os.path.join(os.path.dirname(__file__), "")  # how the names of our own 
 
 
 def clean(text: str) -> str:
-    """Without half characters, which JSON takes and UTF-8 does not."""
+    """Replace lone surrogates, which JSON takes and UTF-8 does not."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -38,14 +38,14 @@ def trace_of(error: BaseException) -> str:
     try:
         above = error.__traceback__
         while above is not None and above.tb_frame.f_code.co_filename.startswith(_OURS):
-            above = above.tb_next  # our own frames say nothing to anybody
+            above = above.tb_next  # our own frames are of no use to anybody
         return clean("".join(traceback.format_exception(type(error), error, above)))[-_TRACE:]
     except Exception:
         return in_one_line(error)
 
 
 def pack_error(error: BaseException, trace: str) -> Any:
-    """(exception, traceback) so that whoever unpickles it succeeds: some exceptions go in and do not come out."""
+    """(exception, traceback) so that unpickling succeeds: some exceptions can be pickled and not unpickled."""
     with contextlib.suppress(Exception):
         data = pack((error, trace))
         if not isinstance(data, bytes):

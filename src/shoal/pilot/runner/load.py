@@ -1,7 +1,7 @@
 """Objects from payloads and payloads from objects, inside a runner. Only ever in the submitter's interpreter.
 
 What is large is mapped, not read. Arguments are mapped privately: a function may write into an array it was given,
-and nobody else sees that. What a Ref stands for is shared by all calls of a runner, so its arrays are read-only.
+and nobody else sees that. The object of a Ref is shared by all calls of a runner, so its arrays are read-only.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Loads:
             raise
 
     def refer(self, digest: str) -> Any:
-        """The object that a Ref stands for, loaded once."""
+        """The object of a Ref, loaded once."""
         known = self._referred.get(digest)
         if known is None:
             data, size = self._map(digest, mmap.ACCESS_READ)
@@ -137,7 +137,7 @@ class Loads:
 
     def describe(self, function: str, call: str) -> str:
         """A call as a person would write it, without making it."""
-        payload.resolver = None  # a Ref shows as such: what it stands for is not needed
+        payload.resolver = None  # a Ref shows as such: its object is not needed
         try:
             what = self.load(function)
             args, kwargs = self.load(call)
@@ -145,9 +145,9 @@ class Loads:
             payload.resolver = self.refer
         short = reprlib.Repr()
         short.maxstring = short.maxother = short.maxlong = 60
-        words = [short.repr(one) for one in args] + [f"{name}={short.repr(one)}" for name, one in kwargs.items()]
+        arguments = [short.repr(one) for one in args] + [f"{name}={short.repr(one)}" for name, one in kwargs.items()]
         name = getattr(what, "__qualname__", "").rpartition("<locals>.")[2] or short.repr(what)
-        text = f"{name}({', '.join(words)})"
+        text = f"{name}({', '.join(arguments)})"
         return text if len(text) <= DESCRIPTION else text[: DESCRIPTION - 3] + "..."
 
 

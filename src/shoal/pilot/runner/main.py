@@ -1,8 +1,8 @@
-"""Inside the submitter's interpreter: calls functions one after another and writes down how each ended.
+"""Inside the submitter's interpreter: calls functions one after another and logs how each ended.
 
-The guard starts it, `runners` speaks to it over a socket. How a call ended is written into a file in memory that the
-pilot has too: so after a crash it is known what ended before it and which call crashed. The pilot is told to look
-there at the end of a piece, and whenever a call ends more than 50 ms after the last such word. There is no thread
+The guard starts it, `functions/runners` talks to it over a socket. How a call ended is written into a file in memory that
+the pilot has too: so after a crash it is known what ended before it and which call crashed. The pilot is notified to read
+it at the end of a piece, and whenever a call ends more than 50 ms after the last notification. There is no thread
 and no timer of ours in the interpreter, and little is imported: it belongs to the functions.
 
 Must run on every Python since 3.9, from a folder with nothing but this module and what it imports of shoal.
@@ -27,8 +27,10 @@ from collections import deque
 from collections.abc import MutableSequence
 from typing import Any, NoReturn, Optional
 
+from shoal.pilot.runner import messages
 from shoal.pilot.runner.failure import clean, in_one_line, pack_error, trace_of
 from shoal.pilot.runner.load import Environ, HostLacks, Loads, Missing, NotPicklable, pack
+from shoal.pilot.runner.messages import CallEnd
 from shoal.pilot.runner.output import Output
 
 SOCKET = "socket"
@@ -36,12 +38,12 @@ SOCKET = "socket"
 SKIPS, STAGE, OUT = 0, 1, 2  # skip orders sent (pilot); what is being done (runner); number of each stream's file
 IDLE, INITIALIZING, LOADING, CALLING = range(4)
 LOG_AT = 4096  # the log of ended calls begins here: a line of JSON for each
-TELL = 50_000_000  # nanoseconds
+NOTIFY = 50_000_000  # nanoseconds between two notifications of the pilot
 REWIND = 1 << 20  # a log that has grown so far begins anew with the next piece
 _CHUNK = 1 << 18
 _HIGH = 500  # our open files have numbers from here on
 _QUICK = 100_000  # nanoseconds in which nobody starts a process
-# Names that stay known: pickles refer to the first, and we are the other. A later `import shoal` is the submitter's.
+# Modules that stay imported: pickles refer to the first, and we are the other. A later `import shoal` is the submitter's.
 _OURS = ("shoal.wire.payload", "shoal.pilot.runner.main")
 
 
@@ -52,21 +54,21 @@ def seed_of(master: int, element: int) -> int:
 
 
 class PilotConnection:
-    """Our end of the line to the pilot."""
+    """Our end of the connection to the pilot."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._part = b""
         self._lines: deque[bytes] = deque()
 
-    def send(self, data: bytes) -> None:
-        """Say something; the pilot always listens."""
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send a message; the pilot never makes us wait long."""
         try:
-            self.sock.sendall(data)
+            self.sock.sendall(messages.encode(message))
         except OSError:
             self._leave()
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Any:
         """The next message, whenever it comes. Ends the process if the pilot is gone."""
         while not self._lines:
             parts = [self._part]
@@ -82,8 +84,7 @@ class PilotConnection:
                     break
             *lines, self._part = b"".join(parts).split(b"\n")
             self._lines.extend(lines)
-        message: dict[str, Any] = json.loads(self._lines.popleft())
-        return message
+        return messages.decode(self._lines.popleft())
 
     def _leave(self) -> NoReturn:
         if self.sock.fileno() < 0:
@@ -94,15 +95,15 @@ class PilotConnection:
 class Runner:
     """One interpreter that calls functions."""
 
-    def __init__(self, line: PilotConnection, log: int, folder: str, results: str) -> None:
-        self._line, self._log = line, log
+    def __init__(self, connection: PilotConnection, log: int, folder: str, results: str) -> None:
+        self._connection, self._log = connection, log
         self._results, self._stored = results, 0
         self._at = LOG_AT
         self._page: MutableSequence[int] = memoryview(mmap.mmap(log, LOG_AT)).cast("Q")  # type: ignore[assignment]  # of whole numbers
         self._loads = Loads(self._need)
         self._output = Output(folder, self._page, OUT)
-        self._heard = 0  # skip orders
-        self._serial, self._skipped = 0, set[int]()  # of the piece at hand
+        self._skips = 0  # messages to skip a call that were received
+        self._serial, self._skipped = 0, set[int]()  # of the present piece
         self._broken: Optional[BaseException] = None  # what the initializer raised
         self._is_calling = False
         self._child_cpu = 0
@@ -110,58 +111,57 @@ class Runner:
         os.register_at_fork(after_in_child=self._forget)
 
     def serve(self) -> NoReturn:
-        """Until the pilot hangs up."""
+        """Work until the pilot closes the connection."""
         while True:
-            message = self._hear("piece", "describe")
-            self._run(message) if "piece" in message else self._describe(message["describe"])
+            message = self._receive(messages.RunCalls, messages.Describe)
+            self._run(message) if isinstance(message, messages.RunCalls) else self._describe(message)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
         if self._is_calling:  # else it comes too late, and must not hit the next call
             raise KeyboardInterrupt
 
     def _forget(self) -> None:
-        """In a process that a function forked: the line and the log are not for it."""
-        self._line.sock.close()
+        """In a process that a function forked: the connection and the log are not for it."""
+        self._connection.sock.close()
         os.close(self._log)
         self._log = -1
 
-    # --- listening
-    def _hear(self, *kinds: str) -> dict[str, Any]:
-        """The next message of one of these kinds; orders that come in between are taken."""
+    # --- receiving
+    def _receive(self, *kinds: type) -> Any:
+        """The next message of one of these types; calls to be skipped are noted in between."""
         while True:
-            message = self._line.read()
-            if "drop" in message:
-                self._take(message)
-            elif any(kind in message for kind in kinds):
+            message = self._connection.read()
+            if isinstance(message, messages.Skip):
+                self._note_skip(message)
+            elif isinstance(message, kinds):
                 return message
-            elif "blob" not in message:  # which comes late if who asked for it was interrupted
-                sys.exit(f"shoal: a message that nobody waits for: {list(message)}")
+            elif not isinstance(message, messages.Blob):  # which comes late if the call that needed it was interrupted
+                sys.exit(f"shoal: unexpected message: {type(message).__name__}")
 
-    def _obey(self) -> None:
-        """The pilot has sent orders: take all of them before the next call."""
-        while self._heard != self._page[SKIPS]:
-            self._take(self._line.read())
+    def _read_skips(self) -> None:
+        """Read all skip messages that the pilot has sent before the next call begins."""
+        while self._skips != self._page[SKIPS]:
+            self._note_skip(self._connection.read())
 
-    def _take(self, order: dict[str, Any]) -> None:
-        """A call that must not begin. It may come late, when its piece is over."""
-        self._heard += 1
-        if order["serial"] == self._serial:
-            self._skipped.add(order["drop"])
+    def _note_skip(self, skip: messages.Skip) -> None:
+        self._skips += 1
+        if skip.serial == self._serial:  # else it comes late, its piece is over
+            self._skipped.add(skip.at)
 
     def _need(self, digest: str) -> str:
-        self._line.send(json.dumps({"need": digest}).encode() + b"\n")
+        self._connection.send(messages.NeedBlob(digest))
         while True:
-            answer = self._hear("blob")
-            if answer["blob"] != digest:
+            blob = self._receive(messages.Blob)
+            if blob.digest != digest:
                 continue
-            if answer["error"]:
-                raise Missing(answer["error"])
-            path: str = answer["path"]
+            if blob.error:
+                raise Missing(blob.error)
+            path: str = blob.path
             return path
 
-    # --- telling
+    # --- reporting
     def _write(self, entry: bytes) -> None:
-        """One ended call into the log."""
+        """Append one ended call to the log."""
         try:
             done = os.pwrite(self._log, entry, self._at)
             while done < len(entry):
@@ -170,38 +170,39 @@ class Runner:
             os._exit(0 if self._log < 0 else 1)  # a forked child that came back from its function, or no memory
         self._at += done
 
-    def _tell(self, is_over: bool) -> None:
+    def _notify(self, is_over: bool) -> None:
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._line.send(b'{"did":%d,"rss":%d}\n' % (is_over, rss))
+        self._connection.send(messages.Progress(is_over, rss))
 
     # --- a piece
-    def _run(self, piece: dict[str, Any]) -> None:
-        self._serial, self._skipped = piece["serial"], set(piece["skip"])
-        if piece["rewind"]:
+    def _run(self, piece: messages.RunCalls) -> None:
+        self._serial, self._skipped = piece.serial, set(piece.skip)
+        if piece.rewind:
             os.ftruncate(self._log, LOG_AT)
             self._at = LOG_AT
         with contextlib.suppress(OSError):
-            os.chdir(piece["cwd"])  # a function may have gone elsewhere
-        os.environ["SHOAL_RUN"] = f"r{piece['run']}"
+            os.chdir(piece.cwd)  # a function may have gone elsewhere
+        os.environ["SHOAL_RUN"] = f"r{piece.run}"
         os.environ.pop("SHOAL_TAGS", None)
-        os.environ.update(piece["tags"])
-        broken = self._initialize(piece["initializer"])
+        if piece.tags:
+            os.environ["SHOAL_TAGS"] = piece.tags
+        broken = self._initialize(piece.initializer)
         function: Any = None
         if broken is None:
             self._page[STAGE] = LOADING
             began = time.perf_counter_ns()
             try:
                 self._is_calling = True
-                function = self._loads.function(piece["function"])
+                function = self._loads.function(piece.function)
             except BaseException as error:
                 broken = error
             self._is_calling = False
-            if time.perf_counter_ns() - began > TELL:
-                self._tell(False)  # the time of the first call counts from here
+            if time.perf_counter_ns() - began > NOTIFY:
+                self._notify(False)  # the time of the first call counts from here
         self._page[STAGE] = CALLING
         self._call_all(piece, function, broken)
         self._page[STAGE] = IDLE
-        self._tell(True)
+        self._notify(True)
 
     def _initialize(self, text: str) -> Optional[BaseException]:
         if text and self._broken is None:
@@ -213,26 +214,26 @@ class Runner:
             except BaseException as error:
                 self._broken = error
             self._is_calling = False
-            self._tell(False)
+            self._notify(False)
         return self._broken
 
-    def _call_all(self, piece: dict[str, Any], function: Any, broken: Optional[BaseException]) -> None:
-        """The calls of a piece. What costs time here costs it for each call."""
+    def _call_all(self, piece: messages.RunCalls, function: Any, broken: Optional[BaseException]) -> None:
+        """Make the calls of a piece. What costs time here costs it for each call."""
         load, output, page, environ = self._loads.load, self._output, self._page, Environ()
         clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
-        task, attempt, first = b"r%d." % piece["run"], b"#%d" % piece["number"], piece["first"]
-        master, indices, reseed = piece["seed"], piece["indices"], piece["reseed"]
+        task, attempt, first = b"r%d." % piece.run, b"#%d" % piece.number, piece.first
+        master, indices, reseed = piece.seed, piece.indices, piece.reseed
         for old in ("SHOAL_SEED", "SHOAL_INDEX"):
             os.environ.pop(old, None)  # of the last piece
-        os.environ.update(piece["env"])
-        seed = int(piece["env"].get("SHOAL_SEED", 0))
-        told = began = clock()
+        os.environ.update(piece.env)
+        seed = int(piece.env.get("SHOAL_SEED", 0))
+        notified = began = clock()
         used = cpu_clock()
-        for at, text in enumerate(piece["calls"].split()):
-            if page[SKIPS] != self._heard:
-                self._obey()
+        for at, text in enumerate(piece.calls.split()):
+            if page[SKIPS] != self._skips:
+                self._read_skips()
             if at in self._skipped:
-                self._write(b'{"skipped":1}\n')
+                self._write_end(CallEnd(began, is_skipped=True))
                 continue
             element = first + at
             environ[b"SHOAL_TASK"] = name = b"%b%d" % (task, element)
@@ -243,7 +244,7 @@ class Runner:
                 environ[b"SHOAL_INDEX"] = str(indices[at]).encode() if indices else b"%d" % element
             if reseed:
                 _reseed(seed)
-            said: dict[str, Any] = {}
+            end: Optional[CallEnd] = None  # set where there is more to log than a result
             data: Any = b""
             try:
                 if broken is None:
@@ -253,33 +254,36 @@ class Runner:
                     self._is_calling = False
                     data = pack(value)
                     if type(data) is not bytes:
-                        said["file"] = self._keep(data)
+                        end = CallEnd(file=self._keep(data))
                 else:
-                    said = self._explain(broken)
+                    end = self._explain(broken)
             except BaseException as error:
                 self._is_calling = False
-                said = self._explain(error)
+                end = self._explain(error)
             args = kwargs = value = None
             if output.wrote():
-                said.update(output.take(_has_children()))
+                wrote = output.take(_has_children())
+                end = (end or CallEnd())._replace(out=wrote.get("out"), err=wrote.get("err"))
             now, cpu, more = clock(), cpu_clock(), 0
             if now - began > _QUICK:
-                if _has_children() and not said.keys() & {"out", "err"}:
+                if _has_children() and not (end and (end.out or end.err)):
                     output.take(True)  # what they write from now on belongs to no later call
                 more = self._count_children()
-            if said:
-                if "failed" not in said and "file" not in said:
-                    said["result"] = b2a_base64(data, newline=False).decode()
-                said.update(at=began, took=now - began, cpu=cpu - used + more)
-                self._write(json.dumps(said).encode() + b"\n")
+            if end:
+                if not end.outcome and not end.file:
+                    end = end._replace(result=b2a_base64(data, newline=False).decode())
+                self._write_end(end._replace(began=began, took=now - began, cpu=cpu - used + more))
             else:
                 data = b2a_base64(data, newline=False)
                 self._write(b'[%d,%d,%d,"%b"]\n' % (began, now - began, cpu - used + more, data))
             data = None
             began, used = now, cpu
-            if now - told > TELL:
-                self._tell(False)
-                told = now
+            if now - notified > NOTIFY:
+                self._notify(False)
+                notified = now
+
+    def _write_end(self, end: CallEnd) -> None:
+        self._write(json.dumps(end._asdict()).encode() + b"\n")
 
     def _count_children(self) -> int:
         """CPU time of ended children since the last count."""
@@ -299,35 +303,30 @@ class Runner:
         return path
 
     # --- failures
-    def _explain(self, error: BaseException) -> dict[str, Any]:
-        """How a failed call is written down."""
-        failed: dict[str, Any] = {"outcome": "failed", "cause": "task_error"}
-        begin = ""
+    def _explain(self, error: BaseException) -> CallEnd:
+        """How a failed call is logged."""
+        cause, begin = "task_error", ""
         if error is self._broken:
             begin = "initializer failed: "
         elif isinstance(error, HostLacks):
-            return {"failed": {"outcome": "returned", "cause": "host_unfit", "message": str(error)}}
+            return CallEnd(outcome="returned", cause="host_unfit", message=str(error))
         elif isinstance(error, Missing):
-            failed["cause"], error = "stage_in", OSError(str(error))
+            cause, error = "stage_in", OSError(str(error))
         elif isinstance(error, NotPicklable) and isinstance(error.__cause__, Exception):
             begin, error = "its result cannot be pickled: ", error.__cause__
-        failed["message"] = begin + in_one_line(error)
-        failed["trace"] = trace = trace_of(error)
-        said: dict[str, Any] = {"failed": failed}
+        trace = trace_of(error)
+        end = CallEnd(outcome="failed", cause=cause, message=begin + in_one_line(error), trace=trace)
         data = pack_error(error, trace)
         if isinstance(data, bytes):
-            said["result"] = b2a_base64(data, newline=False).decode()
-        else:
-            said["file"] = self._keep(data)
-        return said
+            return end._replace(result=b2a_base64(data, newline=False).decode())
+        return end._replace(file=self._keep(data))
 
-    def _describe(self, wanted: dict[str, str]) -> None:
-        try:
-            text, error = clean(self._loads.describe(wanted["function"], wanted["call"])), ""
-        except BaseException as problem:
-            text, error = "", in_one_line(problem)
+    def _describe(self, wanted: messages.Describe) -> None:
+        text = ""
+        with contextlib.suppress(BaseException):
+            text = clean(self._loads.describe(wanted.function, wanted.call))
         self._output.take(True)
-        self._line.send(json.dumps({"described": text, "error": error}).encode() + b"\n")
+        self._connection.send(messages.Described(text))
 
 
 def _has_children() -> bool:
@@ -356,8 +355,8 @@ def arrange_path(theirs: list[str], is_theirs: bool) -> None:
     sys.path[:] = dict.fromkeys(order)
 
 
-def stand_aside() -> None:
-    """A later `import shoal` finds the submitter's, if there is one."""
+def hide_modules() -> None:
+    """Let a later `import shoal` find the submitter's, if there is one."""
     taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "shoal"}
     is_there = False
     with contextlib.suppress(ImportError, ValueError):
@@ -366,7 +365,7 @@ def stand_aside() -> None:
 
 
 def raise_number(fd: int) -> int:
-    """The same open file under a high number. A function that closes files it does not know and opens others must
+    """The same open file under a high number. A function that closes files that are not its own and opens others must
     not get one that we then write to."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
@@ -378,23 +377,22 @@ def raise_number(fd: int) -> int:
 
 
 def main() -> None:
-    """The life of a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
+    """Run a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
     code, folder, name = sys.argv[1:4]
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     near = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock.connect(f"/proc/self/fd/{near}/{SOCKET}")  # the whole path may be longer than a socket's may
     os.close(near)
     sock = socket.socket(fileno=raise_number(sock.detach()))
-    line = PilotConnection(sock)
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    line.send(json.dumps({"hello": name, "version": version, "cpu": time.process_time()}).encode() + b"\n")
+    connection = PilotConnection(sock)
+    connection.send(messages.Hello(name, f"{sys.version_info[0]}.{sys.version_info[1]}", time.process_time()))
     _, fds, _, _ = socket.recv_fds(sock, 1, 1)
     if not fds:
         sys.exit(0)
     log = raise_number(fds[0])
-    told = line.read()
+    welcome: messages.Welcome = connection.read()
     sys.path.remove(code)
     sys.argv[:] = ["-c"]
-    arrange_path(told["path"], told["is_theirs"])
-    stand_aside()
-    Runner(line, log, told["folder"], told["results"]).serve()
+    arrange_path(welcome.path, welcome.is_theirs)
+    hide_modules()
+    Runner(connection, log, welcome.folder, welcome.results).serve()

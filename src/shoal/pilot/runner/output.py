@@ -2,7 +2,7 @@
 
 Descriptors 1 and 2 are files opened for appending, so C code and child processes write there too. After a call that
 wrote, they become new files, and the pilot takes the old ones away: a child that a call left behind goes on writing
-into that call's file and into no other's. Threads of the interpreter itself cannot be told apart.
+into that call's file and into no other's. Threads of the interpreter itself cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Output:
             faulthandler.enable()  # where in the Python code a crash was, in the call's own stderr
 
     def wrote(self) -> bool:
-        """Did anything write to a stream since the last `take`? Cheap, since it is asked after every call."""
+        """True if something was written to a stream since the last `take`. Cheap, since it runs after every call."""
         out, err = self._streams
         try:
             out.flush()
@@ -52,7 +52,7 @@ class Output:
 
     def take(self, is_shared: bool) -> dict[str, list[int]]:
         """Put away what was written: number and size of the file by stream. `is_shared`: children may still write."""
-        said: dict[str, list[int]] = {}
+        taken: dict[str, list[int]] = {}
         for fd, name in STREAMS:
             try:
                 size = os.lseek(fd, 0, os.SEEK_END)
@@ -60,13 +60,13 @@ class Output:
                 size = -1
             number = self._numbers[self._first + fd - 1]
             if size > 0:
-                said[name] = [number, size]
+                taken[name] = [number, size]
             elif is_shared:
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self._folder}/{name}{number}")
             if size or is_shared:
                 self._turn(fd, name)
-        return said
+        return taken
 
     def _turn(self, fd: int, name: str) -> None:
         number = self._numbers[self._first + fd - 1] + 1

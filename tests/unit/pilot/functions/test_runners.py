@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from shoal.pilot.functions import crash_report
-from shoal.pilot.functions.piece import Entries, Entry, Piece
+from shoal.pilot.functions.piece import Entries, Piece
 from shoal.pilot.functions.runner_process import find_kind, write_code
+from shoal.pilot.guard.messages import Ended
 from shoal.pilot.runner.main import CALLING, INITIALIZING, LOADING
+from shoal.pilot.runner.messages import CallEnd
 from shoal.wire.messages import Batch, Capacity, Lease, Report
 
 LEASE = Lease("r1.5#1@2", Capacity(cores=1), "safe", function="f", calls=["a"] * 4, count=4, python=sys.executable)
-NEWS = {"exit_code": None, "signal": None, "why": "", "duration": 1.0, "cpu": 0.5, "max_rss": 1 << 20}
+ENDED = Ended("runner-1", None, None, "", 1.0, 0.5, 1 << 20)
 
 
 class NoFiles:
@@ -45,14 +47,15 @@ class Told:
         self.batches += [batch] if batch else []
         self.reports += reports
 
-    def take(self, *rows: Entry, over: bool = False) -> None:
-        plain = all(isinstance(row, list) for row in rows) and bool(rows)
-        self.piece.take(Entries(rows, plain), 7, self.files, over)
+    def take(self, *rows: CallEnd, over: bool = False) -> None:
+        plain = [list(row[:4]) for row in rows if row == FINE]
+        entries = Entries(plain=plain) if len(plain) == len(rows) else Entries(full=rows)
+        self.piece.take(entries, 7, self.files.move, over)
 
 
-FINE: Entry = [1_000, 2_000, 3_000, "text"]
-FAILED: Entry = {"at": 0, "took": 1, "cpu": 1, "failed": {"outcome": "failed", "cause": "task_error", "message": "m"}}
-LARGE: Entry = {"at": 0, "took": 1, "cpu": 1, "file": "path"}
+FINE = CallEnd(1_000, 2_000, 3_000, "text")
+FAILED = CallEnd(0, 1, 1, outcome="failed", cause="task_error", message="m")
+LARGE = CallEnd(0, 1, 1, file="path")
 
 
 def test_neighbours_that_succeeded_are_one_batch() -> None:
@@ -101,15 +104,14 @@ def test_calls_that_never_began_are_not_told() -> None:
 def test_a_skipped_call_says_why() -> None:
     told = Told()
     told.piece.stops[1] = "not needed"
-    told.take(FINE, {"skipped": 1}, FINE)
+    told.take(FINE, CallEnd(is_skipped=True), FINE)
     assert told.said == [(1, ["failed"], False), (1, [], False)]
     assert (told.reports[0].cause, told.reports[0].message) == ("cancelled", "not needed")
 
 
 def test_what_calls_wrote_is_moved_to_their_files() -> None:
     told = Told()
-    wrote: dict[str, Any] = {"at": 0, "took": 1, "cpu": 1, "result": "r", "out": [3, 10], "err": [4, 20]}
-    told.take(FINE, wrote)
+    told.take(FINE, CallEnd(0, 1, 1, "r", out=[3, 10], err=[4, 20]))
     assert told.files.moved == [("out", 3, "r1.6#1@2"), ("err", 4, "r1.6#1@2")]
     assert (told.batches[0].out, told.batches[0].err, told.batches[0].last_line) == ([0, 10], [0, 20], ["", ""])
 
@@ -117,11 +119,11 @@ def test_what_calls_wrote_is_moved_to_their_files() -> None:
 def test_an_attempt_is_found_in_its_piece() -> None:
     piece = Told().piece
     first = piece.first
-    assert piece.place(first) == 0
-    assert piece.place(first._replace(element=8)) == 3
+    assert piece.index(first) == 0
+    assert piece.index(first._replace(element=8)) == 3
     others = [first._replace(element=9), first._replace(element=4), first._replace(run=2), first._replace(number=2)]
     for other in [*others, first._replace(incarnation=1), first._replace(nonce="f" * 16)]:
-        assert piece.place(other) is None
+        assert piece.index(other) is None
 
 
 def test_what_makes_runners_differ() -> None:
@@ -169,19 +171,19 @@ def test_the_code_of_a_runner_is_written_out_whole(tmp_path: Path) -> None:
     ],
 )
 def test_how_a_call_ended_that_took_its_runner_along(news: dict[str, Any], stage: int, cause: str, words: str) -> None:
-    report = crash_report.judge(replace(LEASE, time=2.0), "r1.6#1@2", {**NEWS, **news}, stage, 5.0)
+    report = crash_report.judge(replace(LEASE, time=2.0), "r1.6#1@2", replace(ENDED, **news), stage, 5.0)
     assert (report.attempt, report.outcome, report.cause) == ("r1.6#1@2", "failed", cause)
     assert report.message.startswith(words)
 
 
 def test_the_call_stands_before_the_guess() -> None:
-    report = crash_report.judge(LEASE, "r1.6#1@2", {**NEWS, "signal": 9}, CALLING, 5.0)
+    report = crash_report.judge(LEASE, "r1.6#1@2", replace(ENDED, signal=9), CALLING, 5.0)
     words = "killed by signal 9 (SIGKILL) while calling f(3); perhaps the system ran out of memory"
-    assert crash_report.say_call(report, LEASE, 1, "f(3)").message == words
+    assert crash_report.name_call(report, LEASE, 1, "f(3)").message == words
 
 
 def test_lost_contact_gives_the_call_back() -> None:
-    report = crash_report.judge(LEASE, "r1.6#1@2", {**NEWS, "signal": 9, "why": "contact"}, CALLING, 5.0)
+    report = crash_report.judge(LEASE, "r1.6#1@2", replace(ENDED, signal=9, why="contact"), CALLING, 5.0)
     assert (report.outcome, report.cause) == ("returned", "pilot_lost")
 
 
@@ -195,6 +197,6 @@ def test_lost_contact_gives_the_call_back() -> None:
     ],
 )
 def test_an_interpreter_that_never_began(news: dict[str, Any], is_late: bool, words: str) -> None:
-    report = crash_report.stillborn("/p", {**NEWS, **news}, is_late, 30.0, "first\nlast line\n")
+    report = crash_report.never_ready("/p", replace(ENDED, **news), is_late, 30.0, "first\nlast line\n")
     assert report.message == words
     assert report.outcome == ("failed" if news.get("why") else "returned")

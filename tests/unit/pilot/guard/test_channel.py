@@ -1,4 +1,4 @@
-"""The line between loop and guard."""
+"""The connection between loop and guard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.messages import TYPES, Quit, SendSignal, Start, Stop, pack, unpack
 
 
 @pytest.fixture
@@ -21,19 +22,19 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
     odd = "a\nb\udce9\0é"  # a file name may hold bytes that are no text
-    left.send({"n": 1, "text": odd})
-    left.send({"n": 2})
-    assert right.receive() == [{"n": 1, "text": odd}, {"n": 2}]
+    left.send(Stop(odd, 1.0))
+    left.send(Quit())
+    assert right.receive() == [Stop(odd, 1.0), Quit()]
     assert right.receive() == []
 
 
 def test_a_full_line_holds_up_nobody_and_loses_nothing(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
-    sent = [{"n": n, "text": "x" * 100_000} for n in range(50)]
+    sent = [SendSignal("x" * 100_000, n) for n in range(50)]
     for message in sent:
         left.send(message)
     assert left.wants_write
-    received: list[dict[str, object]] = []
+    received: list[object] = []
     while len(received) < len(sent):
         received += right.receive()
         left.flush()
@@ -43,20 +44,27 @@ def test_a_full_line_holds_up_nobody_and_loses_nothing(ends: tuple[Channel, Chan
 
 def test_what_was_said_before_hanging_up_is_still_heard(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
-    left.send({"last": True})
+    left.send(Quit())
     left.close()
-    assert right.receive() == [{"last": True}]
+    assert right.receive() == [Quit()]
     assert right.closed
-    right.send({"to": "nobody"})
+    right.send(Quit())
     assert not right.wants_write
 
 
 def test_what_is_held_goes_out_together_and_in_order(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
     left.hold()
-    left.send({"n": 1})
-    left.send({"n": 2})
+    left.send(SendSignal("a", 1))
+    left.send(Quit())
     assert right.receive() == []
     left.flush()
-    left.send({"n": 3})
-    assert right.receive() == [{"n": 1}, {"n": 2}, {"n": 3}]
+    left.send(Stop("a", None))
+    assert right.receive() == [SendSignal("a", 1), Quit(), Stop("a", None)]
+
+
+def test_every_field_of_a_message_arrives_and_every_message_has_a_number() -> None:
+    start = Start("a", ["true"], "/", {"A": "b"}, "out", "err", 5.0, 0o022, memory=7, container="c")
+    start.base_env = {"C": "d"}
+    assert unpack(pack(start)) == start
+    assert len(set(TYPES)) == len(TYPES) == 9

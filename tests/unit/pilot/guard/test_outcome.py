@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shoal.pilot.guard import outcome
+from shoal.pilot.guard.messages import Ended, NotStarted
 from shoal.wire.messages import Capacity, Lease
 
 LEASE = Lease("r1.1#1@1", Capacity(1, memory=100 << 20, disk=10 << 20), "safe", ["x"], time=90.0)
 
 
-def news(**more: Any) -> dict[str, Any]:
-    base = {"exit_code": None, "signal": None, "why": "", "duration": 2.0, "cpu": 1.0, "max_rss": 200 << 20}
-    return {**base, **more}
+def news(**more: Any) -> Ended:
+    return replace(Ended("r1.1#1@1", None, None, "", 2.0, 1.0, 200 << 20), **more)
 
 
 @pytest.mark.parametrize(
@@ -33,18 +34,21 @@ def news(**more: Any) -> dict[str, Any]:
         (news(exit_code=0, why="time"), ("failed", "over_time", "stopped at its time limit of 90 s")),
         (news(signal=9, why="memory"), ("failed", "out_of_memory", "killed at 200 MiB: its memory limit is 100 MiB")),
         (news(signal=15, why="stopped"), ("failed", "cancelled", "stopped")),
-        (news(signal=9, oom=True), ("failed", "out_of_memory", "killed by the system, which ran out of memory")),
-        (news(exit_code=137, oom=True), ("failed", "out_of_memory", "killed by the system, which ran out of memory")),
+        (news(signal=9, is_oom=True), ("failed", "out_of_memory", "killed by the system, which ran out of memory")),
+        (
+            news(exit_code=137, is_oom=True),
+            ("failed", "out_of_memory", "killed by the system, which ran out of memory"),
+        ),
     ],
 )
-def test_each_end_has_its_cause(told: dict[str, Any], expected: tuple[str, str, str]) -> None:
+def test_each_end_has_its_cause(told: Ended, expected: tuple[str, str, str]) -> None:
     report = outcome.judge(LEASE, told, 5.0)
     assert (report.outcome, report.cause, report.message) == expected
     assert (report.started, report.duration, report.cpu, report.max_rss) == (5.0, 2.0, 1.0, 200 << 20)
 
 
 def test_only_the_kernels_own_kill_is_evidence() -> None:
-    assert outcome.judge(LEASE, news(signal=9, oom=True), 5.0).evidence == "oom_kill"
+    assert outcome.judge(LEASE, news(signal=9, is_oom=True), 5.0).evidence == "oom_kill"
     assert outcome.judge(LEASE, news(signal=9, why="memory"), 5.0).evidence == ""
     assert outcome.judge(LEASE, news(signal=9), 5.0).evidence == ""
 
@@ -55,8 +59,8 @@ def test_a_task_killed_for_lost_contact_is_given_back() -> None:
 
 
 def test_a_start_that_failed_for_the_hosts_sake_is_given_back() -> None:
-    host = {"cause": "host_unfit", "message": "no memory", "exit_code": None}
-    task = {"cause": "task_error", "message": "command not found: x", "exit_code": 127}
+    host = NotStarted("r1.1#1@1", "host_unfit", "no memory")
+    task = NotStarted("r1.1#1@1", "task_error", "command not found: x", 127)
     assert outcome.not_started(LEASE, host).outcome == "returned"
     report = outcome.not_started(LEASE, task)
     assert (report.outcome, report.exit_code, report.started) == ("failed", 127, None)

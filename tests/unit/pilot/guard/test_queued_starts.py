@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from shoal.pilot.guard.queued_starts import Order, QueuedStarts
+from shoal.pilot.guard.messages import Start
+from shoal.pilot.guard.queued_starts import QueuedStarts
+from shoal.pilot.guard.spawn import Launch
 
 
-def order(attempt: str, after: str) -> Order:
-    return {"attempt": attempt, "after": after}
+def order(attempt: str, after: str) -> Launch:
+    return Launch(Start(attempt, ["true"], "/", {}, "out", "err", 5.0, 0o022, after=after), {})
 
 
-def names(orders: list[Order]) -> list[str]:
-    return [one["attempt"] for one in orders]
+def names(orders: list[Launch]) -> list[str]:
+    return [one.start.attempt for one in orders]
 
 
 def test_what_waits_begins_with_the_end_of_the_one_before_it_and_only_once() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.pilot.guard import spawn
+from shoal.pilot.guard.messages import Start
 from shoal.pilot.guard.spawn import BASES_KEPT, Spawner, SpawnFailed
 
 
@@ -21,15 +22,12 @@ class Place:
         self.files = [os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND) for name in ("out", "err")]
 
     def start(self, *argv: str, env: dict[str, str], **more: Any) -> int:
-        order = {
-            "argv": list(argv),
-            "cwd": str(self.folder),
-            "env": env,
-            "stdin": None,
-            "umask": 0o027,
-            "exclusive": False,
-        }
-        return self.spawner.spawn({**order, **more}, *self.files)
+        start = Start("a", list(argv), str(self.folder), env, "out", "err", 5.0, 0o027, **more)
+        return self.spawner.spawn(self.spawner.prepare(start), *self.files)
+
+    def send_base(self, number: int, env: dict[str, str]) -> None:
+        start = Start("a", ["true"], "/", {}, "out", "err", 5.0, 0o027, base=number, base_env=env)
+        self.spawner.prepare(start)
 
     def run(self, *argv: str, env: dict[str, str], **more: Any) -> str:
         _, status = os.waitpid(self.start(*argv, env=env, **more), 0)
@@ -83,14 +81,14 @@ def test_what_is_no_program_but_comes_first_in_path_is_passed_over(place: Place)
 
 
 def test_an_environment_told_once_serves_many_starts(place: Place) -> None:
-    place.spawner.learn(7, {"PATH": os.environ["PATH"], "A": "base", "B": "base"})
+    place.send_base(7, {"PATH": os.environ["PATH"], "A": "base", "B": "base"})
     assert place.run("sh", "-c", "echo $A $B $C", env={"B": "own", "C": "own"}, base=7) == "base own own\n"
     assert place.run("sh", "-c", "echo $A $B $C", env={}, base=7).endswith("base base\n")
 
 
 def test_only_the_last_few_environments_are_kept(place: Place) -> None:
     for number in range(BASES_KEPT + 1):
-        place.spawner.learn(number, {"N": str(number)})
+        place.send_base(number, {"N": str(number)})
     assert sorted(place.spawner._bases) == list(range(1, BASES_KEPT + 1))
 
 
@@ -99,10 +97,10 @@ def test_only_the_last_few_environments_are_kept(place: Place) -> None:
 def test_an_environment_that_no_process_can_have_is_the_tasks_error(
     place: Place, env: dict[str, str], base: bool
 ) -> None:
-    place.spawner.learn(1, env if base else {})
+    place.send_base(1, env if base else {})
     with pytest.raises(SpawnFailed) as caught:
         place.start("true", env={} if base else env, base=1)
-    assert (caught.value.news["cause"], caught.value.news["exit_code"]) == ("task_error", 126)
+    assert (caught.value.cause, caught.value.exit_code) == ("task_error", 126)
     assert "shoal: cannot run true" in (place.folder / "err").read_text()
 
 

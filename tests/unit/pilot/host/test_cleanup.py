@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -15,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.model.credentials import digest
 from shoal.pilot.guard import proctree
-from shoal.pilot.host import cleanup, host_lock
+from shoal.pilot.host import cleanup, registry
+from shoal.pilot.host.registry import Entry
 
 NAME = "0123456789ab"
 
@@ -29,8 +30,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def line_of(work: Path, pilot: int, guard: int) -> cleanup.RegistryLine:
-    known = cleanup.describe(str(work), guard)
+def line_of(work: Path, pilot: int, guard: int) -> registry.Record:
+    known = registry.describe(str(work / NAME), guard)
     return replace(known, pilot=f"{pilot}.{proctree.began(pilot)}")
 
 
@@ -41,62 +42,142 @@ def ended() -> int:
     return process.pid
 
 
-def test_a_registry_that_is_not_safely_ours_is_not_used(tmp_path: Path) -> None:
-    folder = Path(cleanup.registry(str(tmp_path)))
-    assert folder.is_dir() and cleanup.registry(str(tmp_path)) == str(folder)
-    folder.chmod(0o755)
-    assert cleanup.registry(str(tmp_path)) == ""
-    folder.rmdir()
-    folder.symlink_to(tmp_path)
-    assert cleanup.registry(str(tmp_path)) == ""
-
-
-def test_a_line_that_is_held_keeps_its_directory_and_one_that_is_free_does_not(tmp_path: Path) -> None:
-    registry, work = tmp_path / "registry", tmp_path / NAME
-    registry.mkdir(mode=0o700)
+@pytest.fixture
+def world(tmp_path: Path) -> tuple[str, Path]:
+    """A registry and the work directory of a pilot."""
+    work = tmp_path / "work" / NAME
     (work / "tasks").mkdir(parents=True)
-    entry = cleanup.Entry()
-    entry.write(str(registry), cleanup.describe(str(work), os.getpid()))
-    assert cleanup.sweep(str(registry)).folders == () and work.exists()
-    os.close(entry._fd)  # as if this process had been killed
-    entry._fd = -1
-    assert cleanup.sweep(str(registry)).folders == (str(work),)
-    assert not work.exists() and list(registry.iterdir()) == []
+    return registry.find_folder(str(tmp_path)), work
 
 
-def test_a_guard_that_lives_keeps_the_line(tmp_path: Path) -> None:
-    registry, work = tmp_path / "registry", tmp_path / NAME
-    registry.mkdir(mode=0o700)
-    work.mkdir()
-    entry = cleanup.Entry()
-    entry.write(str(registry), cleanup.describe(str(work), os.getpid()))
+def enter(folder: str, work: Path) -> Entry:
+    entry = Entry()
+    assert entry.write(folder, registry.describe(str(work), os.getpid())) == ""
+    return entry
+
+
+def die(entry: Entry) -> None:
+    """As if this process had been killed."""
+    os.close(entry._fd)
+
+
+def test_a_pilot_that_lives_keeps_its_directory_and_one_that_is_dead_does_not(world: tuple[str, Path]) -> None:
+    folder, work = world
+    entry = enter(folder, work)
+    assert cleanup.sweep(folder).folders == () and work.exists()
+    die(entry)
+    assert cleanup.sweep(folder).folders == (str(work),)
+    assert not work.exists() and os.listdir(folder) == []
+
+
+def test_a_guard_that_lives_keeps_the_directory(world: tuple[str, Path]) -> None:
+    folder, work = world
+    entry = enter(folder, work)
     code = (
-        "import sys; from shoal.pilot.host import host_lock; host_lock.hold(sys.argv[1]); print(1, flush=True); input()"
+        "import sys; from shoal.pilot.host import registry; registry.hold(sys.argv[1]); print(1, flush=True); input()"
     )
     guard = subprocess.Popen([sys.executable, "-c", code, entry.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert guard.stdout is not None and guard.stdout.readline()
-    os.close(entry._fd)
-    assert cleanup.sweep(str(registry)).folders == () and work.exists()
+    die(entry)
+    assert cleanup.sweep(folder).folders == () and work.exists()
     guard.kill()
     guard.communicate()
-    assert cleanup.sweep(str(registry)).folders == (str(work),)
+    assert cleanup.sweep(folder).folders == (str(work),)
 
 
 @pytest.mark.parametrize("name", ["precious", "0123456789ac"])
-def test_a_line_that_names_a_directory_of_others_costs_nobody_theirs(tmp_path: Path, name: str) -> None:
-    registry, theirs = tmp_path / "registry", tmp_path / name
-    registry.mkdir(mode=0o700)
+def test_a_record_that_names_a_directory_of_others_costs_nobody_theirs(world: tuple[str, Path], name: str) -> None:
+    folder, work = world
+    theirs = work.parent / name
     theirs.mkdir()
-    entry = cleanup.Entry()
-    entry.write(str(registry), replace(cleanup.describe(str(theirs), os.getpid()), name=NAME))
-    os.close(entry._fd)
-    assert cleanup.sweep(str(registry)).folders == () and theirs.exists()
+    Path(folder, NAME).write_bytes(registry.describe(str(theirs), os.getpid()).encode())
+    assert cleanup.sweep(folder).folders == () and theirs.exists()
 
 
-def test_lines_that_nobody_can_read_go(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("{")
-    assert cleanup.sweep(str(tmp_path)) == cleanup.Swept()
-    assert not (tmp_path / NAME).exists()
+def test_a_dead_pilot_that_had_joined_is_cleaned_up_once_and_stays_to_be_reported(world: tuple[str, Path]) -> None:
+    folder, work = world
+    entry = enter(folder, work)
+    entry.join("server", "session")
+    die(entry)
+    assert cleanup.sweep(folder).folders == (str(work),)
+    work.mkdir()  # another pilot might get the same name
+    assert cleanup.sweep(folder).folders == () and work.exists()
+    assert os.listdir(folder) == [NAME]
+    os.utime(entry.path, (time.time() - 2 * registry.KEPT,) * 2)
+    cleanup.sweep(folder)
+    assert os.listdir(folder) == []
+
+
+HOLD = """
+import os, sys, time
+from shoal.pilot.host.registry import Entry, describe
+entry = Entry()
+entry.write(sys.argv[1], describe(sys.argv[2], os.getpid()))
+entry.join("server", sys.argv[3])
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def holder(folder: str, work: Path, session: str) -> subprocess.Popen[str]:
+    """Another process that is the pilot with this session."""
+    words = [sys.executable, "-c", HOLD, folder, str(work), session]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def sweeper(folder: str, server: str = "server") -> cleanup.Sweeper:
+    return cleanup.Sweeper(folder, server, print, lambda sessions: None)
+
+
+def test_a_killed_pilot_is_reported_once_and_a_living_one_is_not(world: tuple[str, Path]) -> None:
+    folder, work = world
+    here = sweeper(folder)
+    one, two = (holder(folder, work.parent / (digit * 12), digit) for digit in "12")
+    try:
+        assert here.dead() == []
+        kill(one)
+        assert here.dead() == here.dead() == [digest("1")], "until it was reported"
+        cleanup.sweep(folder)
+        assert here.dead() == [digest("1")], "also after it was cleaned up"
+        here.reported.add(digest("1"))
+        assert here.dead() == [], "reported once"
+        assert sweeper(folder).dead() == [digest("1")], "but everybody may report it"
+        assert sweeper(folder, "another").dead() == []
+    finally:
+        kill(two)
+    assert here.dead() == [digest("2")]
+
+
+def test_a_pilot_that_ends_forgets_whom_it_has_reported(world: tuple[str, Path]) -> None:
+    folder, work = world
+    entry, here = enter(folder, work), sweeper(folder)
+    entry.join("server", "mine")
+    kill(holder(folder, work.parent / ("1" * 12), "1"))
+    here.forget_reported()
+    assert here.dead() == [digest("1")]
+    here.reported.add(digest("1"))
+    here.forget_reported()
+    entry.remove()
+    assert not os.path.exists(folder)
+
+
+def test_a_pilot_of_another_boot_is_cleaned_up_and_not_reported(world: tuple[str, Path]) -> None:
+    folder, work = world
+    entry = Entry()
+    entry.write(folder, replace(registry.describe(str(work), os.getpid()), boot="0-1"))
+    entry.join("server", "old")
+    die(entry)  # as if the machine had gone down
+    assert sweeper(folder).dead() == []
+    assert cleanup.sweep(folder).folders == (str(work),)
 
 
 def test_tasks_are_abandoned_only_when_nobody_can_end_them(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
@@ -121,10 +202,10 @@ def test_a_number_that_somebody_else_has_now_is_nobody(tmp_path: Path, sleeper: 
 @pytest.mark.parametrize("space", ["", "1"])
 def test_marked_processes_end_with_all_below_them_unless_another_namespace_says_so(tmp_path: Path, space: str) -> None:
     dead = ended()
-    line = replace(line_of(tmp_path, dead, dead), name=NAME)
+    line = line_of(tmp_path, dead, dead)
     line = replace(line, namespace=space or line.namespace)
     code = "env -i sh -c 'sleep 600; true' & setsid sleep 601; true"
-    process = subprocess.Popen(["sh", "-c", code], env={"PATH": os.environ["PATH"], host_lock.MARK: line.mark})
+    process = subprocess.Popen(["sh", "-c", code], env={"PATH": os.environ["PATH"], registry.MARK: line.mark})
     try:
         while len(proctree.descend(process.pid)) < 4:
             time.sleep(0.005)
@@ -144,25 +225,15 @@ def test_marked_processes_end_with_all_below_them_unless_another_namespace_says_
 
 def test_a_mark_is_found_only_as_a_variable_of_its_own(sleeper: subprocess.Popen[bytes]) -> None:
     for env, mark in (
-        ({host_lock.MARK: "x"}, "x"),
-        ({"A": "1", host_lock.MARK: "y"}, "y"),
-        ({f"Z{host_lock.MARK}": "z"}, ""),
+        ({registry.MARK: "x"}, "x"),
+        ({"A": "1", registry.MARK: "y"}, "y"),
+        ({f"Z{registry.MARK}": "z"}, ""),
     ):
         process = subprocess.Popen(["/bin/sleep", "600"], env=env)
         try:
-            while proctree.words(process.pid)[:1] != ["/bin/sleep"]:
+            while proctree.command_line(process.pid)[:1] != ["/bin/sleep"]:
                 time.sleep(0.005)
             assert cleanup.mark_of(process.pid) == mark
         finally:
             process.kill()
             process.wait()
-
-
-def test_a_lock_is_shared_by_pilot_and_guard(tmp_path: Path) -> None:
-    path = tmp_path / "line"
-    path.touch()
-    host_lock.hold(str(path))
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

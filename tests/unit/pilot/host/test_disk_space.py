@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from shoal.pilot.functions import executor
 from shoal.pilot.guard import outcome, proctree
+from shoal.pilot.guard.messages import Ended
 from shoal.pilot.host import disk_space
 from shoal.wire.messages import Batch, Capacity, Lease, Report
 
 LEASE = Lease("r1.1#1@1", Capacity(1), "safe", ["x"])
-NEWS: dict[str, Any] = {"exit_code": 0, "signal": None, "why": "", "cut": [], "duration": 1.0, "cpu": 0.1, "max_rss": 1}
+ENDED = Ended("r1.1#1@1", None, None, "", 1.0, 0.5, 1 << 20)
 
 
 def test_a_good_trial_holds_for_a_moment_and_a_bad_one_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def test_a_folder_that_is_not_there_yet_is_no_trouble(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_end_on_a_full_disk_is_the_hosts_failure_whatever_the_program_says(number: int, code: int) -> None:
-    report = outcome.judge(LEASE, {**NEWS, "exit_code": code, "no_space": number, "folder": "/logs"}, 1.0)
+    report = outcome.judge(LEASE, replace(ENDED, exit_code=code, no_space=number, folder="/logs"), 1.0)
     assert (report.outcome, report.cause, report.evidence) == ("returned", "host_unfit", "no_space")
     assert "/logs of " in report.message and "while the task wrote its output" in report.message
 
@@ -80,7 +81,7 @@ def test_an_end_on_a_full_disk_is_the_hosts_failure_whatever_the_program_says(nu
 )
 def test_what_we_ended_ourselves_is_told_as_that(why: str, cause: str) -> None:
     lease = Lease("r1.1#1@1", Capacity(1, 100 << 20), "safe", ["x"], time=1.0)
-    assert outcome.judge(lease, {**NEWS, "why": why, "no_space": errno.ENOSPC, "folder": "/logs"}, 1.0).cause == cause
+    assert outcome.judge(lease, replace(ENDED, why=why, no_space=errno.ENOSPC, folder="/logs"), 1.0).cause == cause
 
 
 def test_files_in_memory_are_counted_once_and_not_with_what_is_mapped() -> None:

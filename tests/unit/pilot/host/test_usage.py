@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from shoal.pilot.guard import proctree
-from shoal.pilot.host.usage import LOOK_EVERY, TELL_EVERY, HostUsage
+from shoal.pilot.host.usage import MEASURE_EVERY, SEND_EVERY, HostUsage
 from shoal.pilot.uplink.latency import Latency
 
 
@@ -57,18 +57,18 @@ def test_a_registration_has_all_of_it(host: Host) -> None:
 def test_only_what_changed_noticeably_is_told_and_not_often(host: Host) -> None:
     host.usage.all()
     host.load("5.00")
-    host.now += LOOK_EVERY
+    host.now += MEASURE_EVERY
     assert host.usage.changed() == {}, "it was told something lately"
-    host.now += TELL_EVERY
+    host.now += SEND_EVERY
     host.memory(950)
     assert host.usage.changed() == {"load": 5.0}
     host.memory(800)
-    host.now += TELL_EVERY - 1
+    host.now += SEND_EVERY - 1
     assert host.usage.changed() == {}
     host.now += 1
     assert host.usage.changed() == {"memory_available_mb": 800}
     host.load("5.40")
-    host.now += 10 * TELL_EVERY
+    host.now += 10 * SEND_EVERY
     assert host.usage.changed() == {}
 
 
@@ -77,7 +77,7 @@ def test_a_small_change_that_goes_on_is_told_in_the_end(host: Host) -> None:
     told = []
     for step in range(10):
         host.memory(1000 - 20 * step)
-        host.now += TELL_EVERY
+        host.now += SEND_EVERY
         told += list(host.usage.changed().values())
     assert told == [880]
 
