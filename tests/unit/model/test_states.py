@@ -130,7 +130,7 @@ def test_an_illegal_move_tells_the_story() -> None:
 
 
 def test_an_illegal_move_of_a_pilot_without_a_story_says_so() -> None:
-    with pytest.raises(IllegalTransition, match="story: none"):
+    with pytest.raises(IllegalTransition, match="history: none"):
         advance_pilot(Ship(PilotState.GONE), PilotState.IDLE)
 
 
