@@ -37,7 +37,7 @@ def engine_why(state: Path, target: str) -> Json:
 
     with Database.open(state / DATABASE) as database:
         engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
-    engine.state.unheard.clear()  # nobody is being waited for: there is no server to wait
+    engine.state.unreconciled.clear()  # nobody is being waited for: there is no server to wait
     where, reasons = _ask(engine, target)
     asleep = Reason(
         "no_server",

@@ -60,7 +60,7 @@ class Leasable(NamedTuple):
     element: int  # 0: all but those in classes of their own
 
     def has_ready(self) -> bool:
-        """Could something of it be leased now?"""
+        """True if something of it could be leased now."""
         array = self.array
         if self.element:
             return self.element in array.apart and is_open(array)
@@ -68,7 +68,7 @@ class Leasable(NamedTuple):
 
 
 def is_open(array: Array) -> bool:
-    """Does nothing but room keep its ready elements from being leased?"""
+    """True if nothing but capacity keeps its ready elements from being leased."""
     return array.accepted and array.run.accepted and not array.unmet and not array.throttled
 
 
@@ -219,17 +219,17 @@ def kind_of(spec: Spec) -> str:
 
 def trait_of(spec: Spec, owner: str) -> str:
     """By what a failure is compared with other tasks: the same command of the same owner."""
-    words = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
-    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    text = "\0".join((owner, *spec.command, spec.shell or "", spec.function, *spec.setup, spec.container))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def surroundings_of(spec: Spec) -> str:
     """What a pilot must be able to do besides running a command."""
     if not (spec.setup or spec.container or spec.checkpoint):
         return ""
-    words = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
+    text = "\n".join((*spec.setup, "", spec.container, *spec.checkpoint))
     kind = CONTAINER if spec.container and not spec.setup else ""  # set-up lines may bring the runtime
-    return kind + hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return kind + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
