@@ -121,13 +121,11 @@ def test_a_black_hole_wastes_few_tasks_and_burns_none(kinds_there: int, each: fl
 _SCENES = st.builds(
     Failure,
     whose=st.sampled_from(Whose),
-    started=st.booleans(),
     max_rss=st.integers(0, 1 << 40),
     largest=st.integers(0, 1 << 40),
     hosts=st.integers(0, 10),
     setup_failed=st.integers(0, 10),
     setup_worked=st.booleans(),
-    origin_gone=st.booleans(),
 )
 _TERMS = st.builds(
     Terms,

@@ -351,7 +351,7 @@ def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_skipped_quarantine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it a restarted server hands out what a living pilot already runs."""
-    plant(monkeypatch, leasing.closed, "if state.unheard and state.now < state.quarantine_until:", "if False:")
+    plant(monkeypatch, leasing.closed, "if state.unreconciled and state.now < state.quarantine_until:", "if False:")
     monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # its copies start twice on purpose
     for seed in range(60):
         world = World(seed, CALM_PLAN)

@@ -31,7 +31,7 @@ def check(state: State) -> list[str]:
     wrong += _pilots(state)
     for cls in state.queue:
         if cls.head() is not None and cls.listed is None:
-            wrong.append(f"class {cls.key} has work but no place in the order")
+            wrong.append(f"class {cls.key} has work but no position in the queue")
     wrong += _accounting(state)
     for attempt, task in state.orphans.items():
         if attempt not in task.live or task.live[attempt].orphaned is None:
@@ -49,7 +49,7 @@ def _array(state: State, array: Array) -> list[str]:
             live.add_range(low, high)
         holder = state.pilots.get(chunk.pilot)
         if not chunk.left or holder is None or chunk not in holder.chunks.values():
-            wrong.append(f"{name}: a chunk of {chunk.pilot} from {chunk.low} on is empty or nobody's")
+            wrong.append(f"{name}: a chunk of {chunk.pilot} from {chunk.low} on is empty or of no pilot")
     total = len(array.todo) + len(array.done) + len(live)
     if total != array.count or any(e in array.todo or e in array.done for e in live):
         wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
@@ -57,9 +57,9 @@ def _array(state: State, array: Array) -> list[str]:
         wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
     for element in array.apart:
         if element not in array.todo or element not in array.tasks:
-            wrong.append(f"{name}: element {element} stands apart but is not ready")
+            wrong.append(f"{name}: element {element} is in a class of its own but not ready")
     if Leasable(array, 0).has_ready() and not array.queued:
-        wrong.append(f"{name}: has ready elements but stands in no class")
+        wrong.append(f"{name}: has ready elements but is in no class")
     unmet = {p.first for p in array.run.arrays if p.spec.name in array.spec.after and p.spec.name and not p.complete}
     if array.todo and unmet != array.unmet:
         wrong.append(f"{name}: waits for {array.unmet}, should for {unmet}")

@@ -103,7 +103,7 @@ class Engine:
 
     def rebuild(self, state: State, now: float, why: str) -> Outcome:
         """Go on with a state that `restore` made of everything that was handed out so far, after the present one was
-        left half changed. What the server told this process and no database keeps is carried over."""
+        left half changed. What only this process knows, and no database keeps, is carried over."""
         before, self.state = self.state, state
         state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
         state.finished = before.finished  # a counter of the metrics: it may not go back
@@ -113,7 +113,7 @@ class Engine:
         for name, pilot in state.pilots.items():
             if name in before.pilots:  # the last log lines of attempts that they reported may still come
                 pilot.ended, pilot.batches = before.pilots[name].ended, before.pilots[name].batches
-        state.unheard = set()  # nothing handed out is missing from the database, so nobody need be waited for
+        state.unreconciled = set()  # no lease is missing from the database, so no pilot need be waited for
         state.out, state.now = Outcome(), now
         state.emit("engine_rebuilt", why=why)
         return state.out
@@ -146,7 +146,7 @@ class Engine:
         times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
         times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
         times += [run.last_poll + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
-        if state.unheard:
+        if state.unreconciled:
             times.append(state.quarantine_until)
         if state.suspects:
             times.append(state.now + MAKE_WAY)
@@ -215,7 +215,7 @@ class Engine:
         return why_site(self.state, site, [self.state.pilots[name] for name in pilots if name in self.state.pilots])
 
     def why_owner(self, owner: str, now: float) -> list[Reason]:
-        """How an owner stands."""
+        """What an owner has of its share, its limits, and why its next task waits."""
         self.state.now = now
         return why_owner(self.state, owner)
 

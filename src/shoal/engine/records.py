@@ -347,7 +347,7 @@ class Pilot:
     renewing: str = ""  # digest of the code that it was ordered to become
     leaving: bool = False  # it ends by its own decision
     suspect: bool = False
-    heard: bool = True  # False until it has sent its held list to this incarnation
+    is_reconciled: bool = True  # False until it has sent its held list to this incarnation
     may_be_stale: bool = False  # an exchange without acknowledgement of a reply of this incarnation may be from before
     lone: AttemptId | None = None  # held alone, to see whether the pilot is lost again: nothing else is leased here
     cleared_for: TaskId | None = None  # it gets nothing more until it is empty, for a task that must be alone

@@ -55,7 +55,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     for pilot in state.pilots.values():
         if not pilot.draining:
             state.count_slots(pilot, 1)
-    state.unheard = set(state.pilots)
+    state.unreconciled = set(state.pilots)
     state.quarantine_until = now + timing.quarantine
     for run, element, winner, nonce, name in snapshot.settled:
         state.remember(TaskId(run, element), winner, nonce, name)
@@ -122,7 +122,7 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
     pilot = Pilot(
         row.pilot, PilotState(row.state), row.owner, row.site, row.host, row.identity, row.session, room, row.version,
         json.loads(row.tags), row.joined, now, room, row.grp, row.token, former=json.loads(row.former),
-        reason=row.reason, heard=False, may_be_stale=True, ends=row.ends, bound=bool(row.bound),
+        reason=row.reason, is_reconciled=False, may_be_stale=True, ends=row.ends, bound=bool(row.bound),
     )  # fmt: skip
     for key in pilot.tags:
         if "." in key:

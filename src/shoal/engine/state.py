@@ -95,7 +95,7 @@ class State:
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
     suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
     dying: dict[AttemptId, Stopping] = field(default_factory=dict)
-    unheard: set[str] = field(default_factory=set)  # pilots that must send their held list before matching starts
+    unreconciled: set[str] = field(default_factory=set)  # pilots that must send their held list before matching starts
     quarantine_until: float = 0.0
     settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out

@@ -37,7 +37,7 @@ def engine_why(state: Path, target: str) -> Json:
 
     with Database.open(state / DATABASE) as database:
         engine = Engine(database.snapshot(), Timing(), Random(0), time.time(), str(state))
-    engine.state.unheard.clear()  # without a server no pilot is waited for
+    engine.state.unreconciled.clear()  # without a server no pilot is waited for
     where, reasons = _ask(engine, target)
     asleep = Reason(
         "no_server",

@@ -69,7 +69,7 @@ def test_a_pilot_that_has_not_said_what_it_holds_gets_nothing_even_later() -> No
     silent = stand.pilot()
     stand.restart()
     stand.pass_time(20)
-    assert not stand.engine.state.pilots[silent.name].heard
+    assert not stand.engine.state.pilots[silent.name].is_reconciled
     assert stand.last.answers == []
 
 

@@ -30,7 +30,7 @@ def balance(state: State) -> None:
         return
     idle = [
         p for p in state.parked.values()
-        if p.free.cores > 0 and not p.draining and p.heard and p.lone is None and p.cleared_for is None and not p.unfit
+        if p.free.cores > 0 and not p.draining and p.is_reconciled and p.lone is None and p.cleared_for is None and not p.unfit
         and state.ban_of(p) is None
     ]  # fmt: skip
     if not idle:

@@ -61,7 +61,7 @@ class Leasable(NamedTuple):
     element: int  # 0: all but those in classes of their own
 
     def has_ready(self) -> bool:
-        """Could something of it be leased now?"""
+        """True if something of it could be leased now."""
         array = self.array
         if self.element:
             return self.element in array.apart and is_open(array)
@@ -69,7 +69,7 @@ class Leasable(NamedTuple):
 
 
 def is_open(array: Array) -> bool:
-    """Does nothing but room keep its ready elements from being leased?"""
+    """True if nothing but capacity keeps its ready elements from being leased."""
     return array.accepted and array.run.accepted and not array.unmet and not array.throttled
 
 

@@ -30,7 +30,7 @@ class ElementOrder:
         self._again: list[tuple[int, int]] = []  # place and element of those that came back
 
     def next(self, ready: RangeSet, apart: Container[int]) -> int:
-        """The first that is ready and does not stand apart; there must be one."""
+        """The first element that is ready and in its array's class; there must be one."""
         while self._again and (self._again[0][1] not in ready or self._again[0][1] in apart):
             heapq.heappop(self._again)
         while self._at < len(self._elements):

@@ -40,7 +40,7 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
 
     def put(text: str) -> str:
-        """Paths are filled in here: tasks with placeholders in them are leased one by one."""
+        """Fill in the parameters of a path: only leases of one element have such paths."""
         return fill(text, params[0]) if params else text
 
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))

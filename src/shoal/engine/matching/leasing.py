@@ -49,8 +49,8 @@ RESERVED_LONG = 900.0  # seconds that one pilot's capacity is reserved before an
 
 def closed(state: State) -> str:
     """Why nothing is matched at all just now; empty if matching is open."""
-    if state.unheard and state.now < state.quarantine_until:
-        left, count = state.quarantine_until - state.now, many(len(state.unheard), "pilot")
+    if state.unreconciled and state.now < state.quarantine_until:
+        left, count = state.quarantine_until - state.now, many(len(state.unreconciled), "pilot")
         return f"the server restarted and waits up to {left:.0f} s for {count} to say what they run"
     return ""
 
@@ -58,7 +58,7 @@ def closed(state: State) -> str:
 def may_fill(state: State, pilot: Pilot) -> bool:
     """True if this pilot may get anything now."""
     is_excluded = pilot.draining or pilot.unfit or pilot.lone is not None
-    if is_excluded or not pilot.heard or not state.queue.has_work() or closed(state):
+    if is_excluded or not pilot.is_reconciled or not state.queue.has_work() or closed(state):
         return False
     return state.ban_of(pilot) is None
 
@@ -143,7 +143,7 @@ class LeaseRound:
         state.queue.reorder(state.now)
         owners = served_queues(state, self.pilot)
         if len(owners) == 1:
-            state.reservations.pop(owners[0].owner, None)  # nobody else would take the capacity
+            state.reservations.pop(owners[0].owner, None)  # no other owner would take the capacity
             cursor = _Cursor(state, self.pilot, owners[0])
             self._is_alone = len(owners[0].order) == 1
             while (cls := self._next(cursor)) is not None:

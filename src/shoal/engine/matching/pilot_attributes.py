@@ -1,5 +1,5 @@
-"""What expressions see of a pilot: the tags it sent, what its tasks published, and the server's own facts over them,
-so that no pilot can call itself larger than it registered [GWP G3, G4, table 2]."""
+"""The attributes of a pilot that expressions read: the tags it sent, those its tasks published, and the server's own facts,
+which override them, so that no pilot can seem larger than it registered [GWP G3, G4, table 2]."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _volatile(state: State, pilot: Pilot, name: str) -> TagValue:
 
 
 def lookup(state: State, pilot: Pilot, owner: str) -> Callable[[str], Value]:
-    """How an expression of this owner reads a name; `my.x` is what the owner's tasks published as x."""
+    """Returns the function by which an expression of this owner reads a name; `my.x` is x as the owner's tasks published
+    it."""
     facts = static_facts(pilot)
 
     def look(name: str) -> Any:
@@ -101,11 +102,11 @@ def _changed(state: State, pilot: Pilot, names: set[str]) -> None:
             pilot.stamp += 1
 
 
-def publish(state: State, pilot: Pilot, said: Published, owner: str) -> None:
-    """A task wrote tags: they stand under its owner's name from now on, also when it is over [GWP G4]."""
+def publish(state: State, pilot: Pilot, published: Published, owner: str) -> None:
+    """A task wrote tags: they are the pilot's from now on, under its owner's name, also when it is over [GWP G4]."""
     changed: dict[str, TagValue] = {}
     refused = 0
-    for name, value in said.tags.items():
+    for name, value in published.tags.items():
         key = f"{owner}.{name}"
         is_new = key not in pilot.tags
         if not _NAME.fullmatch(name) or len(str(value).encode("utf-8", "replace")) > MAX_TASK_TAG:

@@ -88,7 +88,7 @@ def enrol(state: State, command: Enrol) -> Registered:
     state.count_slots(pilot, 1)
     state.sessions[pilot.session] = pilot.name
     if register.former is not None:
-        pilot.heard = False  # its held list comes first: it may still run what it held
+        pilot.is_reconciled = False  # its held list comes first: it may still run what it held
         _inherit(state, pilot, register.former)
     _bury_all(state, pilot, register.ended)
     state.write_pilot(pilot)

@@ -61,8 +61,8 @@ def expel(state: State, command: Expel) -> dict[str, int]:
 def watch(state: State) -> None:
     """Apply deadlines: answer parked exchanges, suspect and lose silent pilots, end the rights of orphans."""
     t = state.timing
-    if state.unheard and state.now >= state.quarantine_until:
-        state.unheard.clear()
+    if state.unreconciled and state.now >= state.quarantine_until:
+        state.unreconciled.clear()
     for pilot in list(state.pilots.values()):
         if pilot.parked is not None and state.now >= pilot.parked_until:
             unpark(state, pilot)
@@ -187,7 +187,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
     cls = state.queue.class_of(task.array, task.element)
     return (
         not (pilot.draining or pilot.unfit or pilot.suspect)
-        and pilot.heard
+        and pilot.is_reconciled
         and pilot.lone is None
         and state.serves(pilot, owner)
         and cls in eligibility_of(state, pilot, owner)
@@ -242,6 +242,6 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     )
     while len(state.gone) > GONE_KEPT:
         state.gone.popitem(last=False)
-    state.unheard.discard(pilot.name)
+    state.unreconciled.discard(pilot.name)
     state.write_pilot(pilot)
     state.emit("pilot_gone", pilot=pilot, reason=why)

@@ -240,6 +240,6 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
 
 def confirm_held(state: State, pilot: Pilot) -> None:
     """The pilot has sent its held list; the last one to do so after a restart ends the quarantine."""
-    pilot.heard = True
-    if pilot.name in state.unheard or any(name in state.unheard for name in pilot.former):
-        state.unheard -= {pilot.name, *pilot.former}
+    pilot.is_reconciled = True
+    if pilot.name in state.unreconciled or any(name in state.unreconciled for name in pilot.former):
+        state.unreconciled -= {pilot.name, *pilot.former}

@@ -23,7 +23,7 @@ def resume(state: State, command: Resume) -> None:
         live = task.live[attempt]
         if live.orphaned is not None:
             live.orphaned = max(live.orphaned + gap, state.now + timing.lease if is_long else 0.0)
-    if state.unheard:
+    if state.unreconciled:
         state.quarantine_until = max(state.quarantine_until + gap, state.now + timing.quarantine if is_long else 0.0)
     for run in state.runs.values():
         run.last_poll = state.now if is_long else min(state.now, run.last_poll + gap)

@@ -130,7 +130,7 @@ def release_avoiding(state: State) -> None:
     for key, task in list(state.avoiding.items()):
         array, special = task.array, task.special
         if array.tasks.get(task.element) is not task or special is None or not (special.avoid or special.avoid_sites):
-            del state.avoiding[key]  # it is final, and what stands there now may be another try of a person's
+            del state.avoiding[key]  # it is final, or was retried by hand since
             continue
         if task.element not in array.todo:
             continue

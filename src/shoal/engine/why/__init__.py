@@ -1,1 +1,1 @@
-"""Why something waits, in plain words, from the state and functions that decide."""
+"""Why something waits, from the state and functions that decide."""

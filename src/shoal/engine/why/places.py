@@ -1,4 +1,4 @@
-"""Why a pilot, a site or an owner stands where it stands."""
+"""What a pilot, a site or an owner does, and why not more."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
     held = sum(p.held for p in pilots)
     text = f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}"
     reasons = [Reason("site_pilots", text)]
-    for holder in sorted({p.holder for p in pilots}):  # what others' pilots of that name did is not told
+    for holder in sorted({p.holder for p in pilots}):  # other holders' pilots of that site are not shown
         evidence = state.accounting.evidence.get(holder)
         ban = evidence.places.verdict("", "", site, state.now) if evidence is not None else None
         if ban is not None:

@@ -1,6 +1,5 @@
-"""Why a ready task does not start: what stands between it and each pilot, and the nearest change that would help.
-
-The same functions are asked that decide when a pilot comes, so that the answer cannot drift from what happens.
+"""Why a ready task does not start: what keeps it from each pilot, and the nearest change that would help. The functions
+that decide in matching are called here, so that the reason is always the true one.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ START = "start one with `shoal pilot start`"
 
 
 def why_ready(state: State, array: Array, element: int = 0) -> Reason:
-    """Why nothing of an array, or one of its elements that stands apart, has started."""
+    """Why nothing of an array, or one of its elements in a class of its own, has started."""
     run, spec = array.run, array.spec
     if not run.accepted:
         return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
@@ -104,21 +103,23 @@ def _unwanted(state: State, pilots: list[Pilot], all_pilots: int, cls: TaskClass
     assert cls.require is not None
     known = sorted({name for pilot in pilots for name in static_facts(pilot)})
     looks = [lookup(state, pilot, cls.key.owner) for pilot in pilots]
-    told = explain(cls.require, looks, attributes(state, cls.key), known)
-    failing = [clause for clause in told.clauses if clause.reason]
-    words = "; ".join(
-        f"`{clause.text}` holds on {clause.passing} of {many(told.pilots, 'pilot')} ({clause.reason})"
+    explained = explain(cls.require, looks, attributes(state, cls.key), known)
+    failing = [clause for clause in explained.clauses if clause.reason]
+    text = "; ".join(
+        f"`{clause.text}` holds on {clause.passing} of {many(explained.pilots, 'pilot')} ({clause.reason})"
         + (f", without it {clause.without} would match" if clause.without else "")
         for clause in failing[:4]
     )
-    fix = f"{told.nearest.text}: require = '{told.nearest.require}'" if told.nearest is not None else START
-    if told.nearest is not None and not told.nearest.require:
-        fix = f"{told.nearest.text}: leave `require` out"
+    fix = (
+        f"{explained.nearest.text}: require = '{explained.nearest.require}'" if explained.nearest is not None else START
+    )
+    if explained.nearest is not None and not explained.nearest.require:
+        fix = f"{explained.nearest.text}: leave `require` out"
     large = " that is large enough" if len(pilots) < all_pilots else ""
-    return Reason("requirement", f"its requirement holds on no pilot{large}: {words}", fix)
+    return Reason("requirement", f"its requirement holds on no pilot{large}: {text}", fix)
 
 
-# --- what policy says
+# --- policy
 def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: TaskClass) -> Reason | None:
     """Licences, quotas and bans that keep it from every pilot it fits on; `open_sites`: pilots where it may start."""
     accounting, owner, needs = state.accounting, cls.key.owner, cls.needs
@@ -173,7 +174,7 @@ def widest_ban(state: State, pilot: Pilot) -> Banned | None:
     return wide if own is not None and wide is not None and wide.until >= own.until else own
 
 
-# --- what the moment says
+# --- the moment
 def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) -> Reason:
     """Time left, silence, doubts and free room on pilots where it may start; so many others are at a limit."""
     good = [p for p in pilots if state.ban_of(p) is None]

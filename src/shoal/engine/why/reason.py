@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOO_LARGE, PARENTS = "too_large", "parents"  # by which a waiting client tells that nothing can ever run here
+TOO_LARGE, PARENTS = "too_large", "parents"  # by these a waiting client knows that nothing can ever run here
 
 CODES: dict[str, str] = {
     # a task or a run

@@ -1,4 +1,4 @@
-"""One reason in plain words for everything that waits, from the very state and functions that decide."""
+"""Why a run, task or pilot is where it is, from the state and functions that decide."""
 
 from __future__ import annotations
 
