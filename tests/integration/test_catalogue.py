@@ -1286,7 +1286,7 @@ def test_a_resume_of_ten_million_elements_that_never_ran_holds_nobody_up(stand: 
     body = {"tasks": [{"command": ["never-run-before"], "array": "1-10000000"}], "resume": True}
     began = time.monotonic()
     answer = stand.post("/v1/runs", body)
-    assert answer.json()["reruns"] == [{"count": 10_000_000, "why": "not run before"}]
+    assert answer.json()["reruns"] == [{"count": 10_000_000, "why": "not run before", "again": False}]
     assert stand.send("GET", "/v1/runs").status == 200
     assert time.monotonic() - began < 60.0
     stand.post("/v1/cancel", {"targets": [answer.json()["run"]]})
