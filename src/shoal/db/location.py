@@ -52,7 +52,7 @@ def is_network(kind: str) -> bool:
     return kind.removeprefix("fuse.") in NETWORK
 
 
-def check_place(path: str, mountinfo: str | None = None) -> None:
+def check_location(path: str, mountinfo: str | None = None) -> None:
     """Refuse a directory that is missing or on a network file system."""
     folder = os.path.dirname(path)
     try:

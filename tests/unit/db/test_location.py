@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.db.location import check_place, file_system, is_network
+from shoal.db.location import check_location, file_system, is_network
 from shoal.model.errors import Refused
 
 MOUNTINFO = r"""
@@ -63,7 +63,7 @@ def test_a_path_on_no_known_mount_is_no_network() -> None:
 def test_a_database_on_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     line = f"22 1 0:1 / {tmp_path.resolve()} rw - {kind} server:/x rw"
     with pytest.raises(Refused) as caught:
-        check_place(str(tmp_path / "shoal.db"), line)
+        check_location(str(tmp_path / "shoal.db"), line)
     assert caught.value.code == "network_fs"
     assert f"({kind})" in caught.value.line
 
@@ -73,5 +73,5 @@ def test_a_link_to_a_network_file_system_is_seen_through(tmp_path: Path) -> None
     (tmp_path / "near").symlink_to(tmp_path / "far")
     line = f"22 1 0:1 / {tmp_path.resolve()}/far rw - nfs server:/x rw"
     with pytest.raises(Refused):
-        check_place(str(tmp_path / "near" / "shoal.db"), line)
-    check_place(str(tmp_path / "shoal.db"), line)
+        check_location(str(tmp_path / "near" / "shoal.db"), line)
+    check_location(str(tmp_path / "shoal.db"), line)

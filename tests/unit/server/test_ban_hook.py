@@ -46,7 +46,7 @@ def test_a_hook_finds_what_happened_in_its_variables(tmp_path: Path, caplog: pyt
 
     run(work)
     assert (tmp_path / "told").read_text() == "banned host n017 1234: 3 failures in a row\n"
-    assert f"the ban hook said: done\\n{tmp_path}" in caplog.text
+    assert f"the ban hook printed: done\\n{tmp_path}" in caplog.text
 
 
 def test_what_comes_from_pilots_is_text_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_few_run_at_once_and_few_a_minute(
         assert total == PER_MINUTE + 1
 
     run(work)
-    assert "the ban hook was not told of notices=30" in caplog.text
+    assert "the ban hook did not run for notices=30" in caplog.text
 
 
 def test_much_output_is_read_and_little_of_it_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

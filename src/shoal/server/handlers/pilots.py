@@ -104,7 +104,7 @@ class PilotsHandler(CallHandler):
             raise disowned()
         exchange = await call.body(Exchange)
         self.service.check_whole()
-        if exchange.pilot != call.word("pilot"):
+        if exchange.pilot != call.path_part("pilot"):
             raise BadInput("the path names another pilot", code="range", field="pilot")
         self._check_session(call, exchange)
         call.rest()
@@ -189,7 +189,7 @@ class PilotsHandler(CallHandler):
         """List pilots, newest first, with what those that live hold."""
         limit, state = call.number("limit"), call.text("state")
         holders = self.access.holders(call.caller)
-        rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state, holders=holders))
+        rows = await self.service.query(lambda r: r.pilots(limit=limit, state=state, holders=holders))
         living = self.service.engine.state.pilots
         for row in rows:
             pilot = living.get(row["pilot"])
@@ -217,7 +217,7 @@ class PilotsHandler(CallHandler):
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""
         holders, limit = self.access.holders(call.caller), call.number("limit")
-        rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
+        rows = await self.service.query(lambda r: r.hosts(limit=limit, holders=holders))
         living = Counter(key_of(pilot) for pilot in self.service.engine.state.pilots.values())
         for row in rows:
             row["group"] = row.pop("grp")
@@ -226,18 +226,18 @@ class PilotsHandler(CallHandler):
 
     async def drain(self, call: Call) -> web.Response:
         """Ask pilots to end."""
-        asked = await call.body(DrainRequest)
+        request = await call.body(DrainRequest)
         self.service.check_whole()
         living = self.service.engine.state.pilots
-        for name in asked.pilots:
+        for name in request.pilots:
             if not is_pilot(name):
                 raise BadInput(f"{echo(name)!r} is not a pilot", code="bad_id", field="pilots", hint='e.g. ["p3f9c"]')
             self.context.check_pilot(call.caller, name, to_end=True)
             if name not in living:
                 raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
-        names = asked.pilots or [name for name in living if self._may_end(call.caller, name)]
+        names = request.pilots or [name for name in living if self._may_end(call.caller, name)]
         call.request["about"] = " ".join(names[:8])
-        why = asked.why[:200] or "drained by the user"
+        why = request.why[:200] or "drained by the user"
         return answer(await self.service.command(Drain(tuple(names), why)))
 
     def _may_end(self, caller: Caller, name: str) -> bool:

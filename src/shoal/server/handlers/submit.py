@@ -28,6 +28,7 @@ from shoal.wire.task import parse_spec
 
 _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 Reused = tuple[tuple[int, TaskRow], ...]
+Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run
 
 
 class ResumeRequest(NamedTuple):
@@ -63,11 +64,7 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
 
 
 async def submit(
-    service: Service,
-    owner: str,
-    request: SubmissionRequest,
-    claim: Callable[[str, int, list[str]], None],
-    size: int = 0,
+    service: Service, owner: str, request: SubmissionRequest, claim: Claim, size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; returns after the commit."""
     submission, digest, signature, env_file, environment, resume, strict = request
@@ -79,7 +76,7 @@ async def submit(
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume is not None:
-        reused, reruns = await service.look(lambda reader: earlier(reader, owner, submission, signature, resume))
+        reused, reruns = await service.query(lambda reader: earlier(reader, owner, submission, signature, resume))
     # From here to the command nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
