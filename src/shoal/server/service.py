@@ -99,10 +99,7 @@ class Service:
         self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
         self._commands: set[asyncio.Future[None]] = set()  # commands that wait for their commit
         self._listeners: list[asyncio.Future[None]] = []  # followers that wait for any commit
-        self._committed, self._is_busy = (
-            0.0,
-            False,
-        )  # the time of the last commit, and whether another was just before it
+        self._committed, self._is_busy = 0.0, False  # the last commit's time, and whether another was just before it
         self.last_request = self.started
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
         self.results = RecentResults()

@@ -94,12 +94,15 @@ def test_failures_are_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCap
 
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        stand = Stand(tmp_path, "/bin/sh", "-c", "sleep 600 & echo $! > pid; wait", within=0.5)
-        stand.hooks.notify([BANNED])
-        await stand.drained()
+        for within in (0.5, 5.0, 30.0):  # on a busy machine the shell may not have begun before it is ended
+            stand = Stand(tmp_path, "/bin/sh", "-c", "sleep 600 & echo $! > pid; wait", within=within)
+            stand.hooks.notify([BANNED])
+            await stand.drained()
+            assert f"was ended after {within:g} s" in caplog.text
+            if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip():
+                return
 
     run(work)
-    assert "was ended after 0.5 s" in caplog.text
     pid = (tmp_path / "pid").read_text().strip()
     assert ") Z" in _stat(pid), "gone, or waiting for whoever inherited it"
 

@@ -40,7 +40,7 @@ class PilotsHandler(CallHandler):
     # --- calls of pilots
     async def enrol(self, call: Call) -> web.Response:
         """Enrol a pilot by a token, or one that comes back by the session it had."""
-        if self._is_made_up(call.caller):
+        if self._is_unknown_session(call.caller):
             raise unauthorised()
         register = await call.body(Register)
         self.service.check_whole()  # a defect while the body arrived would leave a half-changed state
@@ -100,7 +100,7 @@ class PilotsHandler(CallHandler):
 
     async def exchange(self, call: Call) -> web.Response:
         """A pilot's exchange."""
-        if self._is_made_up(call.caller):
+        if self._is_unknown_session(call.caller):
             raise disowned()
         exchange = await call.body(Exchange)
         self.service.check_whole()
@@ -155,7 +155,7 @@ class PilotsHandler(CallHandler):
             return False
         return self.context.blobs.keep_checkpoint(run.owner, number, files.values())
 
-    def _is_made_up(self, caller: Caller) -> bool:
+    def _is_unknown_session(self, caller: Caller) -> bool:
         """True for a session that no pilot has or lately had: its body, of up to eight megabytes, is not read."""
         if not caller.is_unproven:
             return False
@@ -167,12 +167,8 @@ class PilotsHandler(CallHandler):
         state, caller = self.service.engine.state, call.caller
         if exchange.session != caller.secret or (caller.pilot and caller.pilot != exchange.pilot):
             raise unauthorised()
-        gone = state.gone.get(exchange.pilot)
-        if (
-            exchange.pilot not in state.pilots
-            and gone is not None
-            and self.service.clock() - gone.ended > LONGEST[SESSION]
-        ):
+        gone = state.gone.get(exchange.pilot) if exchange.pilot not in state.pilots else None
+        if gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
             raise unauthorised()
 
     async def zip(self, call: Call) -> web.Response:
@@ -194,7 +190,7 @@ class PilotsHandler(CallHandler):
         for row in rows:
             pilot = living.get(row["pilot"])
             if pilot is not None:
-                row |= self._as_matching_sees(pilot)
+                row |= self._matching_view(pilot)
             row["live"] = len(pilot.live) if pilot is not None else 0
             row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
             row["suspect"] = pilot.suspect if pilot is not None else False
@@ -205,7 +201,7 @@ class PilotsHandler(CallHandler):
                 del row[secret]
         return answer({"pilots": rows})
 
-    def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
+    def _matching_view(self, pilot: Pilot) -> dict[str, Any]:
         """What expressions read of a pilot at this moment, which its row does not have, and the ban that keeps work from
         it."""
         seen, ban = self.service.engine.view_pilot(pilot.name, self.service.clock())
