@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from shoal.db.location import check_place
+from shoal.db.location import check_location
 from shoal.model.credentials import make
 from shoal.model.errors import Refused
 from shoal.model.layout import DATABASE, SERVER_FILE
@@ -1121,7 +1121,7 @@ def _state(place: Place) -> None:
     # A network file system cannot be had here; the table of mounts can.
     table = "30 1 0:40 / / rw - ext4 /dev/vda rw\n31 30 0:41 / /tmp rw - nfs4 box:/x rw\n"
     with pytest.raises(Refused, match=r"network file system \(nfs4\)"):
-        check_place("/tmp/shoal.db", table)
+        check_location("/tmp/shoal.db", table)
 
 
 @case(79, "clock in 1970", changes=False)

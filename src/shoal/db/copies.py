@@ -16,23 +16,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.db.location import BACKUPS, Lock, check_place, explained, make_private, sync_folder, unwritable
+from shoal.db.location import BACKUPS, Lock, check_location, explained, make_private, sync_folder, unwritable
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused
 
 KEPT_BEFORE = 2  # copies from before migrations
 BUSY = 2.0  # seconds to wait for a lock: only a reader that replays the log of a killed server holds one
+_UNCHANGING = "mode=ro&immutable=1"
 LOG_FILES = ("-wal", "-shm")  # SQLite's own, beside the database
 _TOKENS_SINCE, _CHUNKS_SINCE = 2, 3  # schema versions: an older copy has none
 
 
 def connect_readonly(path: str) -> sqlite3.Connection:
     """A connection that cannot write, beside a server or without one."""
-    uri = Path(path).absolute().as_uri()
-    connection = sqlite3.connect(
-        f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY
-    )
+    connection = _connect(path, "mode=ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
@@ -41,14 +39,14 @@ def connect_readonly(path: str) -> sqlite3.Connection:
         # closed cleanly has no log, and may be read as a file that never changes. With a log that would be wrong.
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or size_of(path + "-wal"):
             raise
-        connection = _connect_unchanging(path)
+        connection = _connect(path, _UNCHANGING)
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
 
-def _connect_unchanging(path: str) -> sqlite3.Connection:
-    uri = Path(path).absolute().as_uri()
-    return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+def _connect(path: str, options: str) -> sqlite3.Connection:
+    uri = f"{Path(path).absolute().as_uri()}?{options}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY)
 
 
 def size_of(path: str) -> int:
@@ -140,10 +138,12 @@ def check_connection(connection: sqlite3.Connection, full: bool) -> list[str]:
 
 
 def _existing(path: str) -> str:
-    place = os.path.realpath(path)
-    if not os.path.isfile(place):
-        raise NotFound(f"there is no file {place}", code="no_database", hint="name a database or its state directory")
-    return place
+    location = os.path.realpath(path)
+    if not os.path.isfile(location):
+        raise NotFound(
+            f"there is no file {location}", code="no_database", hint="name a database or its state directory"
+        )
+    return location
 
 
 @contextlib.contextmanager
@@ -151,7 +151,7 @@ def reading(path: str, hint: str = "") -> Iterator[sqlite3.Connection]:
     """A connection to read a file that may be a live database, or a copy that is not to be changed."""
     is_copy = not os.path.exists(path + "-wal")
     with explained(path, hint):
-        connection = _connect_unchanging(path) if is_copy else connect_readonly(path)
+        connection = _connect(path, _UNCHANGING) if is_copy else connect_readonly(path)
         with contextlib.closing(connection):
             yield connection
 
@@ -166,7 +166,7 @@ def restore(source: str, path: str) -> str:
     source, path = _existing(source), os.path.realpath(path)
     if os.path.exists(path) and os.path.samefile(source, path):
         raise Refused(f"{source} is the database itself", code="bad_backup", hint="name a backup of it")
-    check_place(path)
+    check_location(path)
     with contextlib.closing(Lock(path)):
         older = "try an older backup"
         wrong = check_file(source, hint=older)

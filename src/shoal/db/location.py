@@ -20,7 +20,7 @@ BACKUPS = "backups"
 LOCK_BYTE = 0x4000_1000  # SQLite locks 0x40000000 to 0x400001ff; locking reads and writes nothing
 
 
-def check_place(path: str, mountinfo: str | None = None) -> None:
+def check_location(path: str, mountinfo: str | None = None) -> None:
     """Refuse a directory that is missing or on a network file system."""
     folder = os.path.dirname(path)
     try:

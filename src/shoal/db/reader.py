@@ -6,6 +6,7 @@ the log from being checkpointed nor the writer from writing. One thread at a tim
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -58,17 +59,14 @@ class Reader:
     """Queries to a database."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        place = os.path.realpath(os.fspath(path))
-        if not os.path.isfile(place):
-            raise NotFound(f"there is no database {place}", code="no_database", hint="submit something first")
-        with explained(place):
-            connection = connect_readonly(place)
-            try:
-                _check_schema(connection, place)
-            except BaseException:
-                connection.close()
-                raise
-        self._connection, self._path = connection, place
+        location = os.path.realpath(path)
+        if not os.path.isfile(location):
+            raise NotFound(f"there is no database {location}", code="no_database", hint="submit something first")
+        with explained(location), contextlib.ExitStack() as undo:
+            self._connection, self._path = connect_readonly(location), location
+            undo.callback(self._connection.close)
+            _check_schema(self._connection, location)
+            undo.pop_all()
 
     @classmethod
     def on(cls, database: Database) -> Reader:
@@ -268,9 +266,9 @@ class Reader:
         """Hosts, the one seen last first."""
         return self._all("list_hosts", limit=_page(limit), holders=listed(holders))
 
-    def acct(self, asked: AccountQuery, now: float) -> Row:
+    def acct(self, query: AccountQuery, now: float) -> Row:
         """Sums of the accounts, and how much of what pilots offered was used."""
-        return read_accounts(self._connection, asked, now)
+        return read_accounts(self._connection, query, now)
 
     def last_time(self) -> float:
         """The time of the newest event that is kept: the database knows of nothing later."""

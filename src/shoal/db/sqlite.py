@@ -19,7 +19,7 @@ from shoal.db import accounts
 from shoal.db.batch import EVENT_BYTES, Batch, clean
 from shoal.db.bulk_insert import BulkInsert
 from shoal.db.copies import BUSY, LOG_FILES, check_connection, copy_to, keep_before_migration, size_of, stamp
-from shoal.db.location import Lock, check_place, explained, make_private, rescued, way_out
+from shoal.db.location import Lock, check_location, explained, make_private, rescued, way_out
 from shoal.db.migrate import migrate, version_of
 from shoal.db.named_queries import SQL
 from shoal.engine import changes as rows
@@ -85,38 +85,38 @@ class Database:
         `normal` may lose the last commits at a power cut (never at a kill), and is for tests and simulations.
         `on_locked` is called once the lock is held, before anything is written.
         """
-        place, lock, notes = os.fspath(path), None, []
-        if place != MEMORY:
-            place = os.path.realpath(place)  # a lock by another name would be no lock
-            check_place(place)
-            _check_rescued(place)
-            lock = Lock(place)
+        location, lock, notes = os.fspath(path), None, []
+        if location != MEMORY:
+            location = os.path.realpath(location)  # a lock by another name would be no lock
+            check_location(location)
+            _check_rescued(location)
+            lock = Lock(location)
         connection: sqlite3.Connection | None = None
         try:
             on_locked()
-            is_unclean = size_of(place + "-wal") > 0
+            is_unclean = size_of(location + "-wal") > 0
             if lock is not None:
-                make_private(place)
+                make_private(location)
                 lock.hold_inode()
-            with explained(place):
+            with explained(location):
                 # isolation_level None: transactions begin and end by our own statements.
                 connection = sqlite3.connect(
-                    place, isolation_level=None, check_same_thread=False, timeout=BUSY, cached_statements=256
+                    location, isolation_level=None, check_same_thread=False, timeout=BUSY, cached_statements=256
                 )
-                version_of(connection, place)  # first of all, because it refuses files that are not ours
+                version_of(connection, location)  # first of all, because it refuses files that are not ours
                 if is_unclean:
-                    notes.append(_check_after_kill(connection, place))
-                kept = keep_before_migration(connection, place) if lock is not None else ""
+                    notes.append(_check_after_kill(connection, location))
+                kept = keep_before_migration(connection, location) if lock is not None else ""
                 if kept:
                     notes.append(f"the database as it was before its migration is kept in {kept}")
-                cls._prepare(connection, place, durability)
+                cls._prepare(connection, location, durability)
         except BaseException:
             if connection is not None:
                 connection.close()
             if lock is not None:
                 lock.close()
             raise
-        database = cls(connection, place, lock, durability)
+        database = cls(connection, location, lock, durability)
         database.notes = notes
         return database
 

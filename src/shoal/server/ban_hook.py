@@ -63,15 +63,13 @@ class BanHook:
 
     def _drop(self, notice: Notice) -> None:
         if not self._dropped:
-            log.warning(
-                "the ban hook is told no more than %d times a minute: from %s on", PER_MINUTE, _describe(notice)
-            )
+            log.warning("the ban hook runs no more than %d times a minute: from %s on", PER_MINUTE, _describe(notice))
             asyncio.get_running_loop().call_later(MINUTE, self._log_dropped)
         self._dropped += 1
 
     def _log_dropped(self) -> None:
         if self._dropped:
-            log.warning("the ban hook was not told of notices=%d", self._dropped)
+            log.warning("the ban hook did not run for notices=%d", self._dropped)
             self._dropped = 0
 
     def _start(self) -> None:
@@ -114,7 +112,7 @@ class BanHook:
         finally:
             if output:
                 text = bytes(output).decode("utf-8", "replace").strip()
-                log.info("the ban hook said: %s", text.encode("unicode_escape").decode())
+                log.info("the ban hook printed: %s", text.encode("unicode_escape").decode())
 
     def _log_failure(self, what: str, notice: Notice) -> None:
         """Log failures once a minute, with how many there were."""

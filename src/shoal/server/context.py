@@ -18,7 +18,7 @@ from shoal.model.layout import PILOT_ZIP
 from shoal.model.policy import outward
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
-from shoal.server.blobs.registry import Blobs, unknown_blob
+from shoal.server.blobs.registry import Blobs
 from shoal.server.blobs.uploads import Uploads
 from shoal.server.http.bodies import Bodies
 from shoal.server.http.connections import Connections
@@ -120,13 +120,9 @@ class Context:
         if kind == "owner" and not self.access.sees(caller, name):
             raise NotFound(f"there is no user {echo(name)}", code="unknown_user", hint="see `shoal user list`")
 
-    def check_blob(self, caller: Caller, digest: str) -> None:
-        """Refuse a blob in the same way: knowing its digest gives no access."""
-        if not self.sees_blob(caller, digest):
-            raise unknown_blob(digest)
-
     def sees_blob(self, caller: Caller, digest: str) -> bool:
-        """True if a blob is held by an owner whom the caller may see or, for a pilot, whom it serves."""
+        """True if a blob is held by an owner whom the caller may see or, for a pilot, whom it serves: knowing its digest
+        gives no access."""
         owners = self.blobs.owners(digest)
         if caller.kind != SESSION:
             return any(self.access.sees(caller, owner) for owner in owners)

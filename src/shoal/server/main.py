@@ -67,24 +67,19 @@ GARBAGE = (50_000, 20, 100)
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="shoal.server", description="The Shoal server.")
-    parser.add_argument("--state", required=True, help="directory of the database, logs and address file")
-    parser.add_argument("--embedded", action="store_true", help="one user's server: own pilot, ends when idle")
-    parser.add_argument(
-        "--listen", action="append", default=[], metavar="HOST:PORT", help="over TLS, for other accounts and hosts"
-    )
-    parser.add_argument(
-        "--address", action="append", default=[], metavar="HOST:PORT", help="how others reach it, for join strings"
-    )
-    parser.add_argument("--new-ca", action="store_true", help="throw the old certificates away: every join string ends")
-    parser.add_argument("--linger", type=float, default=LINGER, help="embedded: seconds to stay after the last work")
-    parser.add_argument(
-        "--pilot", action=argparse.BooleanOptionalAction, default=None, help="keep a pilot on this machine"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--state", required=True, help="directory of the database, logs and address file")
+    add("--embedded", action="store_true", help="one user's server: own pilot, ends when idle")
+    add("--listen", action="append", default=[], metavar="HOST:PORT", help="over TLS, for other accounts and hosts")
+    add("--address", action="append", default=[], metavar="HOST:PORT", help="how others reach it, for join strings")
+    add("--new-ca", action="store_true", help="throw the old certificates away: every join string ends")
+    add("--linger", type=float, default=LINGER, help="embedded: seconds to stay after the last work")
+    add("--pilot", action=argparse.BooleanOptionalAction, default=None, help="keep a pilot on this machine")
+    add(
         "--durability", choices=("full", "normal"), default="full", help="normal: a power cut may take the last moments"
     )
-    parser.add_argument("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
-    parser.add_argument("--timing", default="{}", help="JSON with other times than the defaults, for tests")
+    add("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
+    add("--timing", default="{}", help="JSON with other times than the defaults, for tests")
     return parser.parse_args(argv)
 
 
@@ -313,7 +308,7 @@ async def _run(
     if pilot is not None and not service.engine.busy and not service.is_rebuilding:
         # Without work the pilot of this machine ends with its server; with work it stays for the next one.
         with contextlib.suppress(InternalError):  # logged; the server must end all the same
-            service.tell(Drain(tuple(service.engine.state.pilots), "the server ends"))
+            service.post(Drain(tuple(service.engine.state.pilots), "the server ends"))
             await pilot.wait_gone(3.0)
 
 

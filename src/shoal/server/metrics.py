@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)  # seconds: a look, a commit, a list, a bulk, a lag, a parked exchange
+BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)  # seconds: a lookup, a commit, a list, a bulk, a lag, a parked exchange
 
 # docs/reference/metrics.md is generated from this table.
 NAMES: dict[str, str] = {
@@ -32,7 +32,7 @@ NAMES: dict[str, str] = {
     "shoal_commit_wait_seconds_total": "Seconds that answers waited for the commit of what they say, added up.",
     "shoal_events_total": "Events written to the journal since the server started.",
     "shoal_connections": "Connections now, by state: open are all, unknown those that showed no good token yet.",
-    "shoal_connections_cut_total": "Connections that the server ended, by reason: refused for want of room, or slow.",
+    "shoal_connections_cut_total": "Connections that the server ended, by reason: refused over a limit, or slow.",
     "shoal_loop_lag_seconds": "How late the event loop is: above 0.1 people's requests are put off.",
     "shoal_server_info": "Always 1; the label says the version.",
     "process_virtual_memory_bytes": "Virtual memory of the server process.",

@@ -39,12 +39,9 @@ class OwnPilot:
     """Keeps one pilot on this machine while there is work."""
 
     def __init__(self, service: Service, original: OriginalSettings, building: asyncio.Future[None]) -> None:
-        self._original = original
-        self.service = service
-        self._dir: Path = service.state_dir
+        self.service, self._original, self._dir = service, original, service.state_dir
         self._process: asyncio.subprocess.Process | None = None
-        self._failures = 0
-        self._next = 0.0
+        self._failures, self._next = 0, 0.0  # starts that failed in a row, and when the next one is due
         self._bury_from = 0.0
         self._log_from = 0  # the offset in the log where the present pilot begins
         self._building: asyncio.Future[None] | None = building  # of the pilot's zip
@@ -81,7 +78,7 @@ class OwnPilot:
                 for pilot in list(self.service.engine.state.pilots.values()):
                     if pilot.tags.get("pid") == pid and pilot.host == os.uname().nodename:
                         try:
-                            self.service.tell(Bury(pilot.name, f"its process {pid} is gone"))
+                            self.service.post(Bury(pilot.name, f"its process {pid} is gone"))
                         except InternalError:
                             self._bury_from = self.service.clock() + BURY_PAUSE
                             return False

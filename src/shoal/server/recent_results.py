@@ -46,9 +46,6 @@ class RunResults:
             self._bytes -= sum(map(_weigh, self._entries[:count]))
             del self._entries[:count]
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
 
 def _weigh(entry: Final | Closed) -> int:
     return _OVERHEAD + (len(entry.row.result) if isinstance(entry, Final) else 0)

@@ -21,7 +21,7 @@ async def prune(service: Service, older_than: float, budget: int, release: Calla
             if run not in service.engine.state.runs:
                 release(run)
             after_run = run
-    for run in await service.look(lambda reader: runs_over(reader, service.state_dir, budget), patient=True):
+    for run in await service.query(lambda reader: runs_over(reader, service.state_dir, budget), patient=True):
         freed += await _drop(service, run)
     return {"events": events, "log_bytes": freed}
 

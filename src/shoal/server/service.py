@@ -99,10 +99,7 @@ class Service:
         self._waiting: dict[tuple[str, int], list[asyncio.Future[Reply]]] = {}
         self._commands: set[asyncio.Future[None]] = set()  # commands that wait for their commit
         self._listeners: list[asyncio.Future[None]] = []  # followers that wait for any commit
-        self._committed, self._is_busy = (
-            0.0,
-            False,
-        )  # the time of the last commit, and whether another was just before it
+        self._committed, self._is_busy = 0.0, False  # the last commit's time, and whether another was just before it
         self.last_request = self.started
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
         self.results = RecentResults()
@@ -137,7 +134,7 @@ class Service:
             self._commands.discard(done)
         return outcome.result
 
-    def tell(self, command: Command) -> Any:
+    def post(self, command: Command) -> Any:
         """Carry out a command for which nobody waits."""
         outcome = self._handle(command)
         self._perform(outcome)
@@ -156,7 +153,7 @@ class Service:
                 with self._contained("Resume", ""):
                     self._resume(self.clock())
                 return
-            self.tell(Tick())
+            self.post(Tick())
             self._bad_ticks = 0
         except InternalError:
             pause = TICK_PAUSES[min(self._bad_ticks, len(TICK_PAUSES) - 1)]
@@ -166,7 +163,7 @@ class Service:
         """A submission is durable: offer its tasks. An engine that is being rebuilt reads the same rows."""
         if not self.is_rebuilding:
             with contextlib.suppress(InternalError):
-                self.tell(Accept(run, first))
+                self.post(Accept(run, first))
 
     def _handle(self, command: Command) -> Outcome:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half
@@ -259,7 +256,7 @@ class Service:
         try:
             self.check_whole()
             self._keep_tails(exchange)
-            refused = self.tell(Talk(exchange))
+            refused = self.post(Talk(exchange))
             if refused is not None:
                 raise refused
             return await answer
@@ -314,7 +311,7 @@ class Service:
                     )
 
     # --- reading
-    async def look(self, query: Callable[[Reader], T], patient: bool = False) -> T:
+    async def query(self, query: Callable[[Reader], T], patient: bool = False) -> T:
         """Run a query that may take a while on the reader's thread. If too many wait already, it is refused unless it is
         `patient`."""
         if self._queries >= MAX_LOOKS and not patient:

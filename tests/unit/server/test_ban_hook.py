@@ -46,7 +46,7 @@ def test_a_hook_finds_what_happened_in_its_variables(tmp_path: Path, caplog: pyt
 
     run(work)
     assert (tmp_path / "told").read_text() == "banned host n017 1234: 3 failures in a row\n"
-    assert f"the ban hook said: done\\n{tmp_path}" in caplog.text
+    assert f"the ban hook printed: done\\n{tmp_path}" in caplog.text
 
 
 def test_what_comes_from_pilots_is_text_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,12 +94,15 @@ def test_failures_are_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCap
 
 def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        stand = Stand(tmp_path, "/bin/sh", "-c", "sleep 600 & echo $! > pid; wait", within=0.5)
-        stand.hooks.notify([BANNED])
-        await stand.drained()
+        for within in (0.5, 5.0, 30.0):  # on a busy machine the shell may not have begun before it is ended
+            stand = Stand(tmp_path, "/bin/sh", "-c", "sleep 600 & echo $! > pid; wait", within=within)
+            stand.hooks.notify([BANNED])
+            await stand.drained()
+            assert f"was ended after {within:g} s" in caplog.text
+            if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip():
+                return
 
     run(work)
-    assert "was ended after 0.5 s" in caplog.text
     pid = (tmp_path / "pid").read_text().strip()
     assert ") Z" in _stat(pid), "gone, or waiting for whoever inherited it"
 
@@ -129,7 +132,7 @@ def test_few_run_at_once_and_few_a_minute(
         assert total == PER_MINUTE + 1
 
     run(work)
-    assert "the ban hook was not told of notices=30" in caplog.text
+    assert "the ban hook did not run for notices=30" in caplog.text
 
 
 def test_much_output_is_read_and_little_of_it_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

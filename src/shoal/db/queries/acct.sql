@@ -1,8 +1,8 @@
--- Accounts by the hour, and what share, ban and policy remember.
--- The owners there are come one after another from the key of `acct`, each by one step: `people`.
+-- Accounting by the hour, and the state of shares, bans and the policy.
+-- The table expression `people` finds the owners one after another by the key of `acct`, each in one step.
 
 -- name: add_acct
--- Add to a line of the accounts, which may be a new one.
+-- Add to an accounting row, which may be a new one.
 INSERT INTO acct (
     hour, owner, site, host, pilot, run, useful, failed, lost, duplicated, tasks, queued, staging
 )
@@ -22,7 +22,7 @@ ON CONFLICT (owner, site, hour) DO UPDATE SET seconds = seconds + excluded.secon
 SELECT ifnull(max(hour), 0) FROM spent;
 
 -- name: all_spent
--- Core time by owner, site and hour; what is older than an hour given is one line under that hour.
+-- Core time by owner, site and hour; what is older than a given hour is one row under that hour.
 SELECT owner, site, max(hour, :oldest), sum(seconds) FROM spent GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: fold_spent
@@ -32,11 +32,11 @@ SELECT owner, site, 0, sum(seconds) FROM spent WHERE hour < :before GROUP BY own
 ON CONFLICT (owner, site, hour) DO UPDATE SET seconds = excluded.seconds;
 
 -- name: drop_spent
--- Forget the lines that were summed up.
+-- Delete the rows that were summed up.
 DELETE FROM spent WHERE hour > 0 AND hour < :before;
 
 -- name: drop_acct
--- Forget lines from before an hour.
+-- Delete rows from before an hour.
 WITH RECURSIVE people (name) AS (
     SELECT min(owner) FROM acct
     UNION ALL
@@ -45,7 +45,7 @@ WITH RECURSIVE people (name) AS (
 DELETE FROM acct WHERE owner IN (SELECT name FROM people) AND hour < :before;
 
 -- name: sum_acct
--- Lines of some owners (as one text, none: all) summed by the columns whose values are 1.
+-- Rows of some owners (as one text, none: all) summed by the columns whose values are 1.
 WITH RECURSIVE people (name) AS (
     SELECT min(owner) FROM acct
     UNION ALL
@@ -71,7 +71,7 @@ FROM people CROSS JOIN acct ON acct.owner = people.name AND hour >= :since AND h
 GROUP BY 1, 2;
 
 -- name: pilots_between
--- Pilots that were there within a time, with what they offered.
+-- Pilots that were enrolled within a time, with what they offered.
 SELECT pilot, site, host, cores, joined, ended FROM pilots
 WHERE joined < :until AND ifnull(ended, :until) > :since
     AND (:holders = '' OR instr(:holders, ',' || CASE WHEN owner = '' THEN '@' || grp ELSE owner END || ',') > 0);
@@ -85,16 +85,16 @@ INSERT INTO usage (owner, data) VALUES (?, ?) ON CONFLICT (owner) DO UPDATE SET 
 SELECT * FROM usage ORDER BY owner;
 
 -- name: put_place
--- Insert a place that failed lately or overwrite it.
+-- Insert a pilot, host or site that failed lately, or overwrite it.
 INSERT INTO places (holder, kind, name, data) VALUES (?, ?, ?, ?)
 ON CONFLICT (holder, kind, name) DO UPDATE SET data = excluded.data;
 
 -- name: drop_place
--- A place is good again.
+-- Delete a pilot, host or site that works again.
 DELETE FROM places WHERE holder = ? AND kind = ? AND name = ?;
 
 -- name: all_places
--- Every place that failed lately.
+-- Every pilot, host or site that failed lately.
 SELECT * FROM places ORDER BY holder, kind, name;
 
 -- name: add_policy
@@ -102,5 +102,5 @@ SELECT * FROM places ORDER BY holder, kind, name;
 INSERT INTO policy (version, time, author, document) VALUES (?, ?, ?, ?);
 
 -- name: newest_policy
--- The policy that counts.
+-- The policy in force.
 SELECT * FROM policy WHERE version = (SELECT max(version) FROM policy);

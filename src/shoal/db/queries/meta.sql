@@ -1,15 +1,15 @@
--- What a database knows of itself.
+-- Values about the database itself.
 
 -- name: get_meta
--- One fact by its key.
+-- One value by its key.
 SELECT value FROM meta WHERE key = :key;
 
 -- name: set_meta
--- Change one fact.
+-- Change one value.
 UPDATE meta SET value = :value WHERE key = :key;
 
 -- name: raise_bases
--- The last server crashed: it may have handed out the first attempt of any task of an open run and not written it down.
+-- The last server crashed: it may have leased the first attempt of any task of an open run without writing it.
 UPDATE runs SET base = base + 1 WHERE finished IS NULL;
 
 -- name: add_event_bytes
@@ -17,5 +17,5 @@ UPDATE runs SET base = base + 1 WHERE finished IS NULL;
 UPDATE meta SET value = value + :bytes WHERE key = 'event_bytes';
 
 -- name: count_all
--- How much there is: tasks as people count them, whether they have rows or not.
+-- Counts of everything; tasks count whether they have rows or not.
 SELECT count(*) AS runs, count(*) - count(finished) AS open_runs, ifnull(sum(total), 0) AS tasks FROM runs;

@@ -1,4 +1,4 @@
--- Users, groups, tokens and the audit. A secret is never asked for, only its digest.
+-- Users, groups, tokens and the audit. Secrets are known by their digests only.
 
 -- name: put_user
 -- Insert a user or overwrite them whole.
@@ -10,7 +10,7 @@ ON CONFLICT (name) DO UPDATE SET grp = excluded.grp, role = excluded.role, creat
 INSERT INTO groups (name, created) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
 
 -- name: put_site
--- Insert a site or overwrite whose it is.
+-- Insert a site or overwrite its holders.
 INSERT INTO sites (name, holders, created) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET holders = excluded.holders, created = excluded.created;
 
@@ -42,18 +42,18 @@ SELECT * FROM users ORDER BY name;
 SELECT * FROM groups ORDER BY name;
 
 -- name: live_tokens
--- Tokens that may still be used; an enrolment stays known for a while, because its pilots may come back.
+-- Tokens that may still be used; an enrolment token stays for a while, because its pilots may come back.
 SELECT * FROM tokens
 WHERE revoked IS NULL AND (expires > :now OR (kind = 'enrol' AND expires > :now - 2678400)) ORDER BY created, token;
 
 -- name: list_tokens
--- Tokens of one owner or of all, newest first; the dead only if asked for.
+-- Tokens of one owner or of all, newest first; revoked and expired ones only on request.
 SELECT * FROM tokens
 WHERE (:owner IS NULL OR owner = :owner OR (grp <> '' AND grp = :grp)) AND (:dead OR (revoked IS NULL AND expires > :now))
 ORDER BY created DESC, token LIMIT :limit;
 
 -- name: revoked_tokens
--- What was revoked, and when.
+-- The revoked tokens, and when.
 SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL;
 
 -- name: keep_revoked
@@ -61,7 +61,7 @@ SELECT revoked, digest FROM tokens WHERE revoked IS NOT NULL;
 UPDATE tokens SET revoked = ? WHERE digest = ? AND revoked IS NULL;
 
 -- name: drop_tokens
--- Forget tokens that are dead for long.
+-- Delete tokens that ended long ago.
 DELETE FROM tokens WHERE expires < :before;
 
 -- name: last_audit
@@ -75,5 +75,5 @@ WHERE seq < :before AND (:token IS NULL OR token = :token) AND (:owner IS NULL O
 ORDER BY seq DESC LIMIT :limit;
 
 -- name: drop_audit
--- Forget the oldest uses if they are from before a time.
+-- Delete the oldest uses if they are from before a time.
 DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT :limit) AND time < :before;

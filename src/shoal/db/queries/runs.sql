@@ -17,7 +17,7 @@ ON CONFLICT (run) DO UPDATE SET
 INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?);
 
 -- name: last_run
--- The highest run number given out.
+-- The highest run number.
 SELECT ifnull(max(run), 0) FROM runs;
 
 -- name: open_runs

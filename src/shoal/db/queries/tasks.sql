@@ -38,7 +38,7 @@ SELECT element, state FROM tasks
 WHERE run = :run AND state IN ('succeeded', 'failed', 'cancelled', 'lost') ORDER BY element;
 
 -- name: failed_tasks
--- The tasks of a run, or the one asked for, that are final without success.
+-- The tasks of a run, or one of them, that are final without success.
 SELECT * FROM tasks
 WHERE run = :run AND element BETWEEN :low AND :high AND state IN ('failed', 'cancelled', 'lost') ORDER BY element;
 
@@ -90,11 +90,11 @@ DELETE FROM chunks WHERE run = ? AND low = ? AND number = ? AND incarnation = ?;
 SELECT * FROM chunks ORDER BY run, low;
 
 -- name: drop_expelled_chunks
--- What pilots held together that may not come back is free again, under a higher base.
+-- Delete the chunks of expelled pilots: their elements become free, with higher attempt numbers.
 DELETE FROM chunks WHERE pilot IN (SELECT pilot FROM pilots WHERE revoked = 1);
 
 -- name: list_results
--- Finals of a run in the order of the journal, with what functions returned and whose the pilot was that ran them.
+-- Final tasks of a run in the order of the journal, with the results of functions and the owners of the pilots.
 SELECT e.seq AS seq, t.element, t.state, t.result, t.cause, t.message, t.attempt, t.last_line,
     coalesce(p.owner, '') AS holder
 FROM events AS e JOIN tasks AS t ON t.run = e.run AND t.element = e.task LEFT JOIN pilots AS p ON p.pilot = t.pilot

@@ -131,17 +131,17 @@ class Authentication:
 
     # --- making and revoking tokens
     def mint(
-        self, maker: Caller, asked: NewToken, now: float, random: Callable[[int], str]
+        self, maker: Caller, request: NewToken, now: float, random: Callable[[int], str]
     ) -> tuple[people.TokenRow, str]:
         """A new token and its secret, with no more rights than its maker may give."""
-        kind = asked.kind
+        kind = request.kind
         if kind not in DEFAULT_LIFE:
             raise BadInput(f"{echo(kind)!r} is no kind of token", code="range", field="kind", hint="submit or enrol")
-        owner = asked.owner or ("" if asked.group and kind == ENROL else maker.owner)
-        self._check_giving(maker, kind, owner, asked)
-        life = DEFAULT_LIFE[kind] if asked.expires is None else parse_duration(asked.expires, "expires")
+        owner = request.owner or ("" if request.group and kind == ENROL else maker.owner)
+        self._check_giving(maker, kind, owner, request)
+        life = DEFAULT_LIFE[kind] if request.expires is None else parse_duration(request.expires, "expires")
         left = maker.expires - now if maker.expires and not maker.is_admin else life
-        if asked.expires is None:
+        if request.expires is None:
             life = min(life, left)
         if life > left:
             raise BadInput(
@@ -152,7 +152,7 @@ class Authentication:
             raise BadInput(
                 "too long a life", code="range", field="expires", hint=f"at most {LONGEST[kind] / 86_400:.0f} days"
             )
-        for field, number in (("max_pilots", asked.max_pilots), ("uses", asked.uses)):
+        for field, number in (("max_pilots", request.max_pilots), ("uses", request.uses)):
             if number is not None and (kind != ENROL or not 1 <= number <= limits.MAX_PILOTS):
                 hint = f"1 to {limits.MAX_PILOTS}"
                 raise BadInput("only enrolments have it, and from 1 on", code="range", field=field, hint=hint)
@@ -160,26 +160,30 @@ class Authentication:
             self._forget(now)
         if len(self.tokens) >= limits.MAX_TOKENS:
             raise Conflict("there are too many tokens", code="too_many", hint="revoke some: `shoal token list`")
-        holder = owner or f"@{asked.group}"
+        holder = owner or f"@{request.group}"
         good = (row for row in self.tokens.values() if row.revoked is None and row.expires > now)
         if sum(1 for row in good if (row.owner or f"@{row.grp}") == holder) >= limits.MAX_TOKENS_OWNER:
             raise Conflict(
                 f"{holder} has {limits.MAX_TOKENS_OWNER} tokens already", code="too_many",
                 hint="revoke some: `shoal token list`",
             )  # fmt: skip
-        lineage = [*self._lineage(maker.token), maker.token] if maker.token else []
+        made_with = self.tokens.get(maker.token)
+        lineage = [
+            *(made_with.lineage.split() if made_with is not None else ()),
+            *([maker.token] if maker.token else ()),
+        ]
         if len(lineage) > limits.MAX_LINEAGE:
             raise Conflict(
                 f"{limits.MAX_LINEAGE} tokens were made with one another already", code="too_many",
                 hint="use one that an administrator made",
             )  # fmt: skip
-        site, scopes = _site(asked.site), self._scopes(maker, asked)
+        site, scopes = _site(request.site), self._scopes(maker, request)
         if kind == ENROL:
             self._take_site(maker, site, holder, now)
         secret = make(kind, random(32))
         row = people.TokenRow(
-            self._name(random), kind, digest(secret), owner, asked.group, site, scopes,
-            asked.max_pilots, asked.uses, _note(asked.note), maker.owner, now, now + life, None, None, "", " ".join(lineage),
+            self._name(random), kind, digest(secret), owner, request.group, site, scopes, request.max_pilots, request.uses,
+            _note(request.note), maker.owner, now, now + life, None, None, "", " ".join(lineage),
         )  # fmt: skip
         self._put(row)
         return row, secret
@@ -213,10 +217,10 @@ class Authentication:
         before = row.holders if row is not None else ""
         self._put_site(people.SiteRow(site, f"{before} {holder}".strip(), row.created if row is not None else now))
 
-    def share_site(self, asked: SiteHolders, now: float) -> people.SiteRow:
+    def share_site(self, request: SiteHolders, now: float) -> people.SiteRow:
         """Set the holders of a site name: these too, or these only; without any the next token takes it."""
-        site = people.check_name(asked.name, "name")
-        for holder in asked.holders:
+        site = people.check_name(request.name, "name")
+        for holder in request.holders:
             kind, known = ("group", set(self.groups)) if holder.startswith("@") else ("user", set(self.users))
             if holder != people.EVERYBODY and holder.removeprefix("@") not in known:
                 hint = "a user, @GROUP or * for everybody"
@@ -224,8 +228,8 @@ class Authentication:
         row = self.sites.get(site)
         if row is None and len(self.sites) >= limits.MAX_SITES:
             raise Conflict("there are too many sites", code="too_many", hint=f"at most {limits.MAX_SITES}")
-        before = row.holders.split() if row is not None and not asked.only else []
-        holders = " ".join(dict.fromkeys([*before, *asked.holders]))
+        before = row.holders.split() if row is not None and not request.only else []
+        holders = " ".join(dict.fromkeys([*before, *request.holders]))
         return self._put_site(people.SiteRow(site, holders, row.created if row is not None else now))
 
     def _put_site(self, row: people.SiteRow) -> people.SiteRow:
@@ -233,40 +237,36 @@ class Authentication:
         self._keep([row])
         return row
 
-    def _check_giving(self, maker: Caller, kind: str, owner: str, asked: NewToken) -> None:
-        if asked.group:
-            if kind != ENROL or asked.owner:
+    def _check_giving(self, maker: Caller, kind: str, owner: str, request: NewToken) -> None:
+        if request.group:
+            if kind != ENROL or request.owner:
                 raise BadInput(
                     "a pilot serves one owner or one group", code="usage", field="group", hint="give owner or group"
                 )
-            if asked.group not in self.groups or not maker.manages(asked.group):
+            if request.group not in self.groups or not maker.manages(request.group):
                 raise NotFound(
-                    f"there is no group {echo(asked.group)}", code="unknown_group", hint="see `shoal group list`"
+                    f"there is no group {echo(request.group)}", code="unknown_group", hint="see `shoal group list`"
                 )
         elif owner not in self.users or (owner != maker.owner and not maker.is_admin):
             raise NotFound(f"there is no user {echo(owner)}", code="unknown_user", hint="see `shoal user list`")
-        if kind == ENROL and asked.scopes:
+        if kind == ENROL and request.scopes:
             raise BadInput("an enrolment has no scopes", code="usage", field="scopes")
 
-    def _scopes(self, maker: Caller, asked: NewToken) -> str:
+    def _scopes(self, maker: Caller, request: NewToken) -> str:
         """The scopes of a new token, never more than its maker has [Slurm CVE-2025-43904]."""
-        if asked.kind == ENROL:
+        if request.kind == ENROL:
             return ""
-        wanted = asked.scopes or [scope for scope in PLAIN_SCOPES if scope in maker.scopes]
+        wanted = request.scopes or [scope for scope in PLAIN_SCOPES if scope in maker.scopes]
         for scope in wanted:
             if scope not in SCOPES:
                 raise BadInput(f"{echo(scope)!r} is no scope", code="range", field="scopes", hint=", ".join(SCOPES))
             if scope not in maker.scopes and not maker.is_admin:
                 raise Refused(f"you have no scope {scope} to give", code="forbidden", hint="ask an administrator")
-        if "admin" in wanted and self.users[asked.owner or maker.owner].role != people.ADMIN:
+        if "admin" in wanted and self.users[request.owner or maker.owner].role != people.ADMIN:
             raise Refused(
                 "only an administrator can have the scope admin", code="forbidden", hint="see `shoal user add --role`"
             )
         return " ".join(dict.fromkeys(wanted))
-
-    def _lineage(self, token: str) -> list[str]:
-        row = self.tokens.get(token)
-        return row.lineage.split() if row is not None else []
 
     def _name(self, random: Callable[[int], str]) -> str:
         while True:
@@ -282,18 +282,18 @@ class Authentication:
         if row.uses is not None:
             self._put(row._replace(uses=row.uses - uses))
 
-    def revoke(self, caller: Caller, asked: Revoke, now: float) -> list[str]:
+    def revoke(self, caller: Caller, request: Revoke, now: float) -> list[str]:
         """Revoke tokens and all that were made with them; returns their names. Those of others are refused as unknown."""
-        given = [bool(asked.tokens), bool(asked.user), bool(asked.site), asked.all]
+        given = [bool(request.tokens), bool(request.user), bool(request.site), request.all]
         if sum(given) != 1:
             raise BadInput("name tokens, or a user, or a site, or all", code="usage", hint="one of them")
-        if not asked.tokens and not caller.is_admin:
+        if not request.tokens and not caller.is_admin:
             raise Refused("only an administrator may", code="forbidden", hint="name your own tokens")
         forgotten: set[str] = set()  # names of tokens that left memory, while tokens made with them are here
-        if asked.tokens:
+        if request.tokens:
             rows = []
             made = {name for row in self.tokens.values() for name in row.lineage.split()} if caller.is_admin else set()
-            for name in dict.fromkeys(asked.tokens):  # each counts once
+            for name in dict.fromkeys(request.tokens):  # each counts once
                 row = self.tokens.get(name)
                 if row is None and name in made:
                     forgotten.add(name)
@@ -307,10 +307,10 @@ class Authentication:
             rows = [
                 row
                 for row in self.tokens.values()
-                if row.revoked is None and _is_meant(asked, row) and row.token != caller.token
+                if row.revoked is None and _is_meant(request, row) and row.token != caller.token
             ]
         named = {row.token for row in rows} | forgotten
-        spared = caller.token if not asked.tokens else ""
+        spared = caller.token if not request.tokens else ""
         rows += [
             row
             for row in self.tokens.values()
@@ -321,10 +321,10 @@ class Authentication:
                 self._put(row._replace(revoked=now))
         return [row.token for row in rows]
 
-    def ended(self, asked: Revoke) -> list[str]:
+    def ended(self, request: Revoke) -> list[str]:
         """Tokens of a user, of a site, or all, that were revoked before, and those revoked with them: their pilots are
         still enrolled if the server met a defect when it was to expel them."""
-        meant = {row.token for row in self.tokens.values() if _is_meant(asked, row)}
+        meant = {row.token for row in self.tokens.values() if _is_meant(request, row)}
         return [
             row.token
             for row in self.tokens.values()
@@ -345,32 +345,32 @@ class Authentication:
             self._by_digest.pop(row.digest, None)
 
     # --- people
-    def add_user(self, asked: NewUser, now: float, trusted: bool = False) -> people.UserRow:
+    def add_user(self, request: NewUser, now: float, trusted: bool = False) -> people.UserRow:
         """Add a person, or change their group and role. `trusted`: the account the server runs under."""
         if not trusted:
-            people.check_name(asked.name, "name")
-        if asked.role not in people.ROLES:
-            raise BadInput(f"{echo(asked.role)!r} is no role", code="range", field="role", hint=", ".join(people.ROLES))
-        if asked.group and asked.group not in self.groups:
-            raise NotFound(
-                f"there is no group {echo(asked.group)}", code="unknown_group", hint="add it: `shoal group add`"
+            people.check_name(request.name, "name")
+        if request.role not in people.ROLES:
+            raise BadInput(
+                f"{echo(request.role)!r} is no role", code="range", field="role", hint=", ".join(people.ROLES)
             )
-        if len(self.users) >= limits.MAX_USERS and asked.name not in self.users:
+        if request.group and request.group not in self.groups:
+            raise NotFound(
+                f"there is no group {echo(request.group)}", code="unknown_group", hint="add it: `shoal group add`"
+            )
+        if len(self.users) >= limits.MAX_USERS and request.name not in self.users:
             raise Conflict("there are too many users", code="too_many", hint=f"at most {limits.MAX_USERS}")
-        before = self.users.get(asked.name)
-        if before is not None and before.role == people.ADMIN != asked.role and self._admins() == [asked.name]:
+        before = self.users.get(request.name)
+        admins = [row.name for row in self.users.values() if row.role == people.ADMIN]
+        if request.role != people.ADMIN and admins == [request.name]:
             raise Conflict("this is the last administrator", code="last_admin", hint="make another one first")
-        row = people.UserRow(asked.name, asked.group, asked.role, before.created if before is not None else now)
+        row = people.UserRow(request.name, request.group, request.role, before.created if before is not None else now)
         self.users[row.name] = row
         self._keep([row])
         return row
 
-    def _admins(self) -> list[str]:
-        return [row.name for row in self.users.values() if row.role == people.ADMIN]
-
-    def add_group(self, asked: NewGroup, now: float) -> people.GroupRow:
+    def add_group(self, request: NewGroup, now: float) -> people.GroupRow:
         """Add a group; one that is there stays."""
-        row = self.groups.get(people.check_name(asked.name, "name")) or people.GroupRow(asked.name, now)
+        row = self.groups.get(people.check_name(request.name, "name")) or people.GroupRow(request.name, now)
         self.groups[row.name] = row
         self._keep([row])
         return row
@@ -409,9 +409,13 @@ class Authentication:
         return row
 
 
-def _is_meant(asked: Revoke, row: people.TokenRow) -> bool:
+def _is_meant(request: Revoke, row: people.TokenRow) -> bool:
     """True if a token is one of a user's, a site's or all that are to be revoked."""
-    return asked.all or bool(asked.user and row.owner == asked.user) or bool(asked.site and row.site == asked.site)
+    return (
+        request.all
+        or bool(request.user and row.owner == request.user)
+        or bool(request.site and row.site == request.site)
+    )
 
 
 def _site(name: str) -> str:

@@ -138,7 +138,7 @@ def check_space(folder: Path, wanted: int) -> None:
 
 def disk_full(why: str) -> Refused:
     """The refusal of a blob for which the server's disk has no space."""
-    return Refused(f"no room for this blob: {why}", code="disk_full", hint="free some space on the server's disk")
+    return Refused(f"no space for this blob: {why}", code="disk_full", hint="free some space on the server's disk")
 
 
 def scan_parts(folder: Path) -> dict[str, list[Part]]:

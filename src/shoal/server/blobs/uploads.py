@@ -97,7 +97,7 @@ class Uploads:
         if turn is not None and not turn.is_silent:
             raise being_sent()
         if part is not None and turn is None and part.size > total:
-            self._forget(owner, part)  # of another size than the blob: it cannot become it
+            self._drop(key_of(owner), part)  # of another size than the blob: it cannot become it
             part = None
         self._check_quota(owner, digest, total)
         size = part.size if part is not None else 0
@@ -173,7 +173,7 @@ class Uploads:
         """Limit the parts of an owner; an idle one is deleted for a new one."""
         mine = self._mine(owner)
         for part in self._idle(mine)[: max(0, len(mine) + 1 - MAX_PARTS)]:
-            self._forget(owner, part)
+            self._drop(key_of(owner), part)
         if len(self._mine(owner)) >= MAX_PARTS:
             raise TooBusy("too many uploads of one owner at once", after=2.0, hint=f"at most {MAX_PARTS}")
 
@@ -195,14 +195,11 @@ class Uploads:
             if used + total + left <= quota:
                 break
             left -= part.size
-            self._forget(owner, part)
+            self._drop(key_of(owner), part)
 
     def _idle(self, parts: dict[str, Part]) -> list[Part]:
         """The parts that nobody sends now, the oldest first."""
         return sorted((part for part in parts.values() if part not in self._turns), key=lambda part: part.touched)
-
-    def _forget(self, owner: str, part: Part) -> None:
-        self._drop(key_of(owner), part)
 
     def _drop(self, key: str, part: Part) -> None:
         """Remove a part. Its file is renamed at once and deleted on a thread, since a large one takes a while."""
@@ -248,7 +245,7 @@ class Uploads:
         del self._turns[part]
         part.touched = self.blobs.clock()
         if not part.size or part.path.name != part.name.partition(":")[2] or not part.path.exists():
-            self._forget(owner, part)
+            self._drop(key_of(owner), part)
 
     # --- deletion
     async def sweep_forever(self) -> None:

@@ -23,12 +23,15 @@ class AcctHandler(CallHandler):
             call.text("by") or "", since, math.inf if until is None else float(until),
             access.seen_by(call.caller), access.holders(call.caller), self._running(now, since),
         )  # fmt: skip
-        return answer(await self.service.look(lambda reader: reader.acct(query, now)))
+        return answer(await self.service.query(lambda reader: reader.acct(query, now)))
 
     def _running(self, now: float, since: float) -> dict[str, float]:
         """Core seconds of attempts under way, by pilot: they are in no row yet, and not idle either."""
         return {
-            pilot.name: sum(self._cores(attempt) * max(0.0, now - max(since, _start(attempt))) for attempt in running)
+            pilot.name: sum(
+                self._cores(attempt) * max(0.0, now - max(since, attempt.leased, attempt.started or 0.0))
+                for attempt in running
+            )
             for pilot in self.service.engine.state.pilots.values()
             if (running := [attempt for attempt in pilot.live.values() if attempt.running])
         }
@@ -37,7 +40,3 @@ class AcctHandler(CallHandler):
         run = self.service.engine.state.runs.get(attempt.id.run)
         array = run.array_of(attempt.id.element) if run is not None else None
         return array.spec.needs.cores if array is not None else 1
-
-
-def _start(attempt: Attempt) -> float:
-    return attempt.leased if attempt.started is None else max(attempt.leased, attempt.started)

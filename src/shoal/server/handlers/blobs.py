@@ -47,7 +47,7 @@ class BlobHandler(CallHandler):
 
     async def put(self, call: Call) -> web.Response:
         """Receive a blob, or a part of one, and have the caller hold it."""
-        digest, owner = parse_digest(call.word("digest")), self._owner(call)
+        digest, owner = parse_digest(call.path_part("digest")), self._owner(call)
         head = read_head(call.request)
         check_space(self.service)
         call.rest()  # the number of uploads at once has limits of its own
@@ -89,7 +89,7 @@ class BlobHandler(CallHandler):
 
     async def head(self, call: Call) -> web.StreamResponse:
         """The size of a blob that is here; if it is not, how much of the caller's upload is."""
-        digest = parse_digest(call.word("digest"))
+        digest = parse_digest(call.path_part("digest"))
         if not self.context.sees_blob(call.caller, digest) or not await self.blobs.is_there(digest):
             response = refusal(unknown_blob(digest))
             try:
@@ -103,7 +103,7 @@ class BlobHandler(CallHandler):
 
     async def get(self, call: Call) -> web.StreamResponse:
         """The bytes, or a range of them."""
-        digest = parse_digest(call.word("digest"))
+        digest = parse_digest(call.path_part("digest"))
         if not await self.blobs.is_there(digest):
             raise unknown_blob(digest)
         size = self.blobs.size(digest) or 0

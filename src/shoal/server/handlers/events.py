@@ -30,7 +30,7 @@ class EventsHandler(CallHandler):
             until = after + MAX_LOOK
 
             # The end first: an event committed between the two queries must not be skipped.
-            last, found = await self.service.look(
+            last, found = await self.service.query(
                 lambda r, a=after, u=until: (  # type: ignore[misc]  # bound now
                     r.last_seq(),
                     r.events(after=a, limit=limit, run=run, kinds=kinds, holders=holders, until=u, raw=True),

@@ -26,7 +26,7 @@ class LogsHandler(CallHandler):
 
     async def read(self, call: Call) -> web.Response:
         """A stream of an attempt from a byte on, as text; waits for more if asked to."""
-        task, stream = parse_task(call.word("task")), call.text("stream") or "stdout"
+        task, stream = parse_task(call.path_part("task")), call.text("stream") or "stdout"
         if stream not in SUFFIX:
             raise BadInput(f"{echo(stream)!r} is not a stream", code="range", field="stream", hint="stdout or stderr")
         await check_exists(self.context, task)
@@ -45,12 +45,12 @@ class LogsHandler(CallHandler):
 
     async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
         """The file of the attempt, and whether it may still grow; `watch` has its pilot send new output."""
-        row = await self.service.look(lambda r: r.task_row(*task))
+        row = await self.service.query(lambda r: r.task_row(*task))
         if row is not None and row.reused:
             task = parse_task(row.reused)
-            row = await self.service.look(lambda r: r.task_row(*task))
+            row = await self.service.query(lambda r: r.task_row(*task))
         number = attempt or (row.attempt if row is not None else 1)
-        live = self.service.tell(Watch(task, stream)) if watch else False
+        live = self.service.post(Watch(task, stream)) if watch else False
         ended = row.ended if row is not None else None
         fresh = ended is not None and self.service.clock() - ended < AFTERWARDS
         unfinished = row is None or ended is None

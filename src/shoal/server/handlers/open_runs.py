@@ -36,7 +36,7 @@ class OpenRunsHandler(CallHandler):
         self._check_adder(call)
         self.service.last_request = self.service.clock()
         check_space(self.service, call.request.content_length or 0)
-        run = await self._load(parse_run(call.word("run")))
+        run = await self._load(parse_run(call.path_part("run")))
         self.context.blobs.claim(run.owner, run.number, blobs_of(submission))
         done = await self.service.command(
             Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
@@ -45,14 +45,14 @@ class OpenRunsHandler(CallHandler):
 
     def _check_adder(self, call: Call) -> None:
         """Only the owner adds tasks, for they run as the owner: a manager may see and cancel the run, no more."""
-        owner = self.context.owner_of(parse_run(call.word("run")))
+        owner = self.context.owner_of(parse_run(call.path_part("run")))
         if owner != call.caller.owner and not call.caller.is_admin:
             raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
 
     async def close(self, call: Call) -> web.Response:
         """Nothing more will be added."""
         await call.body(Nothing)
-        run = await self._load(parse_run(call.word("run")))
+        run = await self._load(parse_run(call.path_part("run")))
         return answer(await self.service.command(Close(run.number)))
 
     async def _load(self, number: int) -> Run:
@@ -67,12 +67,12 @@ class OpenRunsHandler(CallHandler):
 
     async def results(self, call: Call) -> web.Response:
         """Tasks that became final after a number of the journal; waits if there are none."""
-        number, after, limit = parse_run(call.word("run")), call.number("after"), call.number("limit")
+        number, after, limit = parse_run(call.path_part("run")), call.number("after"), call.number("limit")
         service = self.service
         end = service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False
         if number in service.engine.state.runs:
-            service.tell(PollRun(number))
+            service.post(PollRun(number))
         while True:
             entries = service.results.take(number, after, limit)
             run = service.engine.state.runs.get(number)
@@ -83,7 +83,7 @@ class OpenRunsHandler(CallHandler):
                 if run is not None:
                     service.results.follow(number, service.engine.state.next_seq - 1)
                 read = methodcaller("results", number, after, limit)
-                page: Results = await service.look(read, patient)
+                page: Results = await service.query(read, patient)
             else:
                 page = page_of(entries, after)
             run = service.engine.state.runs.get(number)

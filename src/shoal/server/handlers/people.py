@@ -56,18 +56,18 @@ class PeopleHandler(CallHandler):
 
     async def add_user(self, call: Call) -> web.Response:
         """Add a person, or change their group and role."""
-        asked = await call.body(NewUser)
-        call.request["about"] = f"{asked.name} {asked.group} {asked.role}"
+        request = await call.body(NewUser)
+        call.request["about"] = f"{request.name} {request.group} {request.role}"
         self.service.check_whole()  # before anything is changed
-        row = self.access.add_user(asked, self.service.clock())
+        row = self.access.add_user(request, self.service.clock())
         await self.service.command(Regroup(row.name, row.grp))
         return answer(_plain(row._asdict()))
 
     async def add_group(self, call: Call) -> web.Response:
         """Add a group."""
-        asked = await call.body(NewGroup)
-        call.request["about"] = asked.name
-        row = self.access.add_group(asked, self.service.clock())
+        request = await call.body(NewGroup)
+        call.request["about"] = request.name
+        row = self.access.add_group(request, self.service.clock())
         await self.service.writer.settled()
         return answer(row._asdict())
 
@@ -79,9 +79,9 @@ class PeopleHandler(CallHandler):
 
     async def share_site(self, call: Call) -> web.Response:
         """Set who may have pilots under the name of a site."""
-        asked = await call.body(SiteHolders)
-        call.request["about"] = f"{asked.name} {' '.join(asked.holders)}"
-        row = self.access.share_site(asked, self.service.clock())
+        request = await call.body(SiteHolders)
+        call.request["about"] = f"{request.name} {' '.join(request.holders)}"
+        row = self.access.share_site(request, self.service.clock())
         await self.service.writer.settled()
         return answer(_site(row, None))
 
@@ -92,15 +92,15 @@ class PeopleHandler(CallHandler):
         owner = None if call.caller.is_admin else call.caller.owner
         group = call.caller.group if call.caller.manages(call.caller.group) else ""
         dead, limit, now = bool(call.number("all")), call.number("limit"), self.service.clock()
-        rows = await self.service.look(lambda r: r.tokens(now=now, owner=owner, group=group, dead=dead, limit=limit))
+        rows = await self.service.query(lambda r: r.tokens(now=now, owner=owner, group=group, dead=dead, limit=limit))
         counts = Counter(pilot.token for pilot in self.service.engine.state.pilots.values())
         return answer({"tokens": [{**_plain(row), "pilots": counts[row["token"]]} for row in rows]})
 
     async def new_token(self, call: Call) -> web.Response:
         """A new token; its secret is in this response and nowhere else."""
-        asked = await call.body(NewToken)
+        request = await call.body(NewToken)
         context = self.context
-        row, secret = self.access.mint(call.caller, asked, self.service.clock(), secrets.token_urlsafe)
+        row, secret = self.access.mint(call.caller, request, self.service.clock(), secrets.token_urlsafe)
         call.request["about"] = f"{row.token} {row.kind} {row.owner or '@' + row.grp} {row.site}"
         await self.service.writer.settled()
         return answer(
@@ -115,10 +115,10 @@ class PeopleHandler(CallHandler):
     async def revoke(self, call: Call) -> web.Response:
         """Revoke tokens and expel the pilots they enrolled; also of tokens revoked before, whose pilots a defect may have
         kept."""
-        asked = await call.body(Revoke)
+        request = await call.body(Revoke)
         self.service.check_whole()  # before anything is changed
-        ended = self.access.ended(asked)
-        names = self.access.revoke(call.caller, asked, self.service.clock())
+        ended = self.access.ended(request)
+        names = self.access.revoke(call.caller, request, self.service.clock())
         call.request["about"] = " ".join(names[:8])
         done = await self.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
         return answer({"revoked": len(names), "pilots": done["pilots"]})
@@ -129,7 +129,7 @@ class PeopleHandler(CallHandler):
         await self.service.writer.settled()
         limit, before = call.number("limit"), call.number_or_none("before")
         token, owner = call.text("token"), call.text("owner")
-        rows = await self.service.look(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
+        rows = await self.service.query(lambda r: r.audit(limit=limit, before=before, token=token, owner=owner))
         return answer({"audit": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 

@@ -40,7 +40,7 @@ class PilotsHandler(CallHandler):
     # --- calls of pilots
     async def enrol(self, call: Call) -> web.Response:
         """Enrol a pilot by a token, or one that comes back by the session it had."""
-        if self._is_made_up(call.caller):
+        if self._is_unknown_session(call.caller):
             raise unauthorised()
         register = await call.body(Register)
         self.service.check_whole()  # a defect while the body arrived would leave a half-changed state
@@ -100,11 +100,11 @@ class PilotsHandler(CallHandler):
 
     async def exchange(self, call: Call) -> web.Response:
         """A pilot's exchange."""
-        if self._is_made_up(call.caller):
+        if self._is_unknown_session(call.caller):
             raise disowned()
         exchange = await call.body(Exchange)
         self.service.check_whole()
-        if exchange.pilot != call.word("pilot"):
+        if exchange.pilot != call.path_part("pilot"):
             raise BadInput("the path names another pilot", code="range", field="pilot")
         self._check_session(call, exchange)
         call.rest()
@@ -155,7 +155,7 @@ class PilotsHandler(CallHandler):
             return False
         return self.context.blobs.keep_checkpoint(run.owner, number, files.values())
 
-    def _is_made_up(self, caller: Caller) -> bool:
+    def _is_unknown_session(self, caller: Caller) -> bool:
         """True for a session that no pilot has or lately had: its body, of up to eight megabytes, is not read."""
         if not caller.is_unproven:
             return False
@@ -167,12 +167,8 @@ class PilotsHandler(CallHandler):
         state, caller = self.service.engine.state, call.caller
         if exchange.session != caller.secret or (caller.pilot and caller.pilot != exchange.pilot):
             raise unauthorised()
-        gone = state.gone.get(exchange.pilot)
-        if (
-            exchange.pilot not in state.pilots
-            and gone is not None
-            and self.service.clock() - gone.ended > LONGEST[SESSION]
-        ):
+        gone = state.gone.get(exchange.pilot) if exchange.pilot not in state.pilots else None
+        if gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
             raise unauthorised()
 
     async def zip(self, call: Call) -> web.Response:
@@ -189,12 +185,12 @@ class PilotsHandler(CallHandler):
         """List pilots, newest first, with what those that live hold."""
         limit, state = call.number("limit"), call.text("state")
         holders = self.access.holders(call.caller)
-        rows = await self.service.look(lambda r: r.pilots(limit=limit, state=state, holders=holders))
+        rows = await self.service.query(lambda r: r.pilots(limit=limit, state=state, holders=holders))
         living = self.service.engine.state.pilots
         for row in rows:
             pilot = living.get(row["pilot"])
             if pilot is not None:
-                row |= self._as_matching_sees(pilot)
+                row |= self._matching_view(pilot)
             row["live"] = len(pilot.live) if pilot is not None else 0
             row["free"] = max(0, pilot.free.cores) if pilot is not None else 0
             row["suspect"] = pilot.suspect if pilot is not None else False
@@ -205,7 +201,7 @@ class PilotsHandler(CallHandler):
                 del row[secret]
         return answer({"pilots": rows})
 
-    def _as_matching_sees(self, pilot: Pilot) -> dict[str, Any]:
+    def _matching_view(self, pilot: Pilot) -> dict[str, Any]:
         """What expressions read of a pilot at this moment, which its row does not have, and the ban that keeps work from
         it."""
         seen, ban = self.service.engine.view_pilot(pilot.name, self.service.clock())
@@ -217,7 +213,7 @@ class PilotsHandler(CallHandler):
     async def list_hosts(self, call: Call) -> web.Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""
         holders, limit = self.access.holders(call.caller), call.number("limit")
-        rows = await self.service.look(lambda r: r.hosts(limit=limit, holders=holders))
+        rows = await self.service.query(lambda r: r.hosts(limit=limit, holders=holders))
         living = Counter(key_of(pilot) for pilot in self.service.engine.state.pilots.values())
         for row in rows:
             row["group"] = row.pop("grp")
@@ -226,18 +222,18 @@ class PilotsHandler(CallHandler):
 
     async def drain(self, call: Call) -> web.Response:
         """Ask pilots to end."""
-        asked = await call.body(DrainRequest)
+        request = await call.body(DrainRequest)
         self.service.check_whole()
         living = self.service.engine.state.pilots
-        for name in asked.pilots:
+        for name in request.pilots:
             if not is_pilot(name):
                 raise BadInput(f"{echo(name)!r} is not a pilot", code="bad_id", field="pilots", hint='e.g. ["p3f9c"]')
             self.context.check_pilot(call.caller, name, to_end=True)
             if name not in living:
                 raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
-        names = asked.pilots or [name for name in living if self._may_end(call.caller, name)]
+        names = request.pilots or [name for name in living if self._may_end(call.caller, name)]
         call.request["about"] = " ".join(names[:8])
-        why = asked.why[:200] or "drained by the user"
+        why = request.why[:200] or "drained by the user"
         return answer(await self.service.command(Drain(tuple(names), why)))
 
     def _may_end(self, caller: Caller, name: str) -> bool:

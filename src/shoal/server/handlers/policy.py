@@ -72,6 +72,9 @@ class PolicyHandler(CallHandler):
         due = tree.due(sorted({*cores, *queued}), now)
         total, used = sum(cores.values()), tree.usage("", now)
 
+        def members(group: str) -> list[str]:  # also of the groups below it
+            return [owner for owner, inner in groups.items() if group in outward(inner)]
+
         def row(name: str, share: float, members: list[str]) -> dict[str, Any]:
             running = sum(cores.get(member, 0.0) for member in members)
             parts, usage = [due[member] for member in members if member in due], tree.usage(name, now)
@@ -90,51 +93,44 @@ class PolicyHandler(CallHandler):
                     for name in owners
                 ],
                 "groups": [
-                    {"group": name, **row(f"@{name}", shares.get(f"@{name}", 1.0), self._inside(name))}
+                    {"group": name, **row(f"@{name}", shares.get(f"@{name}", 1.0), members(name))}
                     for name in names
                     if sees(f"@{name}")
                 ],
             }
         )
 
-    def _inside(self, group: str) -> list[str]:
-        """Everybody in a group and in the groups below it."""
-        return [owner for owner, inner in self.service.engine.state.groups.items() if group in outward(inner)]
-
     # --- changing
     async def change(self, call: Call) -> web.Response:
         """Replace the whole policy; or, with dry_run, only return what that would change."""
-        asked = read_change(await call.body(dict))
-        policy = parse_policy(asked.policy)
+        request = read_change(await call.body(dict))
+        policy = parse_policy(request.policy)
         users = {row.name: row.grp for row in self.access.users.values()}
         check_people(policy, users, self.access.groups)
-        self._check_version(asked.version)
-        return await self._set(call, policy, asked.dry_run)
-
-    def _check_version(self, version: int) -> None:
         now = self.service.engine.state.policy_version
-        if version != now:
+        if request.version != now:
             author, changed = self.service.policy_author
             who = f", changed by {echo(author)} at {day_of(changed or 0.0)}" if author else ""
             raise Conflict(
-                f"the policy is at version {now}{who}; this is based on version {version}", code="stale_policy",
+                f"the policy is at version {now}{who}; this is based on version {request.version}", code="stale_policy",
                 field="version", hint="look at it again with `shoal policy show`",
             )  # fmt: skip
+        return await self._set(call, policy, request.dry_run)
 
     async def change_shares(self, call: Call) -> web.Response:
         """Change shares: a manager those of whoever is in their group or in one below it, and of the groups below; an
         administrator those of anybody."""
-        asked, caller = await call.body(SharesBody), call.caller
+        request, caller = await call.body(SharesBody), call.caller
         if not caller.manages(caller.group):
             hint = "ask a manager of your group or an administrator"
             raise Refused("only a manager or an administrator changes shares", code="forbidden", hint=hint)
-        if not asked.shares:
+        if not request.shares:
             raise BadInput("there is no share in it", code="required", field="shares", hint='e.g. {"anna": 2}')
         users = {row.name: row.grp for row in self.access.users.values()}
         if not caller.is_admin:
             users = {name: group for name, group in users.items() if caller.group in outward(group)}
         before = self.service.engine.state.accounting.policy
-        new = parse_policy({"share": asked.shares}).shares
+        new = parse_policy({"share": request.shares}).shares
         for who in new:
             known = who in users if not who.startswith("@") else self._may_divide(caller, who[1:])
             if not known:

@@ -45,7 +45,7 @@ class RunsHandler(CallHandler):
         owners = seen if owner is None else [owner] if seen is None or owner in seen else []
         if owners == [] or (owners is not None and any("," in name for name in owners)):
             return answer({"runs": [], "next": None})
-        found = await self.service.look(
+        found = await self.service.query(
             lambda r: r.runs(limit=limit, before=first, state=state, name=call.text("name"), owners=owners)
         )
         for row in found:
@@ -54,10 +54,10 @@ class RunsHandler(CallHandler):
 
     async def run(self, call: Call) -> web.Response:
         """One run whole, but for its tasks."""
-        return answer(await self._run(parse_run(call.word("run"))))
+        return answer(await self._run(parse_run(call.path_part("run"))))
 
     async def _run(self, number: int) -> dict[str, Any]:
-        found = await self.service.look(
+        found = await self.service.query(
             lambda r: {**(r.run(number) or {}), "spans": [span._asdict() for span in r.spans(number)]}
         )
         if "run" not in found:
@@ -75,21 +75,21 @@ class RunsHandler(CallHandler):
 
     async def tasks(self, call: Call) -> web.Response:
         """Rows of a run's tasks, a page at a time."""
-        number, limit, after = parse_run(call.word("run")), call.number("limit"), call.number("after")
+        number, limit, after = parse_run(call.path_part("run")), call.number("limit"), call.number("after")
         state = call.text("state")
         states = state.split(",") if state is not None else None
         await total_of(self.context, number)
-        rows = await self.service.look(lambda r: r.tasks(number, after=after, limit=limit, states=states))
+        rows = await self.service.query(lambda r: r.tasks(number, after=after, limit=limit, states=states))
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
 
     async def task(self, call: Call) -> web.Response:
         """One task with its history."""
-        task = parse_task(call.word("task"))
+        task = parse_task(call.path_part("task"))
         run = await self._run(task.run)
         arrays = [a for a in run["arrays"] if a["first"] <= task.element < a["first"] + a["count"]]
         if not arrays:
             raise _no_task(task, run["total"])
-        row, events = await self.service.look(lambda r: (r.task(*task), r.history(*task)))
+        row, events = await self.service.query(lambda r: (r.task(*task), r.history(*task)))
         spans = [s for s in run["spans"] if s["low"] <= task.element < s["high"]]
         live = self.service.engine.state.runs.get(task.run)
         array = live.array_of(task.element) if live is not None else None
@@ -108,14 +108,14 @@ class RunsHandler(CallHandler):
 
     async def why(self, call: Call) -> web.Response:
         """Why a run, task, pilot, site or owner is in its state."""
-        text = call.word("target")
+        text = call.path_part("target")
         place = parse_place(text)
         if place is not None:
             return answer({"target": text, "state": "", "reasons": self._why_place(call, *place)})
         target = text if is_pilot(text) else parse_target(text)
         if not isinstance(target, str):
             await check_exists(self.context, target)
-        over = await self.service.look(lambda r: ending_of(r, target))
+        over = await self.service.query(lambda r: ending_of(r, target))
         if over is not None:
             return answer({"target": text, **over})
         state, reasons = self.service.engine.why(target, self.service.clock())
@@ -135,27 +135,27 @@ class RunsHandler(CallHandler):
     # --- actions
     async def cancel(self, call: Call) -> web.Response:
         """Cancel runs and tasks."""
-        asked = await call.body(Targets)
-        targets = await self._targets(call, asked.targets)
-        return answer(await self.service.command(Cancel(tuple(targets), unless_running=asked.unless_running)))
+        request = await call.body(Targets)
+        targets = await self._targets(call, request.targets)
+        return answer(await self.service.command(Cancel(tuple(targets), unless_running=request.unless_running)))
 
     async def signal(self, call: Call) -> web.Response:
         """Send a signal to running tasks."""
-        asked = await call.body(SignalRequest)
-        number = SIGNALS[parse_signal(asked.signal)]
-        targets = await self._targets(call, asked.targets)
+        request = await call.body(SignalRequest)
+        number = SIGNALS[parse_signal(request.signal)]
+        targets = await self._targets(call, request.targets)
         return answer(await self.service.command(Signal(tuple(targets), number)))
 
     async def retry(self, call: Call) -> web.Response:
         """Make tasks that did not succeed ready again."""
-        asked = await call.body(RetryRequest)
-        where = _check_where(asked.where or Where())
+        request = await call.body(RetryRequest)
+        where = _check_where(request.where or Where())
         targets: list[int | TaskId]
-        if asked.targets or asked.where is None:
-            targets = await self._targets(call, asked.targets)
+        if request.targets or request.where is None:
+            targets = await self._targets(call, request.targets)
         else:
             # A filter alone means the caller's own runs, also for those who may act on others'.
-            targets = list(await self.service.look(lambda r: r.failed_runs([call.caller.owner])))
+            targets = list(await self.service.query(lambda r: r.failed_runs([call.caller.owner])))
         count, runs = 0, []
         async with self.service.retrying:
             for target in targets:
@@ -199,7 +199,7 @@ async def total_of(context: Context, number: int) -> int:
     known = context.service.engine.state.runs.get(number)
     if known is not None:
         return known.total
-    found = await context.service.look(lambda r: r.run_row(number))
+    found = await context.service.query(lambda r: r.run_row(number))
     if found is None:
         raise unknown_run(number)
     return found.total

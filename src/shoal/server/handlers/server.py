@@ -45,7 +45,7 @@ class ServerHandler(CallHandler):
             public |= {"certificate_ends": ends.leaf, "ca_ends": ends.ca}
         if not call.caller.is_admin:
             return answer({**public, **self._own(call)})
-        facts = {**await context.service.look(lambda r: r.server_facts()), **context.service.facts(), **public}
+        facts = {**await context.service.query(lambda r: r.server_facts()), **context.service.facts(), **public}
         if context.authority is not None and context.authority.trouble and not facts["trouble"]:
             facts["trouble"] = context.authority.trouble
         return answer(facts)
@@ -71,9 +71,9 @@ class ServerHandler(CallHandler):
 
     async def prune(self, call: Call) -> web.Response:
         """Delete old events and logs now."""
-        asked = await call.body(PruneRequest)
-        age = parse_duration(KEEP_SECONDS if asked.older_than is None else asked.older_than, "older_than")
-        keep = parse_size(KEEP_BYTES if asked.keep is None else asked.keep, "keep")
+        request = await call.body(PruneRequest)
+        age = parse_duration(KEEP_SECONDS if request.older_than is None else request.older_than, "older_than")
+        keep = parse_size(KEEP_BYTES if request.keep is None else request.keep, "keep")
         return answer(await prune(self.service, age, keep, self.context.blobs.release))
 
     async def metrics(self, call: Call) -> web.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
 from shoal.wire.submission import canonical, parse_submission
+
+Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run
 
 _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 
@@ -51,11 +53,7 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
 
 
 async def submit(
-    service: Service,
-    owner: str,
-    request: SubmissionRequest,
-    claim: Callable[[str, int, list[str]], None],
-    size: int = 0,
+    service: Service, owner: str, request: SubmissionRequest, claim: Claim, size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; returns after the commit."""
     submission, digest, signature, env_file, environment, resume, strict = request
@@ -67,7 +65,7 @@ async def submit(
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume:
-        reused, reruns = await service.look(lambda reader: find_earlier(reader, owner, submission, signature))
+        reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature))
     # From here to the command nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)

@@ -20,6 +20,7 @@ from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, Too
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.auth.lockout import Sender
+from shoal.server.blobs.registry import unknown_blob
 from shoal.server.context import Context
 from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
@@ -187,13 +188,13 @@ class _Checks:
         return caller
 
     def _authenticate(self, request: web.Request, route: Route | None) -> Caller:
-        context, address = self.context, request.remote or "local"
-        now = context.service.clock()
+        context, address, now = self.context, request.remote or "local", self.context.service.clock()
+        is_tls = request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         try:
             if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
                 raise unauthorised()
-            caller = context.access.check(secret, now, address, _is_tls(request))
+            caller = context.access.check(secret, now, address, is_tls)
             if caller.kind == SESSION:
                 caller = self._session(caller, request)
             if caller.is_unproven and (route is None or route.rule != "pilot"):
@@ -246,15 +247,15 @@ class _Checks:
         """Refuse an object in the path that is not the caller's as if it did not exist [promise I16]."""
         rule, context = call.route.rule, self.context
         if rule == "run":
-            context.check_run(call.caller, parse_run(call.word("run")))
+            context.check_run(call.caller, parse_run(call.path_part("run")))
         elif rule == "task":
-            context.check_run(call.caller, parse_task(call.word("task")).run, call.word("task"))
+            context.check_run(call.caller, parse_task(call.path_part("task")).run, call.path_part("task"))
         elif rule == "blob":
-            digest = parse_digest(call.word("digest"))
-            if call.route.method == "GET":
-                context.check_blob(call.caller, digest)
+            digest = parse_digest(call.path_part("digest"))
+            if call.route.method == "GET" and not context.sees_blob(call.caller, digest):
+                raise unknown_blob(digest)
         elif rule == "target":
-            text = call.word("target")
+            text = call.path_part("target")
             place = parse_place(text)
             if place is not None:
                 context.check_place(call.caller, *place)
@@ -286,8 +287,9 @@ class _Work:
 
     def begin(self, caller: Caller, now: float, pace: str) -> None:
         """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
-        counted = [(POOL, _pool(caller), "")] if _pool(caller) else []
-        for kind, key, rate in (*counted, (_kind(caller), _key(caller), pace)):
+        pools = [(POOL, _pool(caller), "")] if _pool(caller) else []
+        own = ENROL if caller.is_unproven else caller.kind  # an unproven session has the limits of an enrolment
+        for kind, key, rate in (*pools, (own, _key(caller), pace)):
             wait = self._rate_limit.admit(kind, key, now, rate)
             if wait > 0.0:
                 raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
@@ -310,11 +312,6 @@ def _senders(caller: Caller) -> list[Sender]:
     return [Sender(f"token:{caller.token}", 1), Sender(f"owner:{caller.holder}", 8)]
 
 
-def _kind(caller: Caller) -> str:
-    """The kind of credential whose limits apply: an unproven session has those of an enrolment."""
-    return ENROL if caller.is_unproven else caller.kind
-
-
 def _key(caller: Caller) -> str:
     """The key under which connections, rates and work are counted: a pilot, or a person with all their tokens."""
     return caller.pilot or caller.holder or caller.address
@@ -323,10 +320,6 @@ def _key(caller: Caller) -> str:
 def _pool(caller: Caller) -> str:
     """The owner or @group whose pilot calls; empty: it is no pilot."""
     return caller.holder if caller.pilot else ""
-
-
-def _is_tls(request: web.Request) -> bool:
-    return request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
 
 
 def _is_address(name: str) -> bool:

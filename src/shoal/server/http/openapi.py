@@ -58,12 +58,14 @@ def describe() -> dict[str, Any]:
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _names_in(route.path)
+        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        for part in route.path.split("/")
+        if part.startswith("{")
     ] + [_parameter(query) for query in route.query]  # fmt: skip
-    content = (
-        _json(_schema(_answer(route), schemas)) if not route.text else {route.text: {"schema": {"type": "string"}}}
-    )
+    if route.text:
+        content: dict[str, Any] = {route.text: {"schema": {"type": "string"}}}
+    else:
+        content = _json(_schema(getattr(responses, route.answer, None) or getattr(messages, route.answer), schemas))
     found: dict[str, Any] = {
         "operationId": route.handler.replace(".", "_"),
         "summary": route.about,
@@ -83,19 +85,11 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _answer(route: Route) -> Any:
-    return getattr(responses, route.answer, None) or getattr(messages, route.answer)
-
-
 def _who(route: Route) -> str:
     if route.rule == "public":
         return "Anyone."
     scope = f" with scope {route.scope}" if route.scope else ""
     return f"Tokens of kind {', '.join(route.kinds)}{scope}; rule: {route.rule}."
-
-
-def _names_in(path: str) -> list[str]:
-    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
 
 
 def _parameter(query: Query) -> dict[str, Any]:

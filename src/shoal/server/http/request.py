@@ -81,7 +81,7 @@ class Call:
         self._charge = charge  # counts the bytes of its body
         self._query = self._read_query()
 
-    def word(self, name: str) -> str:
+    def path_part(self, name: str) -> str:
         """A part of the path."""
         return self.request.match_info[name]
 

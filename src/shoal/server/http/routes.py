@@ -64,7 +64,7 @@ _AFTER = Query("after", int, 0)
 _ALL = (SUBMIT, ENROL, SESSION)
 _HOLDERS = (SUBMIT, SESSION)  # kinds of token that may hold blobs
 _BLOB, _BYTES = "/v1/blobs/{digest}", "application/octet-stream"
-_FOR_RUN = Query("run")  # a pilot that serves several people says for whose run it puts
+_FOR_RUN = Query("run")  # a pilot that serves several people names the run whose owner gets the blob
 _FOR_USE = Query("for")  # `checkpoint`: it is held while a task of that run needs it
 _BLOBS = (
     Route("PUT", _BLOB, "blobs.put", "Put bytes under their digest, whole or (Content-Range) from where an upload broke off.",
@@ -103,7 +103,7 @@ ROUTES: tuple[Route, ...] = (
           rule="targets", body=requests.RetryRequest, acts=True),
     Route("POST", "/v1/signal", "runs.signal", "Send a signal to running tasks.", "Signalled", scope="cancel",
           rule="targets", body=requests.SignalRequest, acts=True),
-    Route("GET", "/v1/events", "events.read", "The journal from a place on.", "EventsPage",
+    Route("GET", "/v1/events", "events.read", "Events after a number of the journal.", "EventsPage",
           query=(_AFTER, _LIMIT, Query("run"), Query("kind"), Query("wait", int, 0, 0, 3600))),
     *_BLOBS,
     # --- pilots and hosts
@@ -140,7 +140,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit", "people.audit", "Who did what, newest first.", "AuditPage", scope="admin", rule="admin",
           query=(_LIMIT, Query("before", int, None), Query("token"), Query("owner"))),
     # --- the policy
-    Route("GET", "/v1/policy", "policy.read", "The policy as far as it concerns the caller, and how its limits stand.",
+    Route("GET", "/v1/policy", "policy.read", "The policy as far as it concerns the caller, and the use of its limits.",
           "PolicyAnswer"),
     Route("POST", "/v1/policy", "policy.change", "Another policy, or what it would change.", "PolicyChanged",
           scope="admin", rule="admin", body=requests.PolicyBody, acts=True),
