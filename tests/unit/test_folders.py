@@ -13,6 +13,7 @@ MOST_MODULES = 16  # in one folder, `__init__` and `__main__` not counted; beyon
 # Unit tests about a behaviour of several modules of a package; all others are named for the module they test.
 TOPICS = {
     "cli/test_commands.py",
+    "cli/admin/test_people.py",
     "cli/pool/test_pilots.py",
     "cli/tasks/test_run_options.py",
     "client/test_durability.py",

@@ -35,7 +35,7 @@ this line is none
         ("/net/local/ann", "xfs", False),
         ("/network", "ext4", False),
         ("/mnt/my disk/x", "cifs", True),
-        ("/scratch/ann", "lustre", True),
+        ("/srv/ann", "lustre", True),
         ("/gpfs/fs1/x", "gpfs", True),
         ("/gpfs", "ext4", False),
         ("/auto/ann", "nfs", True),

@@ -15,7 +15,7 @@ from shoal.pilot.host.registry import Entry, Record
 NAME = "0123456789ab"
 
 
-def enter(folder: str, work: str = f"/scratch/ann/{NAME}", groups: tuple[str, ...] = ()) -> Entry:
+def enter(folder: str, work: str = f"/srv/ann/{NAME}", groups: tuple[str, ...] = ()) -> Entry:
     entry = Entry()
     assert entry.write(folder, registry.describe(work, os.getpid(), groups)) == ""
     return entry
@@ -54,7 +54,7 @@ def test_without_a_folder_nothing_is_written_and_nobody_is_dead() -> None:
 
 def test_a_record_survives_its_file(tmp_path: Path) -> None:
     folder = registry.find_folder(str(tmp_path))
-    odd = f"/scratch/a\nb\udce9/{NAME}"
+    odd = f"/srv/a\nb\udce9/{NAME}"
     entry = enter(folder, odd, ("/sys/fs/cgroup/a", "b"))
     entry.join("a much longer name of a server", "first")
     entry.join("server", "second")
@@ -68,7 +68,7 @@ def test_a_record_survives_its_file(tmp_path: Path) -> None:
 
 def test_who_ends_in_order_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = registry.find_folder(str(tmp_path))
-    one, two = enter(folder), enter(folder, "/scratch/ann/ba9876543210")
+    one, two = enter(folder), enter(folder, "/srv/ann/ba9876543210")
     one.remove()
     assert os.listdir(folder) == ["ba9876543210"]
     two.remove()
@@ -81,7 +81,7 @@ def test_who_ends_in_order_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_pilot_that_cannot_enter_says_why(tmp_path: Path) -> None:
     folder = registry.find_folder(str(tmp_path))
     entry = enter(folder)
-    again = Entry().write(str(tmp_path / "a" / "b"), registry.describe(f"/scratch/ann/{NAME}", os.getpid()))
+    again = Entry().write(str(tmp_path / "a" / "b"), registry.describe(f"/srv/ann/{NAME}", os.getpid()))
     assert again == f"this pilot is not in the registry {tmp_path}/a/b: No such file or directory"
     entry.remove()
 
