@@ -12,7 +12,7 @@ MOUNTINFO = r"""
 30 22 0:40 / /net rw,relatime shared:20 - nfs4 filer:/export/net rw,vers=4.2,addr=10.0.0.1
 31 30 254:16 / /net/local rw,relatime - xfs /dev/vdb rw
 32 22 0:41 / /mnt/my\040disk rw - cifs //box/share rw
-33 22 0:42 / /scratch rw master:1 shared:7 - lustre mds@tcp:/scratch rw
+33 22 0:42 / /srv rw master:1 shared:7 - lustre mds@tcp:/srv rw
 34 22 0:43 / /gpfs/fs1 rw - gpfs fs1 rw
 35 22 0:44 / /auto rw - autofs systemd-1 rw,fd=40
 36 35 0:45 / /auto rw - nfs filer:/auto rw
