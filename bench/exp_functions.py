@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import shoal
 from bench.serving import Serving, real_pilot, report, serving
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 
 CALLS = 20_000
 ROUNDS = 3

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.serving import report
-from shoal.db import copies
+from shoal.db import backups
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
@@ -152,10 +152,10 @@ def main(tasks: int = 100_000) -> None:
         pruned = database.prune(T0 + 50, 1 << 40)
         report("prune_slice", (time.perf_counter() - start) * 1000, "ms", f"{pruned.events} events")
         start = time.perf_counter()
-        copies.back_up(path, os.path.join(folder, "copy.db"))
+        backups.back_up(path, os.path.join(folder, "copy.db"))
         report("backup", time.perf_counter() - start, "s")
         start = time.perf_counter()
-        assert not copies.check_file(path, full=False)
+        assert not backups.check_file(path, full=False)
         report("check", time.perf_counter() - start, "s")
         database.close()
 

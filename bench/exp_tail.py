@@ -16,7 +16,7 @@ from random import Random
 
 from bench.serving import events_of, real_pilot, report, serving
 from shoal.client.environment import environment_field
-from shoal.model.layout import SERVER_FILE
+from shoal.model.file_names import SERVER_FILE
 
 TASKS, SLOTS, MEAN, SIGMA = 2_000, 16, 0.25, 1.5
 

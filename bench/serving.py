@@ -20,7 +20,7 @@ from typing import Any
 from bench.emulate import EmulatedPilot
 from bench.peers.processes import resident_mb
 from shoal.client.client import Client
-from shoal.model.layout import PILOT_ZIP, SERVER_FILE
+from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
 
 
 @dataclass

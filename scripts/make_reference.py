@@ -34,9 +34,10 @@ from shoal.client import config  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
 from shoal.engine.why import reason  # noqa: E402
-from shoal.model import errors, event, limits, spec, states, timing  # noqa: E402
+from shoal.model import errors, event, limits, states, timing  # noqa: E402
 from shoal.model.quantities import show_size  # noqa: E402
-from shoal.model.task_field import NUMBER, WHOLE, Field, fields_with  # noqa: E402
+from shoal.model.task import spec  # noqa: E402
+from shoal.model.task.task_field import NUMBER, WHOLE, Field, fields_with  # noqa: E402
 from shoal.report.summary import NEXT  # noqa: E402
 from shoal.server import main as server_main  # noqa: E402
 from shoal.server import metrics  # noqa: E402

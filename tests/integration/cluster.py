@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from shoal.client.client import Client
 from shoal.db.reader import Reader
 from shoal.model.errors import Unreachable
-from shoal.model.layout import DATABASE, SERVER_FILE
+from shoal.model.file_names import DATABASE, SERVER_FILE
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.pilot.build import build
+from shoal.pilot.build_zip import build
 from tests.integration.cluster import Cluster
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.report.acct import account
-from shoal.report.file_source import FileSource
-from shoal.report.source import HttpSource
+from shoal.report.data_source import HttpSource
+from shoal.report.database_source import FileSource
 from tests.integration.cluster import Cluster
 from tests.integration.guests import ANNA, BOSS, MIKE, MONA, OLAF, PHYS, Guests, serving
 

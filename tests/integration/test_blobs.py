@@ -14,7 +14,7 @@ import pytest
 
 from shoal.client.client import Client
 from shoal.model.errors import NotFound, Refused
-from shoal.model.layout import BLOBS, DATABASE, SERVER_FILE, blob_name
+from shoal.model.file_names import BLOBS, DATABASE, SERVER_FILE, blob_name
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.pilot.uplink.server_address import ServerAddress
 from tests.integration.cluster import Cluster

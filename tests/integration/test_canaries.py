@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shoal.client.connection.tls import fetch_ca
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from tests.integration.cluster import Cluster, clean_env, comm, free_port
 from tests.unix_http import UnixHTTPConnection
 

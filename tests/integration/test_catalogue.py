@@ -24,10 +24,10 @@ from typing import Any
 
 import pytest
 
-from shoal.db.location import check_location
+from shoal.db.database_lock import check_location
 from shoal.model.credentials import make
 from shoal.model.errors import Refused
-from shoal.model.layout import DATABASE, SERVER_FILE
+from shoal.model.file_names import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_BODY, MAX_STREAM, MAX_TIME
 from shoal.server.auth.certificate_authority import CertificateAuthority
 from shoal.wire.messages import PROTOCOL

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shoal.model.layout import BLOBS, blob_name
+from shoal.model.file_names import BLOBS, blob_name
 from tests.integration.cluster import Cluster, Json
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from shoal.client.connection.embedded_server import is_alive
-from shoal.model.layout import SERVER_FILE
+from shoal.model.file_names import SERVER_FILE
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]

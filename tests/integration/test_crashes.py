@@ -25,7 +25,7 @@ import pytest
 
 from shoal.db.reader import Reader
 from shoal.model.errors import Refused, Unreachable
-from shoal.model.layout import DATABASE, LOGS, SERVER_FILE, environment_name
+from shoal.model.file_names import DATABASE, LOGS, SERVER_FILE, environment_name
 from tests.integration import patient_server
 from tests.integration.cluster import (
     PATIENCE,

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from shoal.client.client import Client
-from shoal.db.copies import check_file
+from shoal.db.backups import check_file
 from shoal.db.reader import Reader
 from shoal.model.errors import Refused, ShoalError, Unreachable
-from shoal.model.layout import DATABASE, RESERVE
+from shoal.model.file_names import DATABASE, RESERVE
 from tests.integration.cluster import PATIENCE, Cluster, clean_env
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -30,8 +30,8 @@ from hypothesis.strategies import SearchStrategy
 from shoal.db.sqlite import Database
 from shoal.engine.engine import Engine
 from shoal.model.credentials import make
+from shoal.model.file_names import DATABASE, SERVER_FILE
 from shoal.model.ids import parse_attempt
-from shoal.model.layout import DATABASE, SERVER_FILE
 from shoal.model.limits import MAX_ECHO
 from shoal.model.timing import Timing
 from shoal.wire.chunk import shift

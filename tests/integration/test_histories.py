@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from tests.integration.cluster import Cluster, Json
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

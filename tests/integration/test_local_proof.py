@@ -20,7 +20,7 @@ import pytest
 
 from shoal.client.client import Client
 from shoal.model.errors import Refused, Unreachable
-from shoal.model.layout import SERVER_FILE, SOCKET_FILE
+from shoal.model.file_names import SERVER_FILE, SOCKET_FILE
 from tests.integration.cluster import Cluster
 from tests.unix_http import connect
 

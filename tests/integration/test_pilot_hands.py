@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from shoal.model.limits import MAX_STREAM
-from shoal.pilot.build import build
+from shoal.pilot.build_zip import build
 from shoal.wire import codec
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Capacity, Exchange, Lease, Order, Register, Registered, Reply, Report, Verdict

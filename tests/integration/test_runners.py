@@ -28,7 +28,7 @@ import pytest
 import shoal
 from shoal.model.blobs import is_digest
 from shoal.model.limits import MAX_INLINE, MAX_STREAM
-from shoal.pilot.build import build
+from shoal.pilot.build_zip import build
 from shoal.pilot.commands import streams
 from shoal.pilot.functions import runners
 from shoal.pilot.functions.runners import Runners

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from shoal.model.layout import SERVER_FILE
+from shoal.model.file_names import SERVER_FILE
 from tests.integration.cluster import PATIENCE, Cluster, clean_env
 from tests.integration.conftest import cluster, pilot_zip
 from tests.unit.engine.stand import Stand, good

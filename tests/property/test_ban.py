@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.model.states import Cause, Rerun
 from shoal.sched.ban import BURST, Places, Streak, fail, is_banned
-from shoal.sched.cause import Kinds, Whose
+from shoal.sched.failure_cause import Kinds, Whose
 from shoal.sched.retry import MAX_RAISES, MAX_REFUNDS, Failure, Final, History, Retry, Terms, next_step, remember
 
 _STEPS = st.lists(st.floats(0, 1e5), min_size=1, max_size=40)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.engine.matching import leasing
+from shoal.engine.matching import choose_tasks
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.batches import merge
 from shoal.wire.messages import Report
@@ -24,7 +24,7 @@ COLUMNS = ("state", "attempt", "winner", "retries", "losses", "cause", "exit_cod
 @contextmanager
 def without_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leasing, "may_chunk", lambda spec: False)
+        patch.setattr(choose_tasks, "may_chunk", lambda spec: False)
         yield
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shoal.client.config import KEYS, read_ca, read_config
 from shoal.model.credentials import PREFIXES, kind_of, redact
 from shoal.model.errors import BadInput
+from shoal.model.file_names import SUFFIX, environment_name, log_name
 from shoal.model.ids import is_pilot, parse_attempt, parse_run, parse_target, parse_task
-from shoal.model.layout import SUFFIX, environment_name, log_name
 from shoal.server.http.listen import join, names_of, parse_address
 from shoal.wire import codec, codec_fast
 from shoal.wire.http import unix_socket

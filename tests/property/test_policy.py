@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.model.errors import BadInput
 from shoal.model.policy import BanRule, MatchRule, MemoryRule, OrderRule, Policy, Rule, UsageRule, parse_when
-from shoal.sched.calendar import occurrence
+from shoal.sched.time_windows import occurrence
 from shoal.wire.policy import dump_policy, parse_policy
 
 NAME = st.from_regex(r"[a-z_][a-z0-9_-]{0,8}(\.[a-z_][a-z0-9_-]{0,8}){0,2}", fullmatch=True)

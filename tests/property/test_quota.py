@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.policy import Rule, outward
-from shoal.sched.calendar import occurrence
 from shoal.sched.quota import NO_BOUND, Ledger
+from shoal.sched.time_windows import occurrence
 
 OWNERS = {"anna": "phys", "bert": "phys.hep", "carl": "", "dora": "chem"}
 MOVED = {"anna": "phys.hep", "bert": "chem", "carl": "phys", "dora": ""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.sched.size import (
+from shoal.sched.batch_size import (
     AHEAD,
     FIRST_PIECE,
     LEAST_PIECE,

@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.model.sweep import Axis, Steps, Sweep, Value, fill, holes, parse_array, parse_axis, show_value
+from shoal.model.task.sweep import Axis, Steps, Sweep, Value, fill, holes, parse_array, parse_axis, show_value
 
 _VALUE: st.SearchStrategy[Value] = st.one_of(
     st.integers(-99, 99), st.booleans(), st.text(max_size=5), st.floats(-9, 9, allow_nan=False)

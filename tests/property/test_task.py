@@ -16,7 +16,7 @@ from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, Run
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
-from shoal.model.spec import FIELDS
+from shoal.model.task.spec import FIELDS
 from shoal.model.timing import Timing
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.matching import leasing, prefetch
+from shoal.engine.matching import choose_tasks, prefetch
 from shoal.engine.records import Array
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
@@ -126,7 +126,7 @@ def test_nothing_is_lost_or_doubled_where_tasks_overtake_each_other(monkeypatch:
         take_back(state, pilot, *args)
         seen["taken back"] += sum(order.count for order in pilot.orders[before:])
 
-    monkeypatch.setattr(leasing, "note_overtaken", count_overtaken)
+    monkeypatch.setattr(choose_tasks, "note_overtaken", count_overtaken)
     monkeypatch.setattr(prefetch, "take_back", count_taken)
     for seed in range(60 if PROVE else 8):
         Hasty(seed, None if seed % 2 else Plan(0.02, 0.05, 0.0, 1, 1, 0, 1, 2, 0, 0, 0.1)).run()
@@ -137,7 +137,7 @@ def test_nothing_is_lost_or_doubled_where_tasks_overtake_each_other(monkeypatch:
 MOST = 40  # tasks that may begin before the urgent one in these settings: what stands in the guard's two lines
 BUGS: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
     "fetch-ahead ignores who waits": (
-        leasing.LeaseRound.most,
+        choose_tasks.LeaseRound.most,
         "if most <= 0 and self._may_overtake(cls):",
         "if False:",
         {},
@@ -149,25 +149,25 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
         {"length": 0.005},
     ),
     "a task's place counts for nothing": (
-        leasing.LeaseRound._goes_before,
+        choose_tasks.LeaseRound._goes_before,
         "return listed is not None and listed < ",
         "return listed is None and None is ",
         {},
     ),
     "an exclusive task waits for a slot that is never free": (
-        leasing.LeaseRound._pass_over,
+        choose_tasks.LeaseRound._pass_over,
         "return self._make_room(cls)",
         "return False",
         {"rerun": "exclusive"},
     ),
     "a cleared pilot fetches ahead": (
-        leasing.LeaseRound._ahead,
+        choose_tasks.LeaseRound._ahead,
         "if self._works_off or self._is_spent or not self._may_ahead(cls):",
         "if self._is_spent or not self._may_ahead(cls):",
         {"rerun": "exclusive", "length": 0.4, "spread": 0.3},
     ),
     "another owner's turn counts for nothing": (
-        leasing.LeaseRound._goes_before,
+        choose_tasks.LeaseRound._goes_before,
         "turns[other] = is_next(other)",
         "turns[other] = False",
         {"newcomer": True},
@@ -184,7 +184,12 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         check(simulate(setting), most)
     plant(monkeypatch, function, old, new)
     if name == "a cleared pilot fetches ahead":
-        plant(monkeypatch, leasing.LeaseRound._make_room, "return self._is_full", "self._is_full = False; return False")
+        plant(
+            monkeypatch,
+            choose_tasks.LeaseRound._make_room,
+            "return self._is_full",
+            "self._is_full = False; return False",
+        )
     late = 0
     for setting in settings:
         try:

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.engine import restore
 from shoal.engine.engine import Engine
-from shoal.engine.matching import balance, chunks, lease_message, leasing
+from shoal.engine.matching import balance, choose_tasks, chunks, lease_message
 from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
 from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
@@ -89,7 +89,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "index|recorded twice|terminal state overwritten|KeyError|IllegalTransition",
     ),
     "a child starts on a result that is not durable yet": (
-        leasing.LeaseRound.lease_from,
+        choose_tasks.LeaseRound.lease_from,
         "or bool(spec.after)",
         "",
         "child before parent",
@@ -351,7 +351,9 @@ def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_skipped_quarantine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it a restarted server hands out what a living pilot already runs."""
-    plant(monkeypatch, leasing.closed, "if state.unreconciled and state.now < state.quarantine_until:", "if False:")
+    plant(
+        monkeypatch, choose_tasks.closed, "if state.unreconciled and state.now < state.quarantine_until:", "if False:"
+    )
     monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # its copies start twice on purpose
     for seed in range(60):
         world = World(seed, CALM_PLAN)

@@ -468,8 +468,8 @@ def plant(shoal: Path, path: str, text: str) -> None:
             "import importlib\nimportlib.import_module('shoal.wire')",
             "model/task.py:2: model imports wire",
         ),
-        ("sched/match.py", "import shoal.dht.key", "sched/match.py:1: sched imports dht"),
-        ("sched/match.py", "import shoal.engine", "sched/match.py:1: sched imports engine"),
+        ("sched/fit.py", "import shoal.dht.key", "sched/fit.py:1: sched imports dht"),
+        ("sched/fit.py", "import shoal.engine", "sched/fit.py:1: sched imports engine"),
         ("db/sqlite.py", "import shoal.storage", "db/sqlite.py:1: db imports storage"),
         ("server/http/app.py", "import shoal.client", "server/http/app.py:1: server imports client"),
         ("server/http/app.py", "import shoal.report", "server/http/app.py:1: server imports report"),
@@ -502,7 +502,7 @@ def test_an_import_to_the_right_is_caught(tmp_path: Path, path: str, text: str, 
             "wire/codec.py",
             "from shoal.model import ids\nfrom ..model.task import Task\nfrom . import messages",
         ),
-        ("engine/tasks.py", "import shoal.sched.match, shoal.dht.key\nfrom shoal.flow import dag"),
+        ("engine/tasks.py", "import shoal.sched.fit, shoal.dht.key\nfrom shoal.flow import dag"),
         ("pilot/agent/agent.py", "from shoal import __version__\nimport shoal\nfrom shoal.storage import posix"),
         ("testing/kit.py", "import shoal.cli.main, shoal.engine"),
         ("__main__.py", "from shoal.cli.main import main"),
@@ -544,8 +544,8 @@ def test_a_file_outside_the_rooms_is_caught(tmp_path: Path) -> None:
     ],
 )
 def test_hands_in_a_room_that_decides_are_caught(tmp_path: Path, text: str, complaint: str) -> None:
-    plant(tmp_path, "sched/match.py", text)
-    assert check_thought(tmp_path) == [f"sched/match.py:{complaint}"]
+    plant(tmp_path, "sched/fit.py", text)
+    assert check_thought(tmp_path) == [f"sched/fit.py:{complaint}"]
 
 
 def test_every_room_that_decides_is_watched(tmp_path: Path) -> None:
@@ -574,7 +574,7 @@ def test_code_that_decides_imports_no_code_that_acts(tmp_path: Path, path: str, 
 
 def test_pure_imports_in_a_room_that_decides_pass(tmp_path: Path) -> None:
     text = "from random import Random\nimport hashlib, timeit\nfrom urllib.parse import urlsplit\nself.now()\n"
-    plant(tmp_path, "sched/match.py", text + "from shoal.sched import rank\nfrom . import share")
+    plant(tmp_path, "sched/fit.py", text + "from shoal.sched import rank\nfrom . import share")
     plant(tmp_path, "pilot/agent/x.py", "from shoal import __version__\nfrom shoal.pilot.agent import events")
     plant(tmp_path, "pilot/agent/y.py", "from shoal.wire.messages import Lease\nfrom . import x")
     plant(tmp_path, "server/loops.py", "import time, socket\nprint(time.time())")

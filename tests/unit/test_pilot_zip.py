@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shoal import __version__
-from shoal.pilot.build import build, list_modules
+from shoal.pilot.build_zip import build, list_modules
 from tests.unit.test_layers import read_imports
 
 SRC = Path(__file__).resolve().parents[2] / "src"

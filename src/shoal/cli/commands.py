@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 # Command -> its module and its line in the list. Modules are imported when used, so that a command starts fast.
 COMMANDS: dict[str, tuple[str, str]] = {

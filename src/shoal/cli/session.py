@@ -13,9 +13,9 @@ from shoal.client.config import find_target, own_state
 from shoal.client.connection import embedded_server
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from shoal.model.limits import MAX_PAGE
-from shoal.report.source import Json, Source, nothing_submitted, open_file, source_of
+from shoal.report.data_source import Json, Source, nothing_submitted, open_file, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

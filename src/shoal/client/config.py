@@ -18,9 +18,9 @@ from pathlib import Path
 
 from shoal.client.connection.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo, printable
-from shoal.model.layout import SERVER_FILE
+from shoal.model.file_names import SERVER_FILE
 from shoal.model.limits import MAX_ECHO
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 # Key -> its description, which docs/reference prints.
 KEYS: dict[str, str] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shoal.client.config import echo_path, state_home, write_private
 from shoal.model.errors import Refused
-from shoal.model.layout import ENVIRONMENTS
+from shoal.model.file_names import ENVIRONMENTS
 from shoal.model.limits import MAX_ENV_BYTES
 
 KEPT = 30 * 86_400.0  # seconds after its last use

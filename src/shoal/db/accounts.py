@@ -16,7 +16,7 @@ from shoal.db.named_queries import SQL
 from shoal.engine.snapshot import SpentRow
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ACCT_LINES
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 BY = ("owner", "site", "host", "pilot", "run", "day")  # columns to group by, in the order of the answer
 PLACES = frozenset({"site", "host", "pilot", "day"})  # grouped by these alone, unused time is known

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from shoal.db.batch import EVENT_BYTES, encode
 from shoal.db.named_queries import SQL, for_many
+from shoal.db.write_batch import EVENT_BYTES, encode
 from shoal.engine.changes import Successes, TaskRow
 
 AT_ONCE = (256, 64, 16, 4)  # rows to a statement

@@ -17,8 +17,8 @@ import msgspec
 
 from shoal.db.accounts import AccountQuery, listed
 from shoal.db.accounts import read as read_accounts
-from shoal.db.copies import connect_readonly
-from shoal.db.location import explained
+from shoal.db.backups import connect_readonly
+from shoal.db.database_lock import explained
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.db.sqlite import MAX_INT, MEMORY, Database

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from shoal.db.reader import Reader
+from shoal.model.file_names import LOGS
 from shoal.model.ids import run_text
-from shoal.model.layout import LOGS
 from shoal.model.limits import MAX_PAGE
 
 KEEP_SECONDS, KEEP_BYTES = 30 * 86_400.0, 2 << 30

@@ -16,12 +16,12 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.db import accounts
-from shoal.db.batch import EVENT_BYTES, Batch, clean
+from shoal.db.backups import BUSY, LOG_FILES, check_connection, copy_to, keep_before_migration, size_of, stamp
 from shoal.db.bulk_insert import BulkInsert
-from shoal.db.copies import BUSY, LOG_FILES, check_connection, copy_to, keep_before_migration, size_of, stamp
-from shoal.db.location import Lock, check_location, explained, make_private, rescued, way_out
+from shoal.db.database_lock import Lock, check_location, explained, make_private, rescued, way_out
 from shoal.db.migrate import migrate, version_of
 from shoal.db.named_queries import SQL
+from shoal.db.write_batch import EVENT_BYTES, Batch, clean
 from shoal.engine import changes as rows
 from shoal.engine.commands import RetrySpan
 from shoal.engine.snapshot import FinalRange, LoadedRun, SettledRow, Snapshot

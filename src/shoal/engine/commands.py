@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shoal.engine.changes import TaskRow
 from shoal.model.ids import TaskId
 from shoal.model.policy import Policy
-from shoal.model.spec import Submission
+from shoal.model.task.spec import Submission
 from shoal.wire.messages import Exchange, Register
 
 

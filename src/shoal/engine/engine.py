@@ -7,7 +7,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 from shoal.engine.changes import Outcome
-from shoal.engine.check import check
 from shoal.engine.commands import (
     Accept,
     Add,
@@ -29,6 +28,7 @@ from shoal.engine.commands import (
     Tick,
     Watch,
 )
+from shoal.engine.consistency import check
 from shoal.engine.matching import balance, prefetch, rounds
 from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause
@@ -38,10 +38,10 @@ from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
 from shoal.engine.tasks import failures, manual_retry, runs
 from shoal.engine.tasks.checkpoints import digests_of
-from shoal.engine.why.places import why_owner, why_site
+from shoal.engine.why.pilots_and_sites import why_owner, why_site
 from shoal.engine.why.ready_task import widest_ban
 from shoal.engine.why.reason import Reason
-from shoal.engine.why.targets import why
+from shoal.engine.why.runs_and_tasks import why
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
 from shoal.model.policy import Rule

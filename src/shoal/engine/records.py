@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
-from shoal.model.spec import Needs, Spec
 from shoal.model.states import PilotState, TaskState
+from shoal.model.task.spec import Needs, Spec
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.policy import Policy
-from shoal.model.spec import Needs
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
+from shoal.model.task.spec import Needs
 from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
-from shoal.sched.match import give, take
+from shoal.sched.fit import give, take
 from shoal.wire.messages import Order, Registered, Report
 
 SETTLED_KEPT = 10_000  # final tasks remembered so that a repeated report gets the same verdict

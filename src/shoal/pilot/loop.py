@@ -26,7 +26,7 @@ from shoal.pilot.executor import Executor
 from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
-from shoal.pilot.host import memory_files, probe
+from shoal.pilot.host import memfd, probe
 from shoal.pilot.host.tag_pipes import TagPipes
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.blobs import Blobs
@@ -309,7 +309,7 @@ class Loop:
 
     def _keep_zip(self, event: events.Fetched) -> events.Fetched:
         try:
-            self._zips[event.digest] = memory_files.hold(event.data)
+            self._zips[event.digest] = memfd.hold(event.data)
         except OSError as error:
             log.error("the new pilot cannot be kept: %s digest=%s", error.strerror, event.digest)
             return events.Fetched(event.digest, False)

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Optional
 
-from shoal.pilot.host import memory_files
+from shoal.pilot.host import memfd
 from shoal.wire.join import Join
 
 _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
@@ -51,7 +51,7 @@ def become(zip_fd: int, options: argparse.Namespace, join: Optional[Join]) -> No
     """Replace this program by the pilot in that file; returns only by OSError."""
     argv = options_again(options)
     if join is not None:
-        argv += ["--join-fd", str(memory_files.hold(str(join).encode(), inherit=True))]
+        argv += ["--join-fd", str(memfd.hold(str(join).encode(), inherit=True))]
     os.set_inheritable(zip_fd, True)
     python = sys.executable or os.readlink("/proc/self/exe")
-    os.execv(python, [python, "-I", memory_files.path_of(zip_fd), *argv])
+    os.execv(python, [python, "-I", memfd.path_of(zip_fd), *argv])

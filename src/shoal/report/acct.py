@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.model.ids import run_text
-from shoal.report.source import Json, Source
+from shoal.report.data_source import Json, Source
 
 SPENT = ("useful", "failed", "lost", "duplicated")
 COLUMNS = (*SPENT, "idle", "tasks", "queue", "transfer", "efficiency")

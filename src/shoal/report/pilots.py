@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.model.errors import BadInput, echo
-from shoal.report.source import Json
+from shoal.report.data_source import Json
 from shoal.sched.expr.names import OWN, key_of, nearest, unknown_tags
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.scalar import holds

@@ -16,9 +16,9 @@ from typing import Any
 
 from shoal.client.config import find_target
 from shoal.model.ids import parse_run, run_text
-from shoal.model.spec import Spec
-from shoal.model.sweep import Axis, Steps
-from shoal.report.source import Json, Source, all_rows, source_of, waits_for
+from shoal.model.task.spec import Spec
+from shoal.model.task.sweep import Axis, Steps
+from shoal.report.data_source import Json, Source, all_rows, source_of, waits_for
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.model.quantities import many, show_duration
-from shoal.report.source import Json, Source
+from shoal.report.data_source import Json, Source
 
 FINAL = ("succeeded", "failed", "cancelled", "lost")
 SAMPLE = 10_000  # durations kept for the median; beyond that a random sample

@@ -20,7 +20,7 @@ from typing import Callable, NamedTuple, Optional
 
 from shoal.model.policy import Rule, outward
 from shoal.model.quantities import many, show_size
-from shoal.sched.calendar import HOUR, occurrence
+from shoal.sched.time_windows import HOUR, occurrence
 
 NO_BOUND = 1 << 60  # cores that may start where no rule limits them
 KEPT_HOURS = 32 * 24  # of spent time one by one: a month and a day; before that only the total

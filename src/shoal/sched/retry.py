@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.states import Cause, Rerun
-from shoal.sched.cause import Whose
+from shoal.sched.failure_cause import Whose
 
 MAX_REFUNDS = 3  # failures of one task that were the host's fault, or may have been; the next one burns a retry
 MAX_RAISES = 10  # times that one task gets more memory, however small the steps are

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from shoal.model.credentials import SESSION
 from shoal.model.errors import NotFound, echo
+from shoal.model.file_names import PILOT_ZIP
 from shoal.model.ids import TaskId, run_text
-from shoal.model.layout import PILOT_ZIP
 from shoal.model.policy import outward
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
@@ -70,7 +70,7 @@ class Context:
         """Build the pilot's zip in a process of its own, since the server never imports the pilot. Pilots with another
         digest renew themselves when idle."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "shoal.pilot.build", str(self.pilot_path),
+            sys.executable, "-m", "shoal.pilot.build_zip", str(self.pilot_path),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         _, output = await process.communicate()

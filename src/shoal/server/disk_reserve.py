@@ -12,7 +12,7 @@ import os
 import threading
 from pathlib import Path
 
-from shoal.model.layout import RESERVE
+from shoal.model.file_names import RESERVE
 from shoal.model.limits import MAX_RESERVE, RESERVE_SHARE
 from shoal.model.quantities import show_size
 

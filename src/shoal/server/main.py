@@ -23,15 +23,15 @@ from aiohttp import web
 from aiohttp.web_server import Server
 
 from shoal import __version__
-from shoal.db.copies import restored_at
-from shoal.db.location import explained, way_out
+from shoal.db.backups import restored_at
+from shoal.db.database_lock import explained, way_out
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import InternalError, Refused, ShoalError
+from shoal.model.file_names import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, SOCKET_FILE
 from shoal.model.ids import start_count
-from shoal.model.layout import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, SOCKET_FILE
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing

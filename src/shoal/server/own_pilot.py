@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal.engine.commands import Bury
 from shoal.model.errors import InternalError
-from shoal.model.layout import PILOT_ZIP, SERVER_FILE
+from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shoal.db.location import sync_folder
+from shoal.db.database_lock import sync_folder
 
 
 def write_private(path: Path, data: bytes) -> None:

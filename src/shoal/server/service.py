@@ -22,8 +22,8 @@ from shoal.engine.restore import restore
 from shoal.engine.snapshot import LoadedRun
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
+from shoal.model.file_names import LOGS, SUFFIX, log_name
 from shoal.model.ids import parse_attempt, run_text, start_count
-from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve

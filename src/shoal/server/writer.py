@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from shoal.db.location import refusal_of, way_out
+from shoal.db.database_lock import refusal_of, way_out
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Change
 from shoal.model.errors import ShoalError

@@ -23,7 +23,7 @@ from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
 from shoal.sim.ledger import BrokenPromise, Ledger
 from shoal.sim.lying_pilot import LyingPilot
-from shoal.sim.refusals import Refusals
+from shoal.sim.refused_messages import Refusals
 from shoal.sim.server import SimServer
 from shoal.sim.users import SimUsers
 from shoal.sim.workload import draw_checkpointed, draw_submissions

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Union
 
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.sweep import fill
+from shoal.model.task.sweep import fill
 from shoal.wire.messages import Batch, Lease, ParamValue, Verdict
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, Callable, TypeVar
 
 from shoal.model import limits
-from shoal.model.checks import whole
 from shoal.model.errors import BadInput, echo
 from shoal.model.policy import (
     EVENT,
@@ -27,7 +26,8 @@ from shoal.model.policy import (
     parse_when,
 )
 from shoal.model.quantities import parse_duration, parse_size
-from shoal.wire.checks import did_you_mean
+from shoal.model.task.checks import whole
+from shoal.wire.did_you_mean import did_you_mean
 
 _NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
 _LICENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

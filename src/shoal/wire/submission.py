@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.model.checks import short_text, whole
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
-from shoal.model.field_values import labels
 from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
-from shoal.model.spec import Spec, Submission
-from shoal.wire.checks import did_you_mean
+from shoal.model.task.checks import short_text, whole
+from shoal.model.task.field_values import labels
+from shoal.model.task.spec import Spec, Submission
+from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.task import parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.field_values import FUNCTION_ENV, bad_variable
 from shoal.model.limits import MAX_ORDERED
-from shoal.model.spec import Spec
 from shoal.model.states import Rerun
-from shoal.model.sweep import holes
-from shoal.model.task_field import Field, task_fields
-from shoal.wire.checks import did_you_mean
+from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
+from shoal.model.task.spec import Spec
+from shoal.model.task.sweep import holes
+from shoal.model.task.task_field import Field, task_fields
+from shoal.wire.did_you_mean import did_you_mean
 
 
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shoal.db import copies
+from shoal.db import backups
 from shoal.db import migrate as migration
 from shoal.db.migrate import Migration, migrations, newest
 from shoal.db.reader import Reader
@@ -198,7 +198,7 @@ def test_a_database_that_was_rescued_does_not_begin_anew_by_itself(path: str) ->
         Database.open(path)
     assert caught.value.code == "database_gone"
     assert f"shoal server restore --state {os.path.dirname(path)} {saved}" in caught.value.line
-    assert copies.restore(saved, path) == ""
+    assert backups.restore(saved, path) == ""
     with Database.open(path) as database:
         assert database.snapshot().next_run == 2
 
@@ -227,14 +227,14 @@ def test_a_start_after_a_kill_looks_for_damage(path: str) -> None:
 
 def test_checking_tells_a_sound_file_from_a_damaged_one(path: str, tmp_path: Path) -> None:
     fill(path)
-    assert copies.check_file(path) == []
+    assert backups.check_file(path) == []
     damage(path)
-    assert copies.check_file(path) and copies.check_file(path, full=False)
+    assert backups.check_file(path) and backups.check_file(path, full=False)
     with pytest.raises(NotFound):
-        copies.check_file(str(tmp_path / "missing.db"))
+        backups.check_file(str(tmp_path / "missing.db"))
     (tmp_path / "text").write_text("hello " * 1_000)
     with pytest.raises(Refused) as caught:
-        copies.check_file(str(tmp_path / "text"))
+        backups.check_file(str(tmp_path / "text"))
     assert caught.value.code == "not_a_database"
 
 
@@ -244,16 +244,16 @@ def test_checking_tells_a_sound_file_from_a_damaged_one(path: str, tmp_path: Pat
 def test_a_backup_of_a_running_server_and_of_a_killed_one_is_whole(path: str, tmp_path: Path) -> None:
     with Database.open(path) as database:
         database.apply([run_row(1), event(1)])
-        first = copies.back_up(path)
+        first = backups.back_up(path)
         assert first.startswith(str(tmp_path / "backups" / "shoal-"))
         assert os.stat(first).st_mode & 0o777 == 0o600
         database.apply([run_row(2), event(2)])
-        second = copies.back_up(path, str(tmp_path / "second.db"))
+        second = backups.back_up(path, str(tmp_path / "second.db"))
         with pytest.raises(Refused, match="the database itself"):
-            copies.back_up(path, path)
-    copies.back_up(path, str(tmp_path / "third.db"))
+            backups.back_up(path, path)
+    backups.back_up(path, str(tmp_path / "third.db"))
     for name, runs in ((first, 1), (second, 2), (str(tmp_path / "third.db"), 2)):
-        assert copies.check_file(name) == []
+        assert backups.check_file(name) == []
         with Reader(name) as reader:
             assert len(reader.runs()) == runs
 
@@ -262,22 +262,22 @@ def test_restoring_keeps_what_was_there_and_refuses_what_is_wrong(path: str, tmp
     with Database.open(path) as database:
         database.raise_incarnation(1.0)
         database.apply([run_row(1)])
-        backup = copies.back_up(path)
+        backup = backups.back_up(path)
         database.apply([run_row(2)])
         with pytest.raises(Refused) as caught:
-            copies.restore(backup, path)
+            backups.restore(backup, path)
         assert caught.value.code == "in_use"
         assert len(Reader(path).runs()) == 2
     with pytest.raises(Refused, match="the database itself"):
-        copies.restore(path, path)
+        backups.restore(path, path)
     bad = str(tmp_path / "bad.db")
     fill(bad)
     damage(bad)
     with pytest.raises(Refused) as caught:
-        copies.restore(bad, path)
+        backups.restore(bad, path)
     assert caught.value.code == "corrupt" and "older backup" in caught.value.hint
     assert len(Reader(path).runs()) == 2, "a refusal changes nothing"
-    kept = copies.restore(backup, path)
+    kept = backups.restore(backup, path)
     assert len(Reader(path).runs()) == 1 and len(Reader(kept).runs()) == 2
     with Database.open(path) as database:
         assert start_count(database.raise_incarnation(2.0)) == 2, "the next start counts on"
@@ -288,9 +288,9 @@ def test_a_token_that_was_revoked_since_the_backup_stays_revoked(path: str) -> N
     other = row._replace(token="t2", digest="d2")
     with Database.open(path) as database:
         database.apply([row, other])
-        backup = copies.back_up(path)
+        backup = backups.back_up(path)
         database.apply([row._replace(revoked=5.0)])
-    copies.restore(backup, path)
+    backups.restore(backup, path)
     with Database.open(path) as database:
         assert [token.token for token in database.people(10.0).tokens] == ["t2"]
     assert sorted(os.listdir(os.path.dirname(path)))[:2] == ["backups", "shoal.db"], "no files of the copying are left"
@@ -309,9 +309,9 @@ def test_a_pilot_that_was_expelled_since_the_backup_does_not_come_back(path: str
     with Database.open(path) as database:
         database.raise_incarnation(1.0)
         database.apply([row, other, run_row(1), array_row(1, task=ARRAY), *pilots, *held])
-        backup = copies.back_up(path)
+        backup = backups.back_up(path)
         database.apply([row._replace(revoked=5.0)])
-    copies.restore(backup, path)
+    backups.restore(backup, path)
     with Database.open(path) as database:
         database.raise_incarnation(6.0)
         snapshot = database.snapshot()
@@ -331,12 +331,12 @@ def test_after_a_restore_first_attempts_take_new_numbers(path: str) -> None:
         database.raise_incarnation(1.0)
         database.apply([run_row(1)])
         database.end_in_order()
-    backup = copies.back_up(path)
+    backup = backups.back_up(path)
     with Database.open(path) as database:
         database.raise_incarnation(2.0)
         assert [run.base for run in database.snapshot().runs] == [0]
         database.end_in_order()
-    copies.restore(backup, path)
+    backups.restore(backup, path)
     with Database.open(path) as database:
         database.raise_incarnation(3.0)
         assert [run.base for run in database.snapshot().runs] == [1]
@@ -351,29 +351,29 @@ def test_a_backup_of_any_older_schema_is_restored(path: str, tmp_path: Path, ver
     with contextlib.closing(sqlite3.connect(old)) as connection:
         for step in migrations()[:version]:
             connection.executescript(f"{step.sql}\nPRAGMA user_version = {step.number};")
-    copies.restore(old, path)
+    backups.restore(old, path)
     with Database.open(path) as database:
         assert start_count(database.raise_incarnation(1.0)) == 1
 
 
 def test_when_a_copy_was_put_in_place_is_known_afterwards(path: str) -> None:
     fill(path)
-    assert copies.restored_at(path) == 0.0
-    backup = copies.back_up(path)
+    assert backups.restored_at(path) == 0.0
+    backup = backups.back_up(path)
     os.utime(path, (1.0, 1.0))  # how old the replaced database is does not matter
     before = os.stat(backup).st_ctime
-    copies.restore(backup, path)
-    assert copies.restored_at(path) >= before
+    backups.restore(backup, path)
+    assert backups.restored_at(path) >= before
 
 
 def test_restoring_over_a_killed_server_keeps_its_log_and_does_not_replay_it(path: str, tmp_path: Path) -> None:
     fill(path)
-    backup = copies.back_up(path)
+    backup = backups.back_up(path)
     kill_after(path, ADD)
     damage(path)  # its log cannot be folded in, whatever state it is in
-    kept = copies.restore(backup, path)
+    kept = backups.restore(backup, path)
     with Database.open(path) as database:
-        assert database.snapshot().next_run == 2 and copies.check_file(path, full=False) == []
+        assert database.snapshot().next_run == 2 and backups.check_file(path, full=False) == []
     assert os.path.exists(kept)
 
 
@@ -387,7 +387,7 @@ def test_a_migration_keeps_the_database_as_it_was_and_the_last_two_of_them(
     steps = list(migrations())
     for number in range(newest() + 1, newest() + 4):
         steps.append(Migration(number, f"{number:04d}_more.sql", f"CREATE TABLE more{number} (x);"))
-        for module in (migration, copies):
+        for module in (migration, backups):
             monkeypatch.setattr(module, "newest", lambda n=number: n)
         monkeypatch.setattr(migration, "migrations", lambda s=tuple(steps): s)
         with Database.open(path) as database:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.db import copies
+from shoal.db import backups
 from shoal.db import migrate as migration
 from shoal.db.accounts import AccountQuery
 from shoal.db.migrate import Migration, migrations, newest
@@ -122,7 +122,7 @@ def test_a_directory_without_permission_is_refused() -> None:
 def test_only_the_owner_can_read_the_files(path: str, tmp_path: Path) -> None:
     with Database.open(path) as database:
         database.apply([run_row(1)])
-        copies.back_up(path, str(tmp_path / "copy.db"))
+        backups.back_up(path, str(tmp_path / "copy.db"))
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert {"shoal.db", "shoal.db-wal", "shoal.db-shm", "shoal.db.lock", "copy.db"} == set(modes)
     assert set(modes.values()) == {0o600}
@@ -193,13 +193,13 @@ def test_a_backup_is_a_whole_database(path: str, tmp_path: Path) -> None:
     with Database.open(path) as database:
         for n in range(1, 4):
             database.apply([run_row(n), event(n)])
-            copies.back_up(path, copy)
+            backups.back_up(path, copy)
             with Reader(copy) as reader:
                 assert (len(reader.runs()), reader.last_seq()) == (n, n)
         with pytest.raises(Refused):
-            copies.back_up(path, path)
+            backups.back_up(path, path)
     with Database.open(copy) as database:
-        assert copies.check_file(copy, full=False) == []
+        assert backups.check_file(copy, full=False) == []
         assert database.snapshot().next_run == 4
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
@@ -207,13 +207,13 @@ def test_a_backup_is_a_whole_database(path: str, tmp_path: Path) -> None:
 def test_a_damaged_file_is_noticed(path: str) -> None:
     with Database.open(path) as database:
         database.apply([task_row(1, n, message="x" * 900) for n in range(1, 500)])
-        assert copies.check_file(path, full=False) == []
+        assert backups.check_file(path, full=False) == []
     content = bytearray(Path(path).read_bytes())
     for page in range(30, 60):
         content[page * 4096 : page * 4096 + 100] = b"\xff" * 100
     Path(path).write_bytes(content)
     with Database.open(path) as database:
-        assert copies.check_file(path, full=False)
+        assert backups.check_file(path, full=False)
 
 
 # --- beside a server, without one, and after a kill
@@ -286,5 +286,5 @@ def test_acknowledged_batches_survive_kill_9_whole(path: str) -> None:
             (line,) = reader.acct(AccountQuery(), 1e6)["lines"]
             assert (line["tasks"], line["useful"]) == (3 * batches, 1.5 * batches), "each batch is added once"
             assert database.snapshot().spent == [("ann", "local", 2, 1.5 * batches)]
-            assert copies.check_file(path, full=False) == []
+            assert backups.check_file(path, full=False) == []
         acknowledged = batches

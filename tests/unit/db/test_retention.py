@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.db.retention import runs_over
-from shoal.model.layout import LOGS
+from shoal.model.file_names import LOGS
 
 
 class Finished:

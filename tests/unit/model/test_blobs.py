@@ -8,7 +8,7 @@ import pytest
 
 from shoal.model.blobs import Bytes, digest_of, parse_digest
 from shoal.model.errors import BadInput
-from shoal.model.layout import blob_name
+from shoal.model.file_names import blob_name
 
 GOOD = "sha256:" + "ab" * 32
 

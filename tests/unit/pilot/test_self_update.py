@@ -17,7 +17,7 @@ import pytest
 
 from shoal.model import credentials
 from shoal.pilot import main, self_update
-from shoal.pilot.build import build
+from shoal.pilot.build_zip import build
 from shoal.wire import codec
 from shoal.wire.join import Join
 from shoal.wire.messages import Exchange, Order, Register, Registered, Reply

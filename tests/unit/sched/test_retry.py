@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.model.states import Cause, Rerun
-from shoal.sched.cause import Whose
+from shoal.sched.failure_cause import Whose
 from shoal.sched.retry import (
     MAX_REFUNDS,
     Failure,

@@ -16,7 +16,7 @@ import pytest
 
 from shoal.model import credentials
 from shoal.model.errors import BadInput
-from shoal.pilot.build import build
+from shoal.pilot.build_zip import build
 from shoal.wire import codec
 from shoal.wire.join import Join, bootstrap_line, parse_join
 from shoal.wire.messages import Exchange, Register, Registered, Reply

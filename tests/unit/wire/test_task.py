@@ -8,9 +8,9 @@ import pytest
 
 from shoal.model.errors import BadInput, NotFound, ShoalError, TooLarge
 from shoal.model.limits import MAX_ARGV_BYTES, MAX_ARGV_ITEMS, MAX_ECHO, MAX_SPECS
-from shoal.model.spec import FIELDS, Needs
 from shoal.model.states import Rerun
-from shoal.wire.checks import did_you_mean
+from shoal.model.task.spec import FIELDS, Needs
+from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import parse_spec
 

@@ -15,7 +15,7 @@ from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import parse_duration, show_duration
 from shoal.report.acct import COLUMNS, SPENT, account
-from shoal.report.source import Json
+from shoal.report.data_source import Json
 
 _HOURS = (*SPENT, "idle")
 _UNITS = {**dict.fromkeys(_HOURS, "core_hours"), "queue": "mean_s", "transfer": "s"}  # of columns, for CSV

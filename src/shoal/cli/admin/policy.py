@@ -13,7 +13,7 @@ import click
 from shoal.cli.output.describe import moment
 from shoal.cli.output.tables import clean, print_answer, print_json
 from shoal.cli.session import Session, common_options, say
-from shoal.cli.tasks.draft import parse_toml
+from shoal.cli.tasks.submission import parse_toml
 from shoal.client.client import Client
 from shoal.client.config import echo_path, own_state
 from shoal.client.connection import embedded_server

@@ -10,7 +10,7 @@ import click
 from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, json_option
 from shoal.client.connection import embedded_server
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from shoal.model.quantities import many, parse_duration, parse_size, show_size
 
 

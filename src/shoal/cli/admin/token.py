@@ -12,7 +12,7 @@ from shoal.model.credentials import LONGEST, SCOPES, SUBMIT
 from shoal.model.errors import BadInput
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration
-from shoal.report.source import Json
+from shoal.report.data_source import Json
 from shoal.wire.http import unix_socket
 from shoal.wire.join import Join
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from shoal.cli.output.tables import clean, shorten
 from shoal.model.quantities import many, show_duration, show_size
-from shoal.model.spec import Spec
-from shoal.model.sweep import fill
+from shoal.model.task.spec import Spec
+from shoal.model.task.sweep import fill
 from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.task import parse_spec
 

@@ -18,7 +18,7 @@ from shoal.engine.why.reason import PARENTS, TOO_LARGE
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
-from shoal.report.source import HttpSource
+from shoal.report.data_source import HttpSource
 from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run

@@ -14,11 +14,11 @@ from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, json_option, state_directory
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
-from shoal.db import copies
-from shoal.db.location import way_out
+from shoal.db import backups
+from shoal.db.database_lock import way_out
 from shoal.db.migrate import newest, version_of
 from shoal.model.errors import NotFound, Refused
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from shoal.model.quantities import many, show_size
 
 STATE = click.option(
@@ -66,7 +66,7 @@ def backup(state: str | None, file: str | None, as_json: bool) -> None:
       shoal server backup /mnt/backup/shoal.db
       shoal server backup --state /data/shoal
     """
-    made = copies.back_up(_need(find_database(state)), file)
+    made = backups.back_up(_need(find_database(state)), file)
     facts = _facts(made)
     if as_json:
         print_json({"file": made, **facts})
@@ -90,7 +90,7 @@ def restore(state: str | None, file: str, as_json: bool) -> None:
       shoal server restore --state /data/shoal /data/shoal/backups/shoal-20260131-120000.db
     """
     path = find_database(state)
-    kept = copies.restore(file, str(path))
+    kept = backups.restore(file, str(path))
     facts = _facts(str(path))
     if as_json:
         print_json({"database": str(path), "kept": kept, **facts})
@@ -113,7 +113,7 @@ def check(state: str | None, file: str | None, as_json: bool) -> None:
       shoal server check /mnt/backup/shoal.db
     """
     path = os.path.realpath(file) if file is not None else _need(find_database(state))
-    wrong = copies.check_file(path) or _load(path)
+    wrong = backups.check_file(path) or _load(path)
     if as_json:
         print_json({"file": path, "sound": not wrong, "wrong": wrong, **({} if wrong else _facts(path))})
     for line in wrong if not as_json else ():
@@ -131,7 +131,7 @@ def _load(path: str) -> list[str]:
     from shoal.engine.engine import Engine
     from shoal.model.timing import Timing
 
-    with copies.reading(path) as connection:
+    with backups.reading(path) as connection:
         if version_of(connection, path) != newest():
             return []  # it is migrated first
         connection.execute("BEGIN")  # a consistent snapshot of a database that a server may be writing
@@ -143,7 +143,7 @@ def _load(path: str) -> list[str]:
 
 
 def _facts(path: str) -> dict[str, Any]:
-    with copies.reading(path) as connection:
+    with backups.reading(path) as connection:
         runs = int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
         return {"bytes": os.stat(path).st_size, "runs": runs, "schema": version_of(connection, path)}
 

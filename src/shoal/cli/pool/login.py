@@ -12,7 +12,7 @@ from shoal.cli.session import Session, common_options, json_option, say
 from shoal.client.config import config_home, find_target
 from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
 from shoal.model.errors import BadInput, echo
-from shoal.report.source import Json
+from shoal.report.data_source import Json
 
 MAX_STRING = 8 * 1024
 

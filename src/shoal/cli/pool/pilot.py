@@ -20,7 +20,7 @@ from shoal.cli.session import Session, argv_of, json_option, server_option
 from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused, ShoalError, Unreachable, echo
-from shoal.model.layout import SERVER_FILE
+from shoal.model.file_names import SERVER_FILE
 from shoal.model.quantities import show_size
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES, Join
@@ -60,7 +60,7 @@ def start(
       shoal pilot start --cores 4 --idle-end 600
       shoal pilot start --tag disk=ssd --tag rack=7
     """
-    from shoal.pilot.build import build
+    from shoal.pilot.build_zip import build
     from shoal.pilot.host.tags import parse_tags
 
     parse_tags(tags)
@@ -154,7 +154,7 @@ def build(file: str, as_json: bool) -> None:
       shoal pilot build
       shoal pilot build -o /tmp/pilot.pyz
     """
-    from shoal.pilot.build import build as make
+    from shoal.pilot.build_zip import build as make
 
     path = Path(file)
     if path.is_dir():

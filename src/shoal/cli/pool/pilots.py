@@ -11,9 +11,9 @@ from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import echo
 from shoal.model.quantities import show_duration, show_size
 from shoal.model.states import PilotState
+from shoal.report.data_source import Json
 from shoal.report.pilots import choose, parse_columns, parse_where, unknown_notes, value_of
-from shoal.report.source import Json
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 
 @click.command()

@@ -22,7 +22,7 @@ from shoal.client.client import Client
 from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
-from shoal.model.layout import SERVER_LOG, TOKEN_FILE
+from shoal.model.file_names import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, parse_size, show_size
 
 STOP_WITHIN = 15.0

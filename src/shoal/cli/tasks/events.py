@@ -13,8 +13,8 @@ from shoal.client.client import Client
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_run
-from shoal.report.source import Json
-from shoal.wire.checks import did_you_mean
+from shoal.report.data_source import Json
+from shoal.wire.did_you_mean import did_you_mean
 
 WAIT = 10.0  # seconds that the server holds a request
 END = "run_finished"

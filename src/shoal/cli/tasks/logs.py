@@ -16,7 +16,7 @@ from shoal.model.errors import BadInput, NotFound, Unreachable
 from shoal.model.ids import parse_target, parse_task
 from shoal.model.quantities import many
 from shoal.model.states import TaskState
-from shoal.report.source import Json
+from shoal.report.data_source import Json
 
 WAIT = 10.0  # seconds that the server holds a request
 PAUSE = 1.0  # seconds before the next look at a task that does not run

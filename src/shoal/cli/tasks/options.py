@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from shoal.cli.output.tables import clean, shorten
-from shoal.model.spec import FIELDS
-from shoal.model.task_field import Field
+from shoal.model.task.spec import FIELDS
+from shoal.model.task.task_field import Field
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).

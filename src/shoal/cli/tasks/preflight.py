@@ -9,12 +9,12 @@ import shutil
 import stat
 from collections.abc import Iterator
 
-from shoal.cli.tasks.draft import Draft
+from shoal.cli.tasks.submission import Draft
 from shoal.client.config import echo_path
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.limits import MAX_FINGERPRINTS, MAX_NAME
-from shoal.model.spec import OWN, Spec
-from shoal.model.sweep import fill, holes
+from shoal.model.task.spec import OWN, Spec
+from shoal.model.task.sweep import fill, holes
 
 MAX_DIGESTED = 64 << 20  # bytes of the files of a run that are read for fingerprints
 MAX_CHECKED = 2_000  # names looked up per spec and field; others are checked when their task is prepared

@@ -13,9 +13,9 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
-from shoal.report.source import HttpSource, Source
+from shoal.report.data_source import HttpSource, Source
 from shoal.report.summary import counts_text, done_of, live_of
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` shows by default
 

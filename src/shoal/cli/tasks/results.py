@@ -15,8 +15,8 @@ from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
 from shoal.model.errors import BadInput
 from shoal.model.ids import parse_run, parse_task
 from shoal.model.quantities import many
+from shoal.report.data_source import Json, latest_run
 from shoal.report.results import columns_of, iterate
-from shoal.report.source import Json, latest_run
 
 TABLE_ROWS = 100
 MAX_MEMBERS = 8  # of a result that the table shows as columns

@@ -10,7 +10,7 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 from shoal.model.states import Cause
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 
 AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 

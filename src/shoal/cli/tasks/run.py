@@ -12,7 +12,6 @@ import click
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
-from shoal.cli.tasks.draft import Draft, draft_command, draft_file
 from shoal.cli.tasks.options import (
     COMMAND,
     QUIET_OPTION,
@@ -25,12 +24,13 @@ from shoal.cli.tasks.options import (
     task_options,
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
+from shoal.cli.tasks.submission import Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
-from shoal.model.spec import OWN, Spec
-from shoal.model.sweep import fill, holes
+from shoal.model.task.spec import OWN, Spec
+from shoal.model.task.sweep import fill, holes
 
 SHOWN = 3  # commands that --dry-run renders per spec
 # Ranges as Slurm and others write them, which are single values here.

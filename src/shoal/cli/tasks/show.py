@@ -9,7 +9,7 @@ from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_target
-from shoal.report.source import latest_run
+from shoal.report.data_source import latest_run
 
 
 def parse_any(text: str) -> int | TaskId | str:

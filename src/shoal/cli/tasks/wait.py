@@ -7,7 +7,7 @@ import click
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import QUIET_OPTION
 from shoal.model.ids import parse_run
-from shoal.report.source import latest_run
+from shoal.report.data_source import latest_run
 
 
 @click.command()

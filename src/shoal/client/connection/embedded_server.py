@@ -17,8 +17,8 @@ from pathlib import Path
 from shoal.client.client import Client
 from shoal.client.config import Target, durability, echo_path, read_server_file, state_home
 from shoal.model.errors import Refused, Unreachable, printable
+from shoal.model.file_names import DATABASE, SERVER_LOG, START_LOCK
 from shoal.model.file_systems import file_system, is_network
-from shoal.model.layout import DATABASE, SERVER_LOG, START_LOCK
 
 START_WITHIN = 15.0
 LOG_LINES = 3  # of the log that are shown when a server did not start

@@ -14,9 +14,9 @@ from typing import Any
 from shoal.client.executor.script_session import INTERACTIVE, script
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_NAME
-from shoal.model.spec import Spec
-from shoal.model.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
-from shoal.wire.checks import did_you_mean
+from shoal.model.task.spec import Spec
+from shoal.model.task.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
+from shoal.wire.did_you_mean import did_you_mean
 
 CHECK_WITHIN = 30.0  # seconds that an interpreter may take to print its version
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"

@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
+from shoal.engine.matching.choose_tasks import grant_copy
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of
-from shoal.engine.matching.leasing import grant_copy
 from shoal.engine.matching.prefetch import OTHERS_IDLE, ask_back, unbegun
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.state import State
-from shoal.model.spec import OWN, Spec
 from shoal.model.states import Rerun
-from shoal.sched.match import misfit
-from shoal.sched.size import give_up_share, is_straggler
+from shoal.model.task.spec import OWN, Spec
+from shoal.sched.batch_size import give_up_share, is_straggler
+from shoal.sched.fit import misfit
 from shoal.wire.messages import ORDERS, Order
 
 MOVE = "move"

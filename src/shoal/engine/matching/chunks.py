@@ -16,10 +16,10 @@ from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
 from shoal.model.rangeset import RangeSet
-from shoal.model.spec import OWN, Spec
 from shoal.model.states import Rerun, TaskState
-from shoal.model.sweep import holes
-from shoal.sched.match import give, take
+from shoal.model.task.spec import OWN, Spec
+from shoal.model.task.sweep import holes
+from shoal.sched.fit import give, take
 from shoal.wire.messages import Batch
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.engine.records import Array, ClassKey
 from shoal.model.policy import OrderRule
-from shoal.model.spec import Spec
 from shoal.model.states import Rerun
-from shoal.model.task_field import fields_with
+from shoal.model.task.spec import Spec
+from shoal.model.task.task_field import fields_with
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.order import position, position_inside

@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Container
 
 from shoal.model.rangeset import RangeSet
-from shoal.model.spec import Spec
-from shoal.model.sweep import Value
+from shoal.model.task.spec import Spec
+from shoal.model.task.sweep import Value
 
 
 class ElementOrder:

@@ -20,7 +20,7 @@ from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of
-from shoal.sched.match import misfit
+from shoal.sched.fit import misfit
 from shoal.wire.messages import Capacity
 
 FEW = 64  # eligible classes that are looked at one by one, rather than along the owner's queue

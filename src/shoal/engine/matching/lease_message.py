@@ -6,9 +6,9 @@ import posixpath
 from dataclasses import replace
 
 from shoal.engine.records import Array, Attempt, Chunk
-from shoal.model.layout import environment_name
-from shoal.model.spec import OWN, Spec
-from shoal.model.sweep import Value, fill
+from shoal.model.file_names import environment_name
+from shoal.model.task.spec import OWN, Spec
+from shoal.model.task.sweep import Value, fill
 from shoal.wire.chunk import single
 from shoal.wire.messages import Capacity, Lease
 

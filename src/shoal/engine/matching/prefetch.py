@@ -13,10 +13,10 @@ from shoal.engine.matching.classes import TaskClass
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State, WorkOff
 from shoal.model.ids import AttemptId
-from shoal.model.spec import Needs
 from shoal.model.states import Rerun
-from shoal.sched.match import give, how_many, pairs, take
-from shoal.sched.size import SHORT
+from shoal.model.task.spec import Needs
+from shoal.sched.batch_size import SHORT
+from shoal.sched.fit import give, how_many, pairs, take
 from shoal.wire.messages import ORDERS, SINCE, Capacity, Order
 
 TAKE_BACK = "take_back"

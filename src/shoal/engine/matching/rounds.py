@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import islice
 
+from shoal.engine.matching.choose_tasks import LeaseRound, closed, fill, may_fill, served_queues
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import candidates, eligibility_of
-from shoal.engine.matching.leasing import LeaseRound, closed, fill, may_fill, served_queues
 from shoal.engine.matching.pilot_attributes import attributes, lookup
 from shoal.engine.pilots.long_poll import give_parked
 from shoal.engine.records import Pilot
@@ -19,9 +19,9 @@ from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
 from shoal.sched.assign import EXACT, Cell, assign
+from shoal.sched.batch_size import turn as turn_of
 from shoal.sched.expr.scalar import rank_of
-from shoal.sched.match import how_many
-from shoal.sched.size import turn as turn_of
+from shoal.sched.fit import how_many
 
 CROWD = 16  # waiting pilots from which on full ones are skipped
 HEADS = 64  # classes of one owner that a round looks at [ADR 0011]

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
+from shoal.engine.matching.choose_tasks import attach, fill
 from shoal.engine.matching.chunks import carve_all
-from shoal.engine.matching.leasing import attach, fill
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
@@ -42,7 +42,7 @@ from shoal.model.limits import (
     MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
-from shoal.sched.match import pairs
+from shoal.sched.fit import pairs
 from shoal.wire.messages import PROTOCOL, Exchange, FormerPilot, Order, Published, Registered, Reply, Verdict
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code

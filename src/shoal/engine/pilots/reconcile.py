@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import carve
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
-from shoal.engine.matching.leasing import attach
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.reports import array_of, give_up, holder_of, stopped, task_of, was_given

@@ -15,9 +15,9 @@ from shoal.engine.changes import PlaceRow, UsageRow
 from shoal.engine.snapshot import SpentRow
 from shoal.model.limits import HOLDERS_KEPT
 from shoal.model.policy import Policy
-from shoal.model.spec import Needs
+from shoal.model.task.spec import Needs
 from shoal.sched.ban import Places
-from shoal.sched.cause import Kinds
+from shoal.sched.failure_cause import Kinds
 from shoal.sched.quota import Ledger
 from shoal.sched.share import Tree
 

@@ -15,7 +15,7 @@ from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_CHECKPOINT
-from shoal.model.sweep import fill
+from shoal.model.task.sweep import fill
 from shoal.wire.messages import Checkpoint
 
 

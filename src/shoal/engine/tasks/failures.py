@@ -8,10 +8,10 @@ from shoal.engine.matching.eligibility import eligibility_of, other_pilots, othe
 from shoal.engine.pilots.bans import end_probes, record_failure, retract_failures, views
 from shoal.engine.records import FailedAt, Pilot, Task
 from shoal.engine.state import State
-from shoal.model.spec import Spec
 from shoal.model.states import Cause
-from shoal.sched.cause import OWN_SITES, FailureFacts, Whose, decide
-from shoal.sched.match import misfit
+from shoal.model.task.spec import Spec
+from shoal.sched.failure_cause import OWN_SITES, FailureFacts, Whose, decide
+from shoal.sched.fit import misfit
 from shoal.sched.retry import Failure, Final, History, Retry, Terms, counts_against_site, next_step, remember
 from shoal.wire.messages import Report
 

@@ -18,8 +18,8 @@ from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
-from shoal.model.spec import Spec, Submission
 from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.model.task.spec import Spec, Submission
 from shoal.wire.messages import Order
 
 ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over

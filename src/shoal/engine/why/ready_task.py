@@ -4,10 +4,10 @@ that decide in matching are called here, so that the reason is always the true o
 
 from __future__ import annotations
 
+from shoal.engine.matching.choose_tasks import closed
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.fit_now import holds_now, may_try, too_short
-from shoal.engine.matching.leasing import closed
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
@@ -15,11 +15,11 @@ from shoal.engine.why.reason import TOO_LARGE, Reason
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
-from shoal.model.spec import Needs
+from shoal.model.task.spec import Needs
 from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.scalar import holds
-from shoal.sched.match import misfit, pairs
+from shoal.sched.fit import misfit, pairs
 from shoal.wire.messages import Capacity
 
 START = "start one with `shoal pilot start`"

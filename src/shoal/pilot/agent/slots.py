@@ -13,7 +13,7 @@ from typing import Optional
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.events import Begin, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_queue
-from shoal.sched.size import piece
+from shoal.sched.batch_size import piece
 from shoal.wire.chunk import follows, joined, names, part, shift, single
 from shoal.wire.messages import Capacity, Held, Lease, Report
 

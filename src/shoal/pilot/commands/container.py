@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.setup import is_file, record_stage
-from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
+from shoal.pilot.guard.start_progress import COMMAND, IMAGE, NO_RUNTIME, StartStage
 
 # Variables that belong to the host: the image has its own, or none of what they name.
 _HOST_VARS = "PATH HOME PWD OLDPWD SHLVL _ SHELL TMPDIR HOSTNAME LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH XDG_RUNTIME_DIR"

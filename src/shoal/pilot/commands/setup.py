@@ -19,7 +19,7 @@ from typing import Optional
 
 from shoal.model.limits import MAX_ECHO
 from shoal.pilot.guard.outcome import signal_name
-from shoal.pilot.guard.start_stage import COMMAND, IMAGE, NO_RUNTIME, StartStage
+from shoal.pilot.guard.start_progress import COMMAND, IMAGE, NO_RUNTIME, StartStage
 from shoal.wire.messages import Report
 
 _BASH = ("/bin/bash", "/usr/bin/bash")

@@ -24,7 +24,7 @@ from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import StageError, bring, carry, check_names, remove_tree
 from shoal.pilot.commands.streams import remove
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.messages import Lease
 

@@ -13,8 +13,8 @@ import stat
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from shoal.model.file_names import log_name
 from shoal.model.ids import parse_attempt
-from shoal.model.layout import log_name
 from shoal.model.limits import MAX_LINE, MAX_STREAM
 
 if TYPE_CHECKING:  # the guard imports this module, and stays small

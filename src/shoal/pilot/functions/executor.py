@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Optional
 
+from shoal.model.file_names import SUFFIX
 from shoal.model.ids import parse_attempt
-from shoal.model.layout import SUFFIX
 from shoal.pilot.agent.events import Begin, Called, Event, Signal, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.staging import Staging

@@ -19,8 +19,8 @@ from collections.abc import MutableSequence, Sequence
 from typing import Any, NamedTuple, Optional
 
 from shoal.pilot.commands.streams import Bound
+from shoal.pilot.functions.call_batch import Entries, Piece
 from shoal.pilot.functions.listener import RunnerConnection
-from shoal.pilot.functions.piece import Entries, Piece
 from shoal.pilot.guard.messages import Start
 from shoal.pilot.guard.spawn import STREAM_SLACK
 from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE

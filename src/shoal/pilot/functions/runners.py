@@ -21,8 +21,8 @@ from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.functions import crash_report
+from shoal.pilot.functions.call_batch import Entries, Piece, Then
 from shoal.pilot.functions.listener import Listener, RunnerConnection
-from shoal.pilot.functions.piece import Entries, Piece, Then
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind, write_code
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, Stop, ToGuard

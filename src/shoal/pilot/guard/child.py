@@ -10,7 +10,7 @@ from typing import Optional
 from shoal.pilot.commands.streams import Bound
 from shoal.pilot.guard.messages import Ended, Start
 from shoal.pilot.guard.spawn import Launch
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 
 NEVER = float("inf")
 

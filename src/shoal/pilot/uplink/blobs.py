@@ -17,7 +17,7 @@ from typing import Any, Optional, Union
 
 from shoal.model.blobs import digest_of, parse_digest
 from shoal.model.errors import BadInput
-from shoal.model.layout import blob_name
+from shoal.model.file_names import blob_name
 from shoal.pilot.commands import streams
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain

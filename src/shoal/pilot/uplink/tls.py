@@ -10,7 +10,7 @@ import os
 import ssl
 import threading
 
-from shoal.pilot.host import memory_files
+from shoal.pilot.host import memfd
 from shoal.wire.http.connection import (
     CERTIFICATE_EXPIRED,
     CERTIFICATE_NOT_YET_VALID,
@@ -73,12 +73,12 @@ def _fetch_ca(host: str, port: int, fingerprint: str, timeout: float) -> bytes:
 
 def _load_certificate(context: ssl.SSLContext, chain: bytes) -> None:
     try:
-        fd = memory_files.hold(chain)
+        fd = memfd.hold(chain)
     except OSError as error:
         log.warning("we cannot show our certificate: %s", error.strerror)
         return
     try:
-        context.load_cert_chain(memory_files.path_of(fd))
+        context.load_cert_chain(memfd.path_of(fd))
     finally:
         os.close(fd)
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shoal.db.location import sync_folder
+from shoal.db.database_lock import sync_folder
 from shoal.model.errors import Refused, echo
 from shoal.server.private_files import write_private
 from shoal.wire.join import SERVER_NAME

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SUBMIT, digest
-from shoal.model.layout import ENROL_FILE, TOKEN_FILE
+from shoal.model.file_names import ENROL_FILE, TOKEN_FILE
 from shoal.model.people import ADMIN
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.private_files import write_private

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.db.location import sync_folder
+from shoal.db.database_lock import sync_folder
 from shoal.model.errors import BadInput, Refused
-from shoal.model.layout import blob_name
+from shoal.model.file_names import blob_name
 from shoal.model.quantities import show_size
 
 PARTS = "part"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from shoal.engine.changes import Change
 from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow, BlobRows
 from shoal.model.errors import NotFound, Refused, echo
-from shoal.model.layout import blob_name
+from shoal.model.file_names import blob_name
 from shoal.server.blobs import files
 from shoal.server.blobs.files import Part
 

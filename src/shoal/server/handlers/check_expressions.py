@@ -13,7 +13,7 @@ from shoal.engine.records import ClassKey, Pilot
 from shoal.engine.state import State
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import many
-from shoal.model.spec import Spec
+from shoal.model.task.spec import Spec
 from shoal.sched.expr.explain import explain
 from shoal.sched.expr.names import unknown_tags
 from shoal.sched.expr.parse import parse

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from shoal.engine.commands import Watch
 from shoal.model.errors import BadInput, echo
+from shoal.model.file_names import LOGS, SUFFIX, log_name
 from shoal.model.ids import TaskId, parse_task
-from shoal.model.layout import LOGS, SUFFIX, log_name
 from shoal.model.limits import MAX_STREAM
 from shoal.server.context import CallHandler
 from shoal.server.handlers.runs import check_exists

@@ -20,8 +20,8 @@ from shoal.engine.records import Pilot
 from shoal.engine.tasks.reports import may_report
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
+from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
 from shoal.model.ids import is_pilot, parse_attempt
-from shoal.model.layout import BLOBS, LOG_MARK, LOGS
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
 from shoal.server.http.request import Call, answer

@@ -21,7 +21,7 @@ from shoal.server.context import CallHandler
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
 from shoal.server.http.request import Call, answer
 from shoal.server.service import PolicyAuthor
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import PolicyBody, SharesBody
 from shoal.wire.policy import check_people, dump_policy, parse_policy
 

@@ -10,8 +10,8 @@ from typing import Any
 from shoal.model.errors import echo
 from shoal.model.policy import Policy, Rule
 from shoal.model.quantities import many, show_size
-from shoal.sched.calendar import occurrence
 from shoal.sched.quota import Standing
+from shoal.sched.time_windows import occurrence
 from shoal.wire.policy import dump_policy
 
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")

@@ -2,7 +2,7 @@
 
 Two runs are the same work if every task field that can change a result is the same, and what the client saw when it
 submitted them: the files that their commands name, and the environment. The fields are covered by construction: each
-one is compared unless its entry in the table (`model/spec.py`) says why it cannot change a result.
+one is compared unless its entry in the table (`model/task/spec.py`) says why it cannot change a result.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
-from shoal.model.checks import short_text
 from shoal.model.errors import BadInput
 from shoal.model.ids import run_text
 from shoal.model.limits import MAX_FINGERPRINTS
-from shoal.model.spec import Spec, Submission
 from shoal.model.states import TaskState
-from shoal.model.task_field import fields_with
+from shoal.model.task.checks import short_text
+from shoal.model.task.spec import Spec, Submission
+from shoal.model.task.task_field import fields_with
 from shoal.wire.submission import canonical
 from shoal.wire.task import parse_spec
 

@@ -20,7 +20,7 @@ from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from shoal.engine.commands import Submit
 from shoal.engine.tasks.runs import again
 from shoal.model.errors import BadInput, Refused, echo
+from shoal.model.file_names import LOGS, environment_name
 from shoal.model.ids import parse_run, run_text
-from shoal.model.layout import LOGS, environment_name
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
-from shoal.model.spec import Submission
+from shoal.model.task.spec import Submission
 from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
 from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private

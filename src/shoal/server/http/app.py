@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion10, web
 
-from shoal.db.location import refusal_of
+from shoal.db.database_lock import refusal_of
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo

@@ -15,7 +15,7 @@ from shoal.server.auth.authentication import Caller
 from shoal.server.http.bodies import Charge
 from shoal.server.http.routes import MAX_TEXT, Query, Route
 from shoal.wire import codec, codec_fast
-from shoal.wire.checks import did_you_mean
+from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.messages import Exchange
 
 T = TypeVar("T")

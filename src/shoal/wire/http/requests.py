@@ -1,6 +1,6 @@
 """Bodies of requests by people, one dataclass each: checked by `codec`, and the source of their OpenAPI description.
 
-The fields of a task are those of the table in `model/spec.py`; messages of pilots are in `wire/messages.py`.
+The fields of a task are those of the table in `model/task/spec.py`; messages of pilots are in `wire/messages.py`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from shoal.model.spec import Spec
-from shoal.model.task_field import Quantity, task_fields
+from shoal.model.task.spec import Spec
+from shoal.model.task.task_field import Quantity, task_fields
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class SharesBody:
 def table_type(spec: type) -> type:
     """The wire form of a task: a dataclass with the fields of a table, each optional, in the types of JSON."""
     made = make_dataclass("TaskTable", [(f.name, f.kind.json, field(default=None)) for f in task_fields(spec).values()])
-    made.__doc__ = "One task or array of a submission, in the fields of the table in `model/spec.py`."
+    made.__doc__ = "One task or array of a submission, in the fields of the table in `model/task/spec.py`."
     return made
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shoal.cli.tasks import preflight
-from shoal.cli.tasks.draft import Draft, draft_command
 from shoal.cli.tasks.preflight import check_here, fingerprints
+from shoal.cli.tasks.submission import Draft, draft_command
 from shoal.model.errors import BadInput, Refused
-from tests.unit.cli.tasks.test_draft import options
+from tests.unit.cli.tasks.test_submission import options
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.commands import Tick
-from shoal.engine.matching import leasing
+from shoal.engine.matching import choose_tasks
 from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings, holdings
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
@@ -358,8 +358,8 @@ def test_what_a_pilot_holds_is_looked_through_once_for_each_reply(monkeypatch: p
     for array in state.runs[2].arrays:
         array.run.accepted = array.accepted = True
         state.queue.offer(array)
-    monkeypatch.setattr(leasing, "holdings", look)
-    filling = leasing.LeaseRound(state, known, pilot.seq)
+    monkeypatch.setattr(choose_tasks, "holdings", look)
+    filling = choose_tasks.LeaseRound(state, known, pilot.seq)
     filling.fill()
     assert len(filling.leases) == 6 and len(looked) == 1
     fresh = holdings(state, known)

@@ -9,7 +9,7 @@ import pytest
 from shoal.pilot.commands import container
 from shoal.pilot.commands.container import ContainerRequest
 from shoal.pilot.commands.files import StageError
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 
 GATE = StartStage("/w/mark", (), "debian:12", "shoal-x")
 WISH = ContainerRequest(

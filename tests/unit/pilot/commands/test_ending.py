@@ -11,7 +11,7 @@ import pytest
 from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.staging import Environment, PilotFacts, Prepared, Staging
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 from shoal.wire.messages import Capacity, Lease, Report
 
 PLAIN = Report("r1.1#1@1", "failed", "task_error", "exit code 85", exit_code=85)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.pilot.commands import setup
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 from shoal.wire.messages import Report
 
 SHELLS = [path for path in ("/bin/sh", "/bin/bash") if os.access(path, os.X_OK)]

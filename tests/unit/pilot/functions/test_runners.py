@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.pilot.functions import crash_report
-from shoal.pilot.functions.piece import Entries, Piece
+from shoal.pilot.functions.call_batch import Entries, Piece
 from shoal.pilot.functions.runner_process import find_kind, write_code
 from shoal.pilot.guard.messages import Ended
 from shoal.pilot.runner.main import CALLING, INITIALIZING, LOADING

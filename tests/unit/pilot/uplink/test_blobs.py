@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.model.blobs import digest_of
-from shoal.model.layout import blob_name
+from shoal.model.file_names import blob_name
 from shoal.pilot.uplink import blobs as module
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.pilot.uplink.server_address import ServerAddress

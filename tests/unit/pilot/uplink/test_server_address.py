@@ -15,7 +15,7 @@ import pytest
 
 from shoal.model import credentials
 from shoal.model.errors import BadInput
-from shoal.pilot.host import memory_files
+from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
 from shoal.pilot.uplink.tls import WrongServer
@@ -107,7 +107,7 @@ def test_the_token_may_have_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_a_join_string_is_read_once_from_an_open_file_which_is_closed() -> None:
     join = Join(("box:1", "box:2"), "a" * 64, TOKEN)
-    fd = memory_files.hold(str(join).encode() + b"\n")
+    fd = memfd.hold(str(join).encode() + b"\n")
     assert read_join(fd, "") == join
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)

@@ -9,7 +9,7 @@ import pytest
 from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput
 from shoal.model.policy import Policy
-from shoal.model.spec import Spec
+from shoal.model.task.spec import Spec
 from shoal.server.handlers.check_expressions import (
     MAX_WARNINGS,
     check_expressions,

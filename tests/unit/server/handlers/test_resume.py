@@ -1,4 +1,4 @@
-"""What `--resume` takes over, on a real database; the signature itself is in tests/unit/model/test_task_field.py."""
+"""What `--resume` takes over, on a real database; the signature itself is in tests/unit/model/task/test_task_field.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.model.spec import FIELDS
+from shoal.model.task.spec import FIELDS
 from shoal.server.http.openapi import describe
 from shoal.server.http.request import _CODES, _STATUS
 from shoal.server.http.routes import ROUTES, Route

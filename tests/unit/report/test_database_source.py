@@ -12,11 +12,11 @@ from shoal.db.sqlite import Database
 from shoal.engine.changes import AcctAdd, ArrayRow, Change, PilotRow, RunRow, SpanRow, TaskRow
 from shoal.model.errors import BadInput, NotFound
 from shoal.model.event import Event
-from shoal.model.layout import DATABASE, LOGS, log_name
+from shoal.model.file_names import DATABASE, LOGS, log_name
 from shoal.report.acct import account
-from shoal.report.file_source import FileSource
+from shoal.report.data_source import EmptySource, open_file
+from shoal.report.database_source import FileSource
 from shoal.report.results import iterate
-from shoal.report.source import EmptySource, open_file
 
 SWEEP = {"name": "sim", "command": ["./sim", "{x}"], "params": {"x": "1..4"}}
 CHILD = {"name": "merge", "command": ["merge"], "after": ["sim"]}

@@ -11,11 +11,11 @@ from typing import Any, Callable, Optional
 
 from shoal.model import limits
 from shoal.model.blobs import is_digest
-from shoal.model.checks import carried, paths, short_text, texts_of, whole
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import parse_duration
 from shoal.model.states import Rerun
-from shoal.model.sweep import Axis, Sweep, Value, check_count, check_name, parse_array, parse_values
+from shoal.model.task.checks import carried, paths, short_text, texts_of, whole
+from shoal.model.task.sweep import Axis, Sweep, Value, check_count, check_name, parse_array, parse_values
 
 Reader = Callable[[Any, str], Any]
 # What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.

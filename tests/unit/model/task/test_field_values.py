@@ -8,7 +8,7 @@ import pytest
 
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_CHECKPOINT, MAX_EXPR_BYTES, MAX_LICENCES, MAX_SETUP
-from shoal.model.spec import Spec
+from shoal.model.task.spec import Spec
 from shoal.wire.task import parse_spec
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.pilot.guard.start_stage import StartStage
+from shoal.pilot.guard.start_progress import StartStage
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shoal.sched.calendar import occurrence
+from shoal.sched.time_windows import occurrence
 
 
 def at(text: str) -> float:

@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
-from shoal.model.field_values import Reader
+from shoal.model.task.field_values import Reader
 
 Quantity = Union[str, int, float]  # with its unit, or in bytes or seconds
 _KEY = "task_field"  # of a dataclass field's metadata

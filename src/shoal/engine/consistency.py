@@ -7,10 +7,10 @@ from collections import Counter
 from shoal.engine.matching.classes import Leasable
 from shoal.engine.records import Array
 from shoal.engine.state import State
-from shoal.engine.why.targets import why_task
+from shoal.engine.why.runs_and_tasks import why_task
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
-from shoal.sched.match import take
+from shoal.sched.fit import take
 
 
 def check(state: State) -> list[str]:

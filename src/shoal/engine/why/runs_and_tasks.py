@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State
-from shoal.engine.why.places import why_pilot
+from shoal.engine.why.pilots_and_sites import why_pilot
 from shoal.engine.why.ready_task import why_ready
 from shoal.engine.why.reason import PARENTS, Reason
 from shoal.model.errors import NotFound

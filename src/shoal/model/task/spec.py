@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
 
-from shoal.model import field_values as read
 from shoal.model import limits
-from shoal.model import task_field as kind
-from shoal.model.checks import whole
 from shoal.model.quantities import parse_duration, parse_size, show_size
 from shoal.model.states import Rerun
-from shoal.model.sweep import Sweep
-from shoal.model.task_field import Option, entry, fields_with, task_fields
+from shoal.model.task import field_values as read
+from shoal.model.task import task_field as kind
+from shoal.model.task.checks import whole
+from shoal.model.task.sweep import Sweep
+from shoal.model.task.task_field import Option, entry, fields_with, task_fields
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
 _WHEN = "it decides when the task runs, not what"

@@ -14,10 +14,11 @@ import zipfile
 from pathlib import Path
 
 # The pilot's own package is in the zip as a whole, but for this module; of the packages it imports, these modules are.
-NOT_IN_ZIP = "shoal.pilot.build"
+NOT_IN_ZIP = "shoal.pilot.build_zip"
 IMPORTED: dict[str, tuple[str, ...]] = {
-    "shoal.model": ("blobs", "credentials", "errors", "ids", "layout", "limits", "rangeset", "sweep"),
-    "shoal.sched": ("size",),
+    "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "limits", "rangeset"),
+    "shoal.model.task": ("sweep",),
+    "shoal.sched": ("batch_size",),
     "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "payload"),
     "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),
 }

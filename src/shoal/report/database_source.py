@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.db.accounts import AccountQuery
+from shoal.db.database_lock import explained
 from shoal.db.end_reasons import ending_of
-from shoal.db.location import explained
 from shoal.db.reader import Reader
 from shoal.engine.why.reason import Reason
 from shoal.model.errors import EventsGone, NotFound, Refused, echo
+from shoal.model.file_names import DATABASE, LOGS, log_name
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
-from shoal.model.layout import DATABASE, LOGS, log_name
 from shoal.model.limits import MAX_PAGE
-from shoal.report.source import Json, waits_for
+from shoal.report.data_source import Json, waits_for
 from shoal.wire.task import parse_spec
 
 if TYPE_CHECKING:  # the engine is imported only where it is used

@@ -15,9 +15,9 @@ import click
 from shoal.client.config import echo_path, explain_toml
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
-from shoal.model.spec import FIELDS, OWN, Spec, Submission
-from shoal.model.sweep import sweep_of
-from shoal.model.task_field import EXPRESSION, Field, fields_with
+from shoal.model.task.spec import FIELDS, OWN, Spec, Submission
+from shoal.model.task.sweep import sweep_of
+from shoal.model.task.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
 
 _OF_PARAMS = ("bad_array", "bad_param")

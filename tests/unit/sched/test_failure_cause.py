@@ -6,7 +6,7 @@ import pytest
 
 from shoal.model.limits import KINDS_PER_HOST
 from shoal.model.states import Cause
-from shoal.sched.cause import OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, FailureFacts, Kinds, Whose, decide
+from shoal.sched.failure_cause import OPEN_FAILURES, OPEN_WAIT, STRANGE_KINDS, FailureFacts, Kinds, Whose, decide
 
 G = 1 << 30
 

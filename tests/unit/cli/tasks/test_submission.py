@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from shoal.cli.tasks.draft import draft_command, draft_file, find_line
+from shoal.cli.tasks.submission import draft_command, draft_file, find_line
 from shoal.model.errors import BadInput, NotFound, ShoalError
 
 NONE: dict[str, Any] = {

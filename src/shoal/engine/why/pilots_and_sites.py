@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shoal.engine.matching.choose_tasks import closed
 from shoal.engine.matching.eligibility import eligibility_of, static_misfit
-from shoal.engine.matching.leasing import closed
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.engine.why.ready_task import START, why_ready, widest_ban

@@ -33,10 +33,10 @@ from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
-from shoal.sched.match import how_many
+from shoal.sched.batch_size import ahead, turn
+from shoal.sched.fit import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
-from shoal.sched.size import ahead, turn
 from shoal.wire.messages import Capacity, Lease
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet

@@ -22,11 +22,11 @@ from shoal.engine.engine import Engine
 from shoal.engine.matching.classes import class_key, trait_of
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, ClassKey
-from shoal.model import field_values
 from shoal.model.errors import BadInput
 from shoal.model.ids import AttemptId
-from shoal.model.spec import FIELDS, Needs, Spec, Submission
-from shoal.model.task_field import TEXT, Field, Option, entry, task_fields
+from shoal.model.task import field_values
+from shoal.model.task.spec import FIELDS, Needs, Spec, Submission
+from shoal.model.task.task_field import TEXT, Field, Option, entry, task_fields
 from shoal.model.timing import Timing
 from shoal.server.handlers.resume import sign
 from shoal.wire.http.requests import table_type

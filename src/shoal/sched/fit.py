@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, Union
 
 from shoal.model.quantities import show_size
-from shoal.model.spec import Needs
+from shoal.model.task.spec import Needs
 from shoal.wire.messages import Capacity
 
 

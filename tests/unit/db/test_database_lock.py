@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.db.location import check_location
+from shoal.db.database_lock import check_location
 from shoal.model.errors import Refused
 
 

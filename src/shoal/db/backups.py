@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.db.location import BACKUPS, Lock, check_location, explained, make_private, sync_folder, unwritable
+from shoal.db.database_lock import BACKUPS, Lock, check_location, explained, make_private, sync_folder, unwritable
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused

@@ -15,9 +15,9 @@ from shoal.client.client import Client
 from shoal.client.config import Target
 from shoal.client.connection.embedded_server import Say, running_client, state_dir
 from shoal.model.errors import EventsGone, NotFound, echo
-from shoal.model.layout import DATABASE
+from shoal.model.file_names import DATABASE
 from shoal.model.limits import MAX_LOOK, MAX_PAGE
-from shoal.model.spec import Spec
+from shoal.model.task.spec import Spec
 
 Json = dict[str, Any]
 
@@ -144,7 +144,7 @@ def open_file(state: Path) -> Source:
     """The database file of a state directory as a source."""
     if not (state / DATABASE).exists():
         return EmptySource()
-    from shoal.report.file_source import FileSource  # SQLite is loaded only where it is read
+    from shoal.report.database_source import FileSource  # SQLite is loaded only where it is read
 
     return FileSource(state)
 

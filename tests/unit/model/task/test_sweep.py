@@ -7,7 +7,7 @@ import pytest
 
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_ELEMENTS, MAX_PARAMS
-from shoal.model.sweep import Sweep, Value, fill, holes, parse_array, parse_axis, show_value, sweep_of
+from shoal.model.task.sweep import Sweep, Value, fill, holes, parse_array, parse_axis, show_value, sweep_of
 
 
 def values(word: str) -> list[Value]:
