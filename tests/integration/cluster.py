@@ -253,7 +253,7 @@ class Cluster:
         with Reader(self.state / DATABASE) as reader:
             found = reader.pilot(name)
         assert found is not None, name
-        return found._asdict()
+        return {**found._asdict(), "tags": json.loads(found.tags or "{}")}
 
     # --- work
     def telling(self, wait: str | float | Path = 0.0, **more: Any) -> Json:

@@ -474,7 +474,7 @@ def test_cve_2007_4559_no_unpacking(tmp_path: Path) -> None:
         assert not imported & {"tarfile", "rarfile", "lzma", "bz2", "gzip", "zlib"}, path
         names = {_name(node) for node in _calls(path)}
         assert not names & {"unpack_archive", "extractall", "extract", "make_archive"}, path
-        assert "zipfile" not in imported or path == SOURCE / "pilot" / "build.py", path  # which writes one
+        assert "zipfile" not in imported or path == SOURCE / "pilot" / "build_zip.py", path  # which writes one
     home, own = tmp_path / "home" / "deep", tmp_path / "work" / "own"
     for folder in (home, own):
         folder.mkdir(parents=True)
@@ -571,8 +571,8 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
             # Two places bring modules of our own in when they are first asked for, a runner one with a fixed name, and
             # the rules for values of pandas three of its modules, whatever a result says.
             lazy = (
-                *(SOURCE / "__init__.py", SOURCE / "cli" / "main.py", SOURCE / "pilot" / "runner_load.py"),
-                SOURCE / "client" / "restricted_arrays.py",
+                *(SOURCE / "__init__.py", SOURCE / "cli" / "commands.py", SOURCE / "pilot" / "runner" / "load.py"),
+                SOURCE / "client" / "unpickle" / "arrays.py",
             )
             assert _name(call) != "import_module" or path in lazy, (path, call.lineno)
             if _name(call) == "import_module" and path == lazy[2]:
@@ -765,8 +765,10 @@ def test_ghsa_r847_6w6h_r8g4_no_columns_from_callers(guests: Guests) -> None:
                 named = named or (isinstance(first, ast.Call) and ast.unparse(first.func) == "for_many")
                 if not named and not isinstance(first, ast.Constant):
                     made.append((module.name, ast.unparse(first).partition(" ")[0].strip("f'\"")))
-    assert {name for name, _ in made} <= {"reader.py", "sqlite.py", "copies.py", "migrate.py", "named.py"}, made
-    assert all(word == "PRAGMA" for name, word in made if name in ("reader.py", "sqlite.py", "copies.py")), made
+    assert {name for name, _ in made} <= {"reader.py", "sqlite.py", "backups.py", "migrate.py", "named_queries.py"}, (
+        made
+    )
+    assert all(word == "PRAGMA" for name, word in made if name in ("reader.py", "sqlite.py", "backups.py")), made
     # For many rows at once a named query has its question marks repeated, and nothing else; another text names none.
     for text in ("SELECT digest FROM tokens", "add_events; DROP TABLE runs", ""):
         with pytest.raises(KeyError):

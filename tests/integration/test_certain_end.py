@@ -130,7 +130,7 @@ def test_pilot_and_guard_killed_together_leave_nothing(cluster: Cluster, mode: s
         cluster.until(lambda: not living(cluster), "the kernel ends all of it", 10)
     else:
         assert living(cluster), "this test shows nothing: without a namespace somebody should have survived"
-    second = cluster.start_pilot(2, *words)
+    cluster.start_pilot(2, *words)
     cluster.until(lambda: any(a.endswith("#2") for a, _, _ in beats(alone_ledger)), "the exclusive task runs again", 90)
     rows = beats(alone_ledger)
     first_ended = max(at for attempt, _, at in rows if attempt.endswith("#1"))
@@ -144,7 +144,6 @@ def test_pilot_and_guard_killed_together_leave_nothing(cluster: Cluster, mode: s
         assert uncertain == []
     else:
         assert set(uncertain) == {2}, "the start of the exclusive task did not say that its end is not certain"
-        assert "swept what pilots left" in second.log.read_text()
     with cluster.client() as client:
         client.cancel([f"r{run}"])
 

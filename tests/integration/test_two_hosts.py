@@ -285,7 +285,7 @@ def _follow_and_signal(hosts: Hosts) -> None:
             lambda: next((row["run"] for row in hosts.as_anna(lambda c: c.runs(state="open"))["runs"]), 0),
             "it is there",
         )
-        name = f"r{task}.1"
+        name = f"{task}.1"
         hosts.wait_state(name, "running")
         with hosts.popen("far", "logs", name, "--follow") as follower:
             assert follower.stdout is not None
@@ -359,7 +359,7 @@ def test_a_revoked_enrolment_sends_its_pilots_away_and_their_work_goes_on_elsewh
             lambda: next((row["run"] for row in hosts.as_anna(lambda c: c.runs(state="open"))["runs"]), 0),
             "it is there",
         )
-        name = f"r{task}.1"
+        name = f"{task}.1"
         hosts.wait_state(name, "running")
         other = hosts.paste(hosts.join("--site", "attic", "--cores", "1")).wait_joined()
         began = time.monotonic()

@@ -2,7 +2,7 @@
 
 A network without faults carries what they say to each other. What a task does stands in its own command: `work 20`
 succeeds after 20 s, `fail 20` fails after 20 s, `fail-once 20` fails the first time. Each command answers with what the
-journal got meanwhile. All indexes of the engine are checked after every step, as in any false world.
+journal got meanwhile. All indexes of the engine are checked after every step, as in any simulated world.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBERS = frozenset({"priority", "retries", "cores"})
 
 
 class Stage(World):
-    """A false world in which nothing happens but what a scenario says."""
+    """A simulated world in which nothing happens but what a scenario says."""
 
     def __init__(self) -> None:
         super().__init__(0, NO_FAULTS)

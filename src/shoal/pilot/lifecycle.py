@@ -188,7 +188,8 @@ class _Pilot:
         connection.start()
         sweeper.start()
         code = loop.run()
-        sweeper.forget_reported()
+        with contextlib.suppress(Exception):  # what others left must not change how this pilot ends
+            sweeper.forget_reported()
         connection.close()
         say(f"pilot ended: {loop.why}")
         return code

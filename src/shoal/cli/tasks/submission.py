@@ -65,7 +65,10 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
 
 def _given(options: Mapping[str, Any]) -> Iterator[Field]:
     """The task fields that options were given for."""
-    return (field for field in FIELDS.values() if field.option and options.get(field.name) not in (None, (), False))
+    for field in FIELDS.values():
+        value = options.get(field.name)
+        if field.option and value is not None and value is not False and value != ():  # 0 is a value
+            yield field
 
 
 def _value(field: Field, given: Any) -> Any:

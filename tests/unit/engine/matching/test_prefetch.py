@@ -216,7 +216,7 @@ def test_shorter_tasks_of_another_do_not_keep_an_owner_out() -> None:
 
 
 def test_a_pilot_with_more_long_tasks_than_slots_has_no_backlog_of_short_ones() -> None:
-    """Was: a division by zero, found by the false world: a pilot came back with more than it has room for."""
+    """Was: a division by zero, found by the simulator: a pilot came back with more than it has room for."""
     assert Holdings(Capacity(-1), []).backlog == 0.0
 
 

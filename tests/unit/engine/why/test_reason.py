@@ -30,7 +30,7 @@ def codes_in(text: str) -> list[str]:
 
 def given_codes() -> set[str]:
     """All codes of the engine, and those that are given without it."""
-    files = [*(SOURCE / "engine" / "why").glob("*.py"), SOURCE / "report" / "file_source.py"]
+    files = [*(SOURCE / "engine" / "why").glob("*.py"), SOURCE / "report" / "database_source.py"]
     found = {code for path in files for code in codes_in(path.read_text(encoding="utf-8"))}
     return found | {"gone", "final"}  # db/end_reasons.py
 
