@@ -9,6 +9,7 @@ Where no such folder can be had, a pilot does without. The guard imports this mo
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -113,7 +114,8 @@ class Entry:
             except FileNotFoundError:  # another pilot was the last one, and removed the folder
                 os.mkdir(folder, _OWN_MODE)
                 self._fd = os.open(part, flags, 0o600)
-            _lock(self._fd, _PILOT, fcntl.F_WRLCK)
+            if not _lock(self._fd, _PILOT, fcntl.F_WRLCK):
+                raise BlockingIOError(errno.EAGAIN, "its file is locked by another process")
             os.write(self._fd, record.encode())
             os.rename(part, path)
         except OSError as error:
@@ -184,6 +186,8 @@ def dead_pilots(folder: str) -> Iterator[DeadPilot]:
     for name in names:
         path, fd = os.path.join(folder, name), -1
         try:
+            if name.startswith(".") and time.time() - os.lstat(path).st_mtime <= KEPT:
+                continue  # a pilot is about to lock it: a look at it must not be in the way
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             if not _lock(fd, _PILOT, fcntl.F_RDLCK):  # shared: several pilots may look at once
                 continue
