@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import decimal
 import fractions
@@ -387,6 +388,8 @@ _PARTS = st.sampled_from(
 @given(st.lists(_PARTS, max_size=20).map(b"".join) | st.binary(max_size=60))
 def test_generated_pickles_execute_nothing(body: bytes) -> None:
     """Every answer is a value without classes and functions, or the one refusal; no call leaves this interpreter."""
+    with contextlib.suppress(UntrustedResult):
+        load_restricted(b"")  # modules that are imported at the first use are no call of the pickle
     seen: list[str] = []
     watching = True
 
