@@ -146,8 +146,9 @@ def test_a_command_runs_as_if_it_ran_here(terminal: Terminal) -> None:
     said = terminal.run("run", "--env", "A=b", "--", "sh", "-c", "pwd; echo $A >&2; echo $MINE", env={"MINE": "yes"})
     assert said.status == 0
     assert said.out == f"{terminal.cwd}\nyes\n"
-    assert said.err.splitlines()[0] == "b"
-    assert re.fullmatch(r"shoal: r\d+\.1 succeeded in \S+ on \S+", said.err.splitlines()[1])
+    *progress, printed, last = said.err.splitlines()  # how far it is, if it took more than a second
+    assert printed == "b" and all(re.match(r"r\d+  0/1  ", line) for line in progress)
+    assert re.fullmatch(r"shoal: r\d+\.1 succeeded in \S+ on \S+", last)
 
 
 def test_a_failed_command_gives_status_1_and_its_own_in_words(terminal: Terminal) -> None:
@@ -406,22 +407,33 @@ def test_a_killed_embedded_server_is_started_again_while_waiting(fresh: Terminal
     assert "40 tasks: 40 succeeded" in out
 
 
+def _wait_for_progress(waiting: subprocess.Popen[str]) -> None:
+    """Until a command says how far its run is: it waits, and hears Ctrl-C."""
+    assert waiting.stderr is not None
+    while "0/50" not in (line := waiting.stderr.readline()):
+        assert line, "it ended"
+
+
 def test_ctrl_c_detaches_and_a_second_one_cancels(fresh: Terminal) -> None:
     run = fresh.submit("x=1..50", "--", "sleep", "2")
     with fresh.start("wait", run) as waiting:
-        time.sleep(1.5)
+        _wait_for_progress(waiting)
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        _, err = waiting.communicate(timeout=60)
     assert waiting.returncode == 130
     assert f"shoal wait {run}" in err
     assert f"shoal cancel {run}" in err
     assert fresh.good("show", run, "--json").json()["finished"] is None
     with fresh.start("wait", run) as waiting:
-        time.sleep(1.5)
+        _wait_for_progress(waiting)
         waiting.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        assert waiting.stderr is not None
+        told = waiting.stderr.readline()
+        while f"shoal cancel {run}" not in told:  # what it says before it ends, and is still to be heard
+            assert told, "it ended without a word"
+            told = waiting.stderr.readline()
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        _, err = waiting.communicate(timeout=60)
     assert waiting.returncode == 130
     assert "tasks cancelled" in err
     assert fresh.good("show", run, "--json").json()["finished"] is not None
