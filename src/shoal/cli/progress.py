@@ -298,12 +298,12 @@ def end_in_words(row: Json) -> str:
 
 def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """The first Ctrl-C: leave the run alone, say how to come back; the second within 2 s cancels it."""
-    click.echo(
-        f"\nshoal: detached, {run} goes on.  come back: shoal wait {run}   stop it: shoal cancel {run}"
-        f"   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)",
-        err=True,
-    )
     try:
+        click.echo(  # a second one may come while it is said
+            f"\nshoal: detached, {run} goes on.  come back: shoal wait {run}   stop it: shoal cancel {run}"
+            f"   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)",
+            err=True,
+        )
         sleep(AGAIN_WITHIN)
     except KeyboardInterrupt:
         answer = client.cancel([run])
