@@ -406,22 +406,33 @@ def test_a_killed_embedded_server_is_started_again_while_waiting(fresh: Terminal
     assert "40 tasks: 40 succeeded" in out
 
 
+def _wait_for_progress(waiting: subprocess.Popen[str]) -> None:
+    """Until a command says how far its run is: it waits, and hears Ctrl-C."""
+    assert waiting.stderr is not None
+    while "0/50" not in (line := waiting.stderr.readline()):
+        assert line, "it ended"
+
+
 def test_ctrl_c_detaches_and_a_second_one_cancels(fresh: Terminal) -> None:
     run = fresh.submit("x=1..50", "--", "sleep", "2")
     with fresh.start("wait", run) as waiting:
-        time.sleep(1.5)
+        _wait_for_progress(waiting)
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        _, err = waiting.communicate(timeout=60)
     assert waiting.returncode == 130
     assert f"shoal wait {run}" in err
     assert f"shoal cancel {run}" in err
     assert fresh.good("show", run, "--json").json()["finished"] is None
     with fresh.start("wait", run) as waiting:
-        time.sleep(1.5)
+        _wait_for_progress(waiting)
         waiting.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        assert waiting.stderr is not None
+        told = waiting.stderr.readline()
+        while f"shoal cancel {run}" not in told:  # what it says before it ends, and is still to be heard
+            assert told, "it ended without a word"
+            told = waiting.stderr.readline()
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        _, err = waiting.communicate(timeout=60)
     assert waiting.returncode == 130
     assert "tasks cancelled" in err
     assert fresh.good("show", run, "--json").json()["finished"] is not None

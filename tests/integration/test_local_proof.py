@@ -195,6 +195,8 @@ def test_the_server_file_of_an_older_server_gets_a_clean_answer(cluster: Cluster
     code = "import sys, time; time.sleep(600)"
     old = subprocess.Popen([sys.executable, "-c", code, "-m", "shoal.server", "--state", str(cluster.state)])
     try:
+        # Popen returns at exec, and the kernel shows the new words a moment later.
+        cluster.until(lambda: b"shoal.server" in Path(f"/proc/{old.pid}/cmdline").read_bytes(), "it shows its words")
         file.write_text(json.dumps({"url": "http://127.0.0.1:8443", "token": "t", "pid": old.pid}))
         with pytest.raises(Refused, match=r"older Shoal.*plain http only.*kill"):
             running(cluster.state)

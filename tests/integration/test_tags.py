@@ -89,7 +89,7 @@ def test_a_published_tag_comes_within_a_moment(cluster: Cluster) -> None:
     run = cluster.submit(shell(f"echo x = 1 > $SHOAL_TAGS; while ! test -e {go}; do sleep 0.05; done"))
     key = f"{cluster.run_row(run)['owner']}.x"
     cluster.until(lambda: key in tags_of(cluster), "the tag is there while its task runs")
-    assert cluster.row(run)["state"] == "running"
+    assert cluster.run_row(run)["finished"] is None
     go.touch()
     assert cluster.wait_run(run) == {"succeeded": 1}
 
@@ -121,13 +121,14 @@ def test_a_task_that_floods_its_pipe_harms_nobody(cluster: Cluster) -> None:
 
 
 def test_what_was_published_while_the_server_was_away_is_not_lost(cluster: Cluster) -> None:
+    cluster.timing |= {"lease": 30.0, "quarantine": 20.0}  # nobody is given up, however busy the machine
     cluster.start_server()
     cluster.start_pilot(1)
     gate = cluster.folder / "gate"
     wait = f"while ! [ -e {gate} ]; do sleep 0.02; done"
     run = cluster.submit(shell(f"echo before = 1 > $SHOAL_TAGS; {wait}; echo away = 1 > $SHOAL_TAGS; sleep 1"))
     owner = cluster.run_row(run)["owner"]
-    cluster.until(lambda: f"{owner}.before" in tags_of(cluster), "the first tag is there", 10.0)
+    cluster.until(lambda: f"{owner}.before" in tags_of(cluster), "the first tag is there")
     cluster.kill_server()
     gate.touch()
     time.sleep(0.3)

@@ -266,12 +266,12 @@ def end_in_words(row: Json) -> str:
 
 def detach(client: Client, run: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """After the first Ctrl-C: leave the run alone and say how to come back; a second within 2 s cancels it."""
-    click.echo(
-        f"\nshoal: detached, {run} goes on.  come back: shoal wait {run}   stop it: shoal cancel {run}"
-        f"   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)",
-        err=True,
-    )
     try:
+        click.echo(  # a second Ctrl-C may come during this output
+            f"\nshoal: detached, {run} goes on.  come back: shoal wait {run}   stop it: shoal cancel {run}"
+            f"   (or Ctrl-C again within {AGAIN_WITHIN:.0f} s)",
+            err=True,
+        )
         sleep(AGAIN_WITHIN)
     except KeyboardInterrupt:
         answer = client.cancel([run])
