@@ -28,8 +28,9 @@ def run(name: str, python: str, folder: Path, extra: dict[str, Any], file: IO[st
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            file.write(json.dumps({**json.loads(line), **extra}) + "\n")
-            file.flush()
+            if line.startswith("{"):  # else it is of a process that the experiment started
+                file.write(json.dumps({**json.loads(line), **extra}) + "\n")
+                file.flush()
     return process.returncode == 0
 
 
