@@ -36,6 +36,7 @@ class EmulatedPilot:
         self._path = f"/v1/pilots/{self._name}/exchange"
         self._unacknowledged = 0
         self.is_waiting = False
+        self.send([])  # as a pilot does: until then the connection counts as one of its owner, who has 128 of them
 
     def _join(self, register: dict[str, Any], enrol: str) -> Any:
         while True:
