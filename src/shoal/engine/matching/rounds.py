@@ -18,7 +18,7 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
-from shoal.sched.assign import EXACT, Cell, assign
+from shoal.sched.linear_assignment import EXACT, Cell, assign
 from shoal.sched.batch_size import turn as turn_of
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.fit import how_many
