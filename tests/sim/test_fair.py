@@ -16,7 +16,7 @@ from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
-from shoal.sim.fair import Result, Setting, simulate
+from tests.sim.fair import Result, Setting, simulate
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.ledger import BrokenPromise

@@ -14,7 +14,7 @@ from shoal.engine.commands import Accept, SetPolicy
 from shoal.model.errors import Conflict
 from shoal.model.policy import Policy, Rule
 from shoal.sched import share
-from shoal.sim.shares import (
+from bench.simulated_shares import (
     KINDS,
     Owner,
     Result,
