@@ -69,7 +69,12 @@ def test_there_are_a_hundred() -> None:
 
 @pytest.mark.parametrize(
     ("printed", "is_right"),
-    [("shoal: no run r9; see it", True), ("shoal: no run r9; look", False), ("x\nshoal: no run r9; see it", True), ("", False)],
+    [
+        ("shoal: no run r9; see it", True),
+        ("shoal: no run r9; look", False),
+        ("x\nshoal: no run r9; see it", True),
+        ("", False),
+    ],
 )
 def test_an_answer_is_compared_whole(printed: str, is_right: bool) -> None:
     assert is_answered(["shoal: no run ...; see it"], printed) is is_right
