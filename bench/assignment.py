@@ -1,4 +1,4 @@
-"""Assignment algorithms that only the benchmark compares with the one of `sched/assign.py` [LBO D8]: in turn and greedy
+"""Assignment algorithms that only the benchmark compares with the one of `sched/linear_assignment.py` [LBO D8]: in turn and greedy
 by the standard library, greedy by numpy, exact by scipy.
 
 Tables are dense (a list of rows) or sparse. A cell that is missing, or whose rank is not a finite number, may not be
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.sched.assign import Pair
+from shoal.sched.linear_assignment import Pair
 
 Floats = NDArray[Any]  # of any floating kind
 Ints = NDArray[np.int64]

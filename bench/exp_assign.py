@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bench.assignment import exact, exact_sparse, greedy, greedy_plain, greedy_sparse, one_by_one
 from bench.serving import report
-from shoal.sched.assign import Pair
+from shoal.sched.linear_assignment import Pair
 
 ROUNDS = 5
 PILOTS = 1_500

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.serving import report
-from shoal.sim.shares import Owner, Result, Setting, jain, mixed_owners, simulate, worst_difference
+from bench.simulated_shares import Owner, Result, Setting, jain, mixed_owners, simulate, worst_difference
 
 COUNTS = (2, 5, 10, 20, 50)
 KINDS = ("equal", "all")

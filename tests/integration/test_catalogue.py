@@ -858,7 +858,7 @@ for _name, _raw in {
     def _malformed(place: Place, raw: bytes = _raw) -> None:
         answer = place.stand.raw(raw)
         place.stand.expect(answer, 400, "http", "not HTTP")
-        assert answer.headers.get("Connection", "close") == "close" and "aiohttp" not in answer.headers["Server"]
+        assert answer.headers.get("Connection", "close") == "close" and answer.headers["Server"] == "shoal"
         assert len(answer.body) < 400
 
 

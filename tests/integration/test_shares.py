@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.simulated_shares import due_fractions
 from shoal.client.client import Client
 from shoal.report.acct import account
 from shoal.report.data_source import HttpSource
-from shoal.sim.shares import due_fractions
 from tests.integration.cluster import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 
 from bench.assignment import one_by_one
-from shoal.sched.assign import Cell, exact
-from shoal.sched.assign import greedy as greedy_cells
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.scalar import holds, rank_of
+from shoal.sched.linear_assignment import Cell, exact
+from shoal.sched.linear_assignment import greedy as greedy_cells
 from shoal.sched.vector.expr import Batch, Table
 from tests.unit.engine.stand import Stand, good
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import assignment
-from shoal.sched import assign as product
-from shoal.sched.assign import Cell, Pair, assign
+from shoal.sched import linear_assignment as product
+from shoal.sched.linear_assignment import Cell, Pair, assign
 
 Table = list[list[float]]
 

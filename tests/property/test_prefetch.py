@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shoal.engine.matching.prefetch import _merged
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
-from shoal.sim.fair import Setting, simulate
 from shoal.wire.chunk import names
 from shoal.wire.messages import Capacity, Lease
+from tests.sim.fair import Setting, simulate
 
 _DEEDS = st.lists(
     st.one_of(

@@ -16,11 +16,11 @@ from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
-from shoal.sim.fair import Result, Setting, simulate
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.ledger import BrokenPromise
 from shoal.sim.world import World
+from tests.sim.fair import Result, Setting, simulate
 from tests.sim.planting import plant
 
 PROVE = bool(os.environ.get("SHOAL_PROVE"))

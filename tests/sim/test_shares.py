@@ -10,11 +10,7 @@ from random import Random
 
 import pytest
 
-from shoal.engine.commands import Accept, SetPolicy
-from shoal.model.errors import Conflict
-from shoal.model.policy import Policy, Rule
-from shoal.sched import share
-from shoal.sim.shares import (
+from bench.simulated_shares import (
     KINDS,
     Owner,
     Result,
@@ -26,6 +22,10 @@ from shoal.sim.shares import (
     simulate,
     worst_difference,
 )
+from shoal.engine.commands import Accept, SetPolicy
+from shoal.model.errors import Conflict
+from shoal.model.policy import Policy, Rule
+from shoal.sched import share
 from shoal.wire.policy import dump_policy
 from tests.unit.engine.stand import FakePilot, Stand, good
 

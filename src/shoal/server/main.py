@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_server import Server
-
 from shoal import __version__
 from shoal.db.backups import restored_at
 from shoal.db.database_lock import explained, way_out
@@ -45,6 +42,7 @@ from shoal.server.disk_reserve import Reserve
 from shoal.server.http.app import make_app
 from shoal.server.http.connections import ConnectionLimits, Connections, capacity_of, raise_file_limit
 from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
+from shoal.server.http.protocol import HttpServer
 from shoal.server.http.rate_limit import RateLimit
 from shoal.server.metrics import Metrics
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
@@ -97,8 +95,6 @@ def main() -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # aiohttp would log each malformed request with a traceback.
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     # The event loop releases the interpreter's lock at each system call; with the default of 5 ms it would wait that
     # long for a thread that reads or writes rows, each time.
     sys.setswitchinterval(SWITCH)
@@ -171,15 +167,10 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     access = Authentication(people, lambda rows: service.writer.put(rows))
     uploads = Uploads(blobs)
     context = Context(service, access, connections, RateLimit(), Metrics(__version__), ended.set, blobs, uploads)
-    runner = web.AppRunner(
-        make_app(context), access_log=None, keepalive_timeout=75.0, shutdown_timeout=1.0, lingering_time=1.0,
-        auto_decompress=False,
-    )  # fmt: skip
-    await runner.setup()
+    server = HttpServer(make_app(context))
     listeners: list[asyncio.Server] = []
     try:
-        assert runner.server is not None
-        await _listen(context, runner.server, chosen, listeners)
+        await _listen(context, server, chosen, listeners)
         owner = getpass.getuser()
         service.engine.describe_server(keeper=owner)
         _write_address(context, owner)
@@ -193,7 +184,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         if listeners:  # otherwise the socket belongs to another server
             (state_dir / SOCKET_FILE).unlink(missing_ok=True)
         service.hang_up()
-        await runner.cleanup()
+        await server.close(within=1.0)
         connections.close()
         context.bodies.close()
         context.access.flush(service.clock())
@@ -234,7 +225,7 @@ def _make_state(state_dir: Path) -> None:
 
 
 async def _listen(
-    context: Context, server: Server, chosen: argparse.Namespace, listeners: list[asyncio.Server]
+    context: Context, server: HttpServer, chosen: argparse.Namespace, listeners: list[asyncio.Server]
 ) -> None:
     """Listen on the Unix socket for this account, and over TLS on the addresses of the command line."""
     state_dir, connections = context.service.state_dir, context.connections

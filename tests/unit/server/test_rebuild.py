@@ -289,7 +289,7 @@ def test_a_revocation_that_met_a_defect_is_healed_by_repeating_it(
         await settle(service)
         assert len(service.engine.state.pilots) == 1
         answer = await people.revoke(call)
-        assert json.loads(cast(bytes, answer.body)) == {"revoked": 0, "pilots": 1}
+        assert json.loads(answer.body) == {"revoked": 0, "pilots": 1}
         assert not service.engine.state.pilots
 
     play(tmp_path, story)

@@ -18,10 +18,10 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
-from shoal.sched.assign import EXACT, Cell, assign
 from shoal.sched.batch_size import turn as turn_of
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.fit import how_many
+from shoal.sched.linear_assignment import EXACT, Cell, assign
 
 CROWD = 16  # waiting pilots from which on full ones are skipped
 HEADS = 64  # classes of one owner that a round looks at [ADR 0011]

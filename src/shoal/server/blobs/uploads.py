@@ -15,14 +15,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from aiohttp import web
-
 from shoal.model.errors import BadInput, Conflict, Refused, TooBusy
 from shoal.model.limits import MAX_PARTS, MAX_UPLOADS
 from shoal.model.quantities import show_size
 from shoal.server.blobs import files
 from shoal.server.blobs.files import PARTS, Part, disk_full, key_of
 from shoal.server.blobs.registry import Blobs
+from shoal.server.http.messages import BodyBroken
 
 log = logging.getLogger(__name__)
 PIECE = 1 << 20  # bytes that a thread writes at a time, while the next arrive
@@ -285,7 +284,7 @@ async def _gather(content: Body, upload: Upload) -> tuple[Sequence[bytes], int]:
     except TimeoutError:
         if not size:
             raise Refused("the body came too slowly", code="too_slow", hint=f"nothing for {STALL:g} seconds") from None
-    except (ConnectionError, web.RequestPayloadError):
+    except (ConnectionError, BodyBroken):
         if not size:
             raise BadInput("the body is not what its headers say", code="bad_body") from None
     if not size:

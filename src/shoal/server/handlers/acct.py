@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 
-from aiohttp import web
-
 from shoal.db.accounts import AccountQuery
 from shoal.engine.records import Attempt
 from shoal.server.context import CallHandler
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 
 
 class AcctHandler(CallHandler):
     """Calls about accounting."""
 
-    async def read(self, call: Call) -> web.Response:
+    async def read(self, call: Call) -> Response:
         """Sums over the owners whom the caller sees, and the time of the pilots whom the caller sees."""
         access, now, until = self.access, self.service.clock(), call.number_or_none("until")
         since = float(call.number("since"))

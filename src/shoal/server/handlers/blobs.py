@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
-
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import SESSION
@@ -19,6 +15,7 @@ from shoal.server.blobs.registry import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.blobs.uploads import STALL, WrongOffset
 from shoal.server.context import CallHandler, Context, unknown_run
 from shoal.server.handlers.submit import check_space
+from shoal.server.http.messages import FileResponse, Request, Response
 from shoal.server.http.request import Call, answer, read_body, refusal
 from shoal.wire.http.blob_transfer import CHECKPOINT
 
@@ -45,7 +42,7 @@ class BlobHandler(CallHandler):
         super().__init__(context)
         self.blobs, self.uploads = context.blobs, context.uploads
 
-    async def put(self, call: Call) -> web.Response:
+    async def put(self, call: Call) -> Response:
         """Receive a blob, or a part of one, and have the caller hold it."""
         digest, owner = parse_digest(call.path_part("digest")), self._owner(call)
         head = read_head(call.request)
@@ -66,7 +63,7 @@ class BlobHandler(CallHandler):
             return response
         raise AssertionError("an upload that is neither here nor queried")
 
-    async def _take(self, call: Call, owner: str, digest: str, head: BlobHeaders) -> web.Response:
+    async def _take(self, call: Call, owner: str, digest: str, head: BlobHeaders) -> Response:
         async with self.uploads.turn(owner, digest, head.total, head.start) as upload:
             await self.uploads.take(upload, call.request.content, head.length)
             call.again()  # a token that ended during the upload holds nothing [security S17]
@@ -77,7 +74,7 @@ class BlobHandler(CallHandler):
                 await self.blobs.name(owner, upload.part, self._held_for(call))
         return _receipt(digest, head.total, size)
 
-    async def _is_held(self, call: Call, head: BlobHeaders, digest: str) -> web.Response:
+    async def _is_held(self, call: Call, head: BlobHeaders, digest: str) -> Response:
         """The caller holds it already: a small body is read to keep the connection, a large one is not waited for."""
         size = self.blobs.size(digest) or 0
         response = _receipt(digest, size, size)
@@ -87,7 +84,7 @@ class BlobHandler(CallHandler):
             response.force_close()
         return response
 
-    async def head(self, call: Call) -> web.StreamResponse:
+    async def head(self, call: Call) -> Response:
         """The size of a blob that is here; if it is not, how much of the caller's upload is."""
         digest = parse_digest(call.path_part("digest"))
         if not self.context.sees_blob(call.caller, digest) or not await self.blobs.is_there(digest):
@@ -99,9 +96,9 @@ class BlobHandler(CallHandler):
             response.headers[OFFSET] = str(offset)
             return response
         size = str(self.blobs.size(digest))
-        return web.Response(headers={"Content-Type": BYTES, "Content-Length": size, "Accept-Ranges": "bytes"})
+        return Response(headers={"Content-Type": BYTES, "Content-Length": size, "Accept-Ranges": "bytes"})
 
-    async def get(self, call: Call) -> web.StreamResponse:
+    async def get(self, call: Call) -> Response:
         """The bytes, or a range of them."""
         digest = parse_digest(call.path_part("digest"))
         if not await self.blobs.is_there(digest):
@@ -110,7 +107,7 @@ class BlobHandler(CallHandler):
         check_range(call.request, size)
         call.rest()
         self.service.last_request = self.service.clock()
-        return _Bytes(self.blobs.path(digest), size)
+        return FileResponse(self.blobs.path(digest), STALL + size / SLOWEST, BYTES)
 
     # --- the owner
     def _owner(self, call: Call) -> str:
@@ -142,40 +139,21 @@ class BlobHandler(CallHandler):
         return checkpoints_of(number) if number in self.service.engine.state.runs else UNUSED
 
 
-class _Bytes(web.FileResponse):
-    """A file that is sent; a client that reads too slowly is disconnected, and may come back for the rest."""
-
-    def __init__(self, path: object, size: int) -> None:
-        super().__init__(path, headers={"Content-Type": BYTES})  # type: ignore[arg-type]  # a Path
-        self._within = STALL + size / SLOWEST
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        try:
-            async with asyncio.timeout(self._within):
-                return await super().prepare(request)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise
-
-
-def check_range(request: web.BaseRequest, size: int) -> None:
+def check_range(request: Request, size: int) -> None:
     """Refuse a range that is malformed or behind the end, in our own form."""
     try:
-        start = request.http_range.start
+        request.range(size)
     except ValueError:
-        start = size
-    if start is not None and start >= size and "Range" in request.headers:
         raise BadInput(
             "there is no such range", code="no_such_range", field="Range", hint=f"bytes=FIRST-LAST of {size} bytes"
-        )
+        ) from None
 
 
-def _receipt(digest: str, total: int, offset: int) -> web.Response:
+def _receipt(digest: str, total: int, offset: int) -> Response:
     return answer({"digest": digest, "size": total, "offset": offset, "whole": offset == total})
 
 
-def read_head(request: web.BaseRequest) -> BlobHeaders:
+def read_head(request: Request) -> BlobHeaders:
     """The headers of an upload, if they are consistent."""
     length = request.content_length
     if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -185,7 +163,7 @@ def read_head(request: web.BaseRequest) -> BlobHeaders:
     if length and request.content_type != BYTES:
         raise BadInput("the body must be bytes", code="want_bytes", hint=f"send Content-Type: {BYTES}")
     content_range = request.headers.get("Content-Range")
-    head = BlobHeaders(length, length, None) if content_range is None else _read_range(content_range, length)
+    head = BlobHeaders(length, length, None) if not content_range else _read_range(content_range, length)
     if head.total > MAX_BLOB:
         raise TooLarge("the blob is too large", hint=f"at most {MAX_BLOB} bytes")
     return head

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_LOOK, MAX_WAIT
 from shoal.server.context import CallHandler
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 
 LARGE = 50  # tasks of a run that are not final
@@ -15,7 +14,7 @@ LARGE = 50  # tasks of a run that are not final
 class EventsHandler(CallHandler):
     """Calls about the journal."""
 
-    async def read(self, call: Call) -> web.Response:
+    async def read(self, call: Call) -> Response:
         """Events after a number; waits for new ones if there are none. Continue with `after=last`."""
         after, limit = call.number("after"), call.number("limit")
         named, kind = call.text("run"), call.text("kind")

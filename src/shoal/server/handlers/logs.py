@@ -6,8 +6,6 @@ import asyncio
 import os
 from pathlib import Path
 
-from aiohttp import web
-
 from shoal.engine.commands import Watch
 from shoal.model.errors import BadInput, echo
 from shoal.model.file_names import LOGS, SUFFIX, log_name
@@ -15,6 +13,7 @@ from shoal.model.ids import TaskId, parse_task
 from shoal.model.limits import MAX_STREAM
 from shoal.server.context import CallHandler
 from shoal.server.handlers.runs import check_exists
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call
 
 POLL = 0.2  # seconds between reads of a file that may grow
@@ -24,7 +23,7 @@ AFTERWARDS = 5.0  # seconds that output may still come after a task's report
 class LogsHandler(CallHandler):
     """Calls about what tasks print."""
 
-    async def read(self, call: Call) -> web.Response:
+    async def read(self, call: Call) -> Response:
         """A stream of an attempt from a byte on, as text; waits for more if asked to."""
         task, stream = parse_task(call.path_part("task")), call.text("stream") or "stdout"
         if stream not in SUFFIX:
@@ -41,7 +40,7 @@ class LogsHandler(CallHandler):
             call.rest()
             await asyncio.sleep(POLL)
         headers = {"X-Shoal-Next": str(offset + len(data)), "X-Shoal-More": "1" if more else "0"}
-        return web.Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
+        return Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
 
     async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
         """The file of the attempt, and whether it may still grow; `watch` has its pilot send new output."""

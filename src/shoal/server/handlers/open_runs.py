@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from operator import methodcaller
 
-from aiohttp import web
-
 from shoal.db.reader import Results
 from shoal.engine.commands import Add, Close, PollRun
 from shoal.engine.records import Run
@@ -16,6 +14,7 @@ from shoal.model.limits import MAX_WAIT
 from shoal.server.context import CallHandler, unknown_run
 from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.server.recent_results import foreign_elements, page_of
 from shoal.wire.http.requests import Nothing
@@ -29,7 +28,7 @@ FEW, MANY, MOMENT = 250, 100, 0.01
 class OpenRunsHandler(CallHandler):
     """Calls about open runs."""
 
-    async def add(self, call: Call) -> web.Response:
+    async def add(self, call: Call) -> Response:
         """Add tasks to an open run; answered after the commit."""
         first, submission = await call.object(parse_addition)
         check_expressions(submission.specs)
@@ -49,7 +48,7 @@ class OpenRunsHandler(CallHandler):
         if owner != call.caller.owner and not call.caller.is_admin:
             raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
 
-    async def close(self, call: Call) -> web.Response:
+    async def close(self, call: Call) -> Response:
         """Nothing more will be added."""
         await call.body(Nothing)
         run = await self._load(parse_run(call.path_part("run")))
@@ -65,7 +64,7 @@ class OpenRunsHandler(CallHandler):
             self.service.load(loaded)
         return self.service.engine.state.runs[number]
 
-    async def results(self, call: Call) -> web.Response:
+    async def results(self, call: Call) -> Response:
         """Tasks that became final after a number of the journal; waits if there are none."""
         number, after, limit = parse_run(call.path_part("run")), call.number("after"), call.number("limit")
         service = self.service

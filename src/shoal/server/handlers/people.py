@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-from aiohttp import web
-
 from shoal.engine.commands import Expel, Regroup
 from shoal.model.credentials import ENROL
 from shoal.model.people import EVERYBODY, SiteRow
 from shoal.server.context import CallHandler
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
@@ -18,7 +17,7 @@ from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHo
 class PeopleHandler(CallHandler):
     """Calls about people, groups, sites and tokens."""
 
-    async def whoami(self, call: Call) -> web.Response:
+    async def whoami(self, call: Call) -> Response:
         """The caller, as their token identifies them."""
         who = call.caller
         return answer(
@@ -28,7 +27,7 @@ class PeopleHandler(CallHandler):
             }
         )  # fmt: skip
 
-    async def users(self, call: Call) -> web.Response:
+    async def users(self, call: Call) -> Response:
         """People the caller may see."""
         seen = self.access.seen_by(call.caller)
         rows = [row for row in self.access.users.values() if seen is None or row.name in seen]
@@ -37,7 +36,7 @@ class PeopleHandler(CallHandler):
             {"users": [{**_plain(row._asdict()), "share": shares.get(row.name, 1.0)} for row in sorted(rows)]}
         )
 
-    async def groups(self, call: Call) -> web.Response:
+    async def groups(self, call: Call) -> Response:
         """All groups for administrators, their own for others."""
         rows = [g for g in self.access.groups.values() if call.caller.is_admin or g.name == call.caller.group]
         members, shares = self.access.users.values(), self.service.engine.state.accounting.policy.shares
@@ -54,38 +53,38 @@ class PeopleHandler(CallHandler):
             }
         )
 
-    async def add_user(self, call: Call) -> web.Response:
+    async def add_user(self, call: Call) -> Response:
         """Add a person, or change their group and role."""
         request = await call.body(NewUser)
-        call.request["about"] = f"{request.name} {request.group} {request.role}"
+        call.about = f"{request.name} {request.group} {request.role}"
         self.service.check_whole()  # before anything is changed
         row = self.access.add_user(request, self.service.clock())
         await self.service.command(Regroup(row.name, row.grp))
         return answer(_plain(row._asdict()))
 
-    async def add_group(self, call: Call) -> web.Response:
+    async def add_group(self, call: Call) -> Response:
         """Add a group."""
         request = await call.body(NewGroup)
-        call.request["about"] = request.name
+        call.about = request.name
         row = self.access.add_group(request, self.service.clock())
         await self.service.writer.settled()
         return answer(row._asdict())
 
-    async def sites(self, call: Call) -> web.Response:
+    async def sites(self, call: Call) -> Response:
         """All sites for administrators; for others those under whose names they, or their group, may have pilots."""
         holders = self.access.holders(call.caller)
         rows = [row for row in self.access.sites.values() if holders is None or any(row.lets(h) for h in holders)]
         return answer({"sites": [_site(row, holders) for row in sorted(rows)]})
 
-    async def share_site(self, call: Call) -> web.Response:
+    async def share_site(self, call: Call) -> Response:
         """Set who may have pilots under the name of a site."""
         request = await call.body(SiteHolders)
-        call.request["about"] = f"{request.name} {' '.join(request.holders)}"
+        call.about = f"{request.name} {' '.join(request.holders)}"
         row = self.access.share_site(request, self.service.clock())
         await self.service.writer.settled()
         return answer(_site(row, None))
 
-    async def tokens(self, call: Call) -> web.Response:
+    async def tokens(self, call: Call) -> Response:
         """Tokens without their secrets, with their last use."""
         self.access.flush(self.service.clock())
         await self.service.writer.settled()
@@ -96,12 +95,12 @@ class PeopleHandler(CallHandler):
         counts = Counter(pilot.token for pilot in self.service.engine.state.pilots.values())
         return answer({"tokens": [{**_plain(row), "pilots": counts[row["token"]]} for row in rows]})
 
-    async def new_token(self, call: Call) -> web.Response:
+    async def new_token(self, call: Call) -> Response:
         """A new token; its secret is in this response and nowhere else."""
         request = await call.body(NewToken)
         context = self.context
         row, secret = self.access.mint(call.caller, request, self.service.clock(), secrets.token_urlsafe)
-        call.request["about"] = f"{row.token} {row.kind} {row.owner or '@' + row.grp} {row.site}"
+        call.about = f"{row.token} {row.kind} {row.owner or '@' + row.grp} {row.site}"
         await self.service.writer.settled()
         return answer(
             {
@@ -112,18 +111,18 @@ class PeopleHandler(CallHandler):
             }
         )  # fmt: skip
 
-    async def revoke(self, call: Call) -> web.Response:
+    async def revoke(self, call: Call) -> Response:
         """Revoke tokens and expel the pilots they enrolled; also of tokens revoked before, whose pilots a defect may have
         kept."""
         request = await call.body(Revoke)
         self.service.check_whole()  # before anything is changed
         ended = self.access.ended(request)
         names = self.access.revoke(call.caller, request, self.service.clock())
-        call.request["about"] = " ".join(names[:8])
+        call.about = " ".join(names[:8])
         done = await self.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
         return answer({"revoked": len(names), "pilots": done["pilots"]})
 
-    async def audit(self, call: Call) -> web.Response:
+    async def audit(self, call: Call) -> Response:
         """Who did what, newest first."""
         self.access.flush(self.service.clock())
         await self.service.writer.settled()

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from aiohttp import web
-
 from shoal.engine.commands import Drain, Enrol
 from shoal.engine.pilots.exchange import check_exchange, disowned
 from shoal.engine.pilots.hosts import key_of
@@ -24,6 +22,7 @@ from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
 from shoal.model.ids import is_pilot, parse_attempt
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
@@ -38,7 +37,7 @@ class PilotsHandler(CallHandler):
     """Calls of pilots and about them."""
 
     # --- calls of pilots
-    async def enrol(self, call: Call) -> web.Response:
+    async def enrol(self, call: Call) -> Response:
         """Enrol a pilot by a token, or one that comes back by the session it had."""
         if self._is_unknown_session(call.caller):
             raise unauthorised()
@@ -57,7 +56,7 @@ class PilotsHandler(CallHandler):
             if spent:
                 self.access.spend(command.token, -1)
             raise
-        call.request["about"] = f"{registered.pilot} {register.host}"
+        call.about = f"{registered.pilot} {register.host}"
         reply = {**vars(registered), "log_dir": str(self.service.state_dir / LOGS), "log_mark": LOG_MARK,
             "blob_dir": str(self.service.state_dir / BLOBS),
         }  # fmt: skip
@@ -98,7 +97,7 @@ class PilotsHandler(CallHandler):
         self.access.spend(command.token, 1)
         return True
 
-    async def exchange(self, call: Call) -> web.Response:
+    async def exchange(self, call: Call) -> Response:
         """A pilot's exchange."""
         if self._is_unknown_session(call.caller):
             raise disowned()
@@ -171,17 +170,17 @@ class PilotsHandler(CallHandler):
         if gone is not None and self.service.clock() - gone.ended > LONGEST[SESSION]:
             raise unauthorised()
 
-    async def zip(self, call: Call) -> web.Response:
+    async def zip(self, call: Call) -> Response:
         """The pilot's zip, for the join command and for renewal."""
         if not await self.context.pilot_digest():
             raise NotFound("the pilot could not be built", code="not_ready", hint="see the server's status")
         data = await asyncio.to_thread(self.context.pilot_path.read_bytes)
-        return web.Response(
+        return Response(
             body=data, content_type="application/zip", headers={"X-Shoal-SHA256": self.context.pilot_sha256}
         )
 
     # --- calls of people
-    async def list_pilots(self, call: Call) -> web.Response:
+    async def list_pilots(self, call: Call) -> Response:
         """List pilots, newest first, with what those that live hold."""
         limit, state = call.number("limit"), call.text("state")
         holders = self.access.holders(call.caller)
@@ -210,7 +209,7 @@ class PilotsHandler(CallHandler):
         until = None if ban is None or ban.probing else ban.until
         return {"tags": dict(pilot.tags), "facts": facts, "banned": banned, "banned_until": until}
 
-    async def list_hosts(self, call: Call) -> web.Response:
+    async def list_hosts(self, call: Call) -> Response:
         """Hosts, the one seen last first, with what they did over all their pilots."""
         holders, limit = self.access.holders(call.caller), call.number("limit")
         rows = await self.service.query(lambda r: r.hosts(limit=limit, holders=holders))
@@ -220,7 +219,7 @@ class PilotsHandler(CallHandler):
             row["living"] = living[row.pop("identity"), row["owner"], row["group"], row["site"]]
         return answer({"hosts": rows})
 
-    async def drain(self, call: Call) -> web.Response:
+    async def drain(self, call: Call) -> Response:
         """Ask pilots to end."""
         request = await call.body(DrainRequest)
         self.service.check_whole()
@@ -232,7 +231,7 @@ class PilotsHandler(CallHandler):
             if name not in living:
                 raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
         names = request.pilots or [name for name in living if self._may_end(call.caller, name)]
-        call.request["about"] = " ".join(names[:8])
+        call.about = " ".join(names[:8])
         why = request.why[:200] or "drained by the user"
         return answer(await self.service.command(Drain(tuple(names), why)))
 

@@ -11,14 +11,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from aiohttp import web
-
 from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.policy import Policy, outward
 from shoal.server.auth.authentication import Caller
 from shoal.server.context import CallHandler
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.server.service import PolicyAuthor
 from shoal.wire.did_you_mean import did_you_mean
@@ -30,7 +29,7 @@ class PolicyHandler(CallHandler):
     """Calls about the policy and its shares."""
 
     # --- reading
-    async def read(self, call: Call) -> web.Response:
+    async def read(self, call: Call) -> Response:
         """The policy as far as it concerns the caller, and what of its limits is used."""
         state, now, sees = self.service.engine.state, self.service.clock(), self._sees(call.caller)
         document, hidden = dump_policy(state.accounting.policy), 0
@@ -58,7 +57,7 @@ class PolicyHandler(CallHandler):
         users = {row.name for row in self.access.users.values() if caller.group in outward(row.grp)}
         return users | {f"@{group}" for group in self._groups() if self._may_divide(caller, group)}
 
-    async def shares(self, call: Call) -> web.Response:
+    async def shares(self, call: Call) -> Response:
         """The shares of those whom the caller may see: what is due to them and what they use."""
         state, now, concerns = self.service.engine.state, self.service.clock(), self._sees(call.caller)
         below = self._below(call.caller)
@@ -101,7 +100,7 @@ class PolicyHandler(CallHandler):
         )
 
     # --- changing
-    async def change(self, call: Call) -> web.Response:
+    async def change(self, call: Call) -> Response:
         """Replace the whole policy; or, with dry_run, only return what that would change."""
         request = read_change(await call.body(dict))
         policy = parse_policy(request.policy)
@@ -117,7 +116,7 @@ class PolicyHandler(CallHandler):
             )  # fmt: skip
         return await self._set(call, policy, request.dry_run)
 
-    async def change_shares(self, call: Call) -> web.Response:
+    async def change_shares(self, call: Call) -> Response:
         """Change shares: a manager those of whoever is in their group or in one below it, and of the groups below; an
         administrator those of anybody."""
         request, caller = await call.body(SharesBody), call.caller
@@ -166,14 +165,14 @@ class PolicyHandler(CallHandler):
         hint = f"see `shoal {kind} list`"
         return NotFound(f"there is no {kind} {echo(who)}", code=f"unknown_{kind}", field="shares", hint=hint)
 
-    async def _set(self, call: Call, policy: Policy, dry_run: bool) -> web.Response:
+    async def _set(self, call: Call, policy: Policy, dry_run: bool) -> Response:
         state, now = self.service.engine.state, self.service.clock()
         before, version = state.accounting.policy, state.policy_version
         changes = differences(before, policy)
         notes: list[str] = []
         if policy.quotas != before.quotas:
             notes = over_use(self.service.engine.standings_under(policy.quotas, now), before.quotas)
-        call.request["about"] = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
+        call.about = ("dry run: " if dry_run else "") + ("; ".join(changes) or "nothing")
         if changes and not dry_run:
             author = call.caller.owner
             command = SetPolicy(policy, json.dumps(dump_policy(policy)), author)

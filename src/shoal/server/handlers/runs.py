@@ -5,8 +5,6 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from aiohttp import web
-
 from shoal.db.end_reasons import ending_of
 from shoal.engine.changes import TaskRow
 from shoal.engine.commands import Cancel, Retry, Signal
@@ -19,6 +17,7 @@ from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
 from shoal.server.handlers.submit import read_submission, submit
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
@@ -27,16 +26,16 @@ from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 class RunsHandler(CallHandler):
     """Calls about runs and tasks."""
 
-    async def submit(self, call: Call) -> web.Response:
+    async def submit(self, call: Call) -> Response:
         """Accept a run."""
         request = await call.object(read_submission)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
-        call.request["about"] = done["run"]
+        call.about = done["run"]
         return answer(done)
 
-    async def list_runs(self, call: Call) -> web.Response:
+    async def list_runs(self, call: Call) -> Response:
         """List runs, newest first."""
         limit, before = call.number("limit"), call.text("before")
         first = parse_run(before) if before is not None else None
@@ -52,7 +51,7 @@ class RunsHandler(CallHandler):
             self._overlay(row)
         return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
 
-    async def run(self, call: Call) -> web.Response:
+    async def run(self, call: Call) -> Response:
         """One run whole, but for its tasks."""
         return answer(await self._run(parse_run(call.path_part("run"))))
 
@@ -73,7 +72,7 @@ class RunsHandler(CallHandler):
             row.pop(inner, None)
         return row
 
-    async def tasks(self, call: Call) -> web.Response:
+    async def tasks(self, call: Call) -> Response:
         """Rows of a run's tasks, a page at a time."""
         number, limit, after = parse_run(call.path_part("run")), call.number("limit"), call.number("after")
         state = call.text("state")
@@ -82,7 +81,7 @@ class RunsHandler(CallHandler):
         rows = await self.service.query(lambda r: r.tasks(number, after=after, limit=limit, states=states))
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
 
-    async def task(self, call: Call) -> web.Response:
+    async def task(self, call: Call) -> Response:
         """One task with its history."""
         task = parse_task(call.path_part("task"))
         run = await self._run(task.run)
@@ -106,7 +105,7 @@ class RunsHandler(CallHandler):
             }
         )
 
-    async def why(self, call: Call) -> web.Response:
+    async def why(self, call: Call) -> Response:
         """Why a run, task, pilot, site or owner is in its state."""
         text = call.path_part("target")
         place = parse_place(text)
@@ -133,20 +132,20 @@ class RunsHandler(CallHandler):
         return engine.why_site(name, [p.name for p in pilots], now)
 
     # --- actions
-    async def cancel(self, call: Call) -> web.Response:
+    async def cancel(self, call: Call) -> Response:
         """Cancel runs and tasks."""
         request = await call.body(Targets)
         targets = await self._targets(call, request.targets)
         return answer(await self.service.command(Cancel(tuple(targets), unless_running=request.unless_running)))
 
-    async def signal(self, call: Call) -> web.Response:
+    async def signal(self, call: Call) -> Response:
         """Send a signal to running tasks."""
         request = await call.body(SignalRequest)
         number = SIGNALS[parse_signal(request.signal)]
         targets = await self._targets(call, request.targets)
         return answer(await self.service.command(Signal(tuple(targets), number)))
 
-    async def retry(self, call: Call) -> web.Response:
+    async def retry(self, call: Call) -> Response:
         """Make tasks that did not succeed ready again."""
         request = await call.body(RetryRequest)
         where = _check_where(request.where or Where())
@@ -183,7 +182,7 @@ class RunsHandler(CallHandler):
             raise BadInput(
                 "expected a list of runs and tasks", code="required", field="targets", hint='e.g. ["r12", "r13.4"]'
             )
-        call.request["about"] = " ".join(texts[:5])
+        call.about = " ".join(texts[:5])
         self.service.last_request = self.service.clock()
         targets = list(dict.fromkeys(parse_target(text) for text in texts))
         for target in targets:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from aiohttp import web
-
 from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.server.context import CallHandler, Context
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.server.metrics import CONTENT_TYPE, Gauges
 from shoal.server.retention import prune
@@ -21,17 +20,17 @@ from shoal.wire.http.requests import Nothing, PruneRequest
 class ServerHandler(CallHandler):
     """Calls about the server itself."""
 
-    async def health(self, call: Call) -> web.Response:
+    async def health(self, call: Call) -> Response:
         """The health check. No version, no names: anyone may call it."""
         return answer({"ok": True})
 
-    async def ca(self, call: Call) -> web.Response:
+    async def ca(self, call: Call) -> Response:
         """The CA certificate, which a joining pilot compares with the fingerprint before it trusts it."""
         if self.context.authority is None:
             raise NotFound("this server is not reached over TLS", code="no_tls")
-        return web.Response(text=self.context.authority.ca_pem, content_type="application/x-pem-file")
+        return Response(self.context.authority.ca_pem.encode(), content_type="application/x-pem-file")
 
-    async def server(self, call: Call) -> web.Response:
+    async def server(self, call: Call) -> Response:
         """The status of the server; to those who are not administrators, only what concerns them."""
         context = self.context
         public: dict[str, object] = {
@@ -63,25 +62,25 @@ class ServerHandler(CallHandler):
             "last_seq": state.next_seq - 1,
         }
 
-    async def stop(self, call: Call) -> web.Response:
+    async def stop(self, call: Call) -> Response:
         """Stop this server; running tasks go on, and their pilots come back to the next one."""
         await call.body(Nothing)
         self.context.stop()
         return answer({"stopping": True})
 
-    async def prune(self, call: Call) -> web.Response:
+    async def prune(self, call: Call) -> Response:
         """Delete old events and logs now."""
         request = await call.body(PruneRequest)
         age = parse_duration(KEEP_SECONDS if request.older_than is None else request.older_than, "older_than")
         keep = parse_size(KEEP_BYTES if request.keep is None else request.keep, "keep")
         return answer(await prune(self.service, age, keep, self.context.blobs.release))
 
-    async def metrics(self, call: Call) -> web.Response:
+    async def metrics(self, call: Call) -> Response:
         """The metrics for Prometheus; rendered on a thread, since many series take a while."""
         text = await asyncio.to_thread(self.context.metrics.render, collect(self.context))
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+        return Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
-    async def openapi(self, call: Call) -> web.Response:
+    async def openapi(self, call: Call) -> Response:
         """The OpenAPI description of this interface."""
         from shoal.server.http.openapi import describe  # a hundred types that most servers never load
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 import ipaddress
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from urllib.parse import urlsplit
-
-from aiohttp import HttpVersion10, web
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import unquote, urlsplit
 
 from shoal.db.database_lock import refusal_of
 from shoal.model.blobs import parse_digest
@@ -33,19 +31,19 @@ from shoal.server.handlers.policy import PolicyHandler
 from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
 from shoal.server.http.connections import peer_name
+from shoal.server.http.messages import Request, Response
 from shoal.server.http.rate_limit import POOL, RateLimit
 from shoal.server.http.request import Call, plain_error, refusal
 from shoal.server.http.routes import ROUTES, Route
 from shoal.wire.join import SERVER_NAME
 
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MAX_URL = 8_190
+Handler = Callable[[Call], Awaitable[Response]]
 _LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
 _SAFE = ("GET", "HEAD")
 
 
-def make_app(context: Context) -> web.Application:
+def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
     """The application with all routes."""
     parts = {
         "runs": RunsHandler(context),
@@ -59,46 +57,76 @@ def make_app(context: Context) -> web.Application:
         "acct": AcctHandler(context),
         "policy": PolicyHandler(context),
     }
-    app = web.Application(middlewares=[_Checks(context).handle], client_max_size=0)
+    handlers: dict[Route, Handler] = {}
     for route in ROUTES:
         module, _, method = route.handler.partition(".")
-        app.router.add_route(route.method, route.path, _bind(getattr(parts[module], method)))
-    return app
+        handlers[route] = getattr(parts[module], method)
+    return _Checks(context, handlers).handle
 
 
-def _bind(method: Callable[[Call], Awaitable[web.StreamResponse]]) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await method(request["call"])
+class _Node:
+    """A segment of the paths of routes: what may follow it, and the routes that end with it."""
 
-    return handle
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.named: _Node | None = None  # for any segment that has no node of its own
+        self.methods: dict[str, Route] = {}
+        self.names: list[str] = []  # of the segments that the path leaves open
+
+
+class Router:
+    """Finds the route of a request by its path and method."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._root = _Node()
+        for route in routes:
+            node, names = self._root, []
+            for part in route.path.split("/"):
+                if part[:1] == "{":
+                    names.append(part[1:-1])
+                    node.named = node.named or _Node()
+                    node = node.named
+                else:
+                    node = node.children.setdefault(part, _Node())
+            node.methods[route.method], node.names = route, names
+
+    def find(self, raw_path: str) -> tuple[dict[str, Route], dict[str, str]]:
+        """The routes with this path by their methods, and the parts of the path that they name; none: there is no such
+        path."""
+        node, values = self._root, []
+        for part in raw_path.partition("?")[0].split("/"):
+            text = unquote(part) if "%" in part else part
+            found = node.children.get(text)
+            if found is None:
+                if node.named is None or not text:
+                    return {}, {}
+                found = node.named
+                values.append(text)
+            node = found
+        return node.methods, dict(zip(node.names, values, strict=True)) if node.methods else {}
 
 
 class _Checks:
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.routes = {(route.method, route.path): route for route in ROUTES}
+    def __init__(self, context: Context, handlers: Mapping[Route, Handler]) -> None:
+        self.context, self._handlers = context, handlers
+        self._router = Router(handlers)
 
-    @web.middleware
-    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Response:
         """One request, from its first check to its row in the audit."""
         context, began = self.context, self.context.service.clock()
         context.connections.entered(request)
-        route = self._route(request)
-        caller: Caller | None = None
+        methods, request.match_info = self._router.find(request.raw_path)
+        checked = _Checked(methods.get(request.method))
         try:
-            caller, response = await self._answer(request, route, handler)
+            response = await self._answer(request, checked, methods)
         except ShoalError as error:
-            caller = request.get("caller")
+            caller = checked.caller
             if isinstance(error, InternalError) and caller is not None:
                 seconds = context.lockouts.strike(_senders(caller), context.service.clock())
                 names = " ".join(sender.name for sender in _senders(caller))
                 log.warning("sender locked out: %s seconds=%.0f", names, seconds)
             response = refusal(error)
             context.metrics.refused(error.code)
-        except web.HTTPException as error:
-            code = {404: "no_such_route", 405: "method"}.get(error.status, "http")
-            response = plain_error(code, error.reason, error.status)
-            response.headers.update({k: v for k, v in error.headers.items() if k == "Allow"})
         except sqlite3.Error as error:
             # The log names the file and the way out; callers, who need not know its path, get the meaning only.
             found = refusal_of("the database", error, "see the server's log")
@@ -109,57 +137,46 @@ class _Checks:
             response = plain_error("internal_error", "a defect in the server", 500)
         finally:
             context.connections.left(request)
-        response.headers["Server"] = "shoal"  # and no version: an outsider learns nothing [security S0]
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Cache-Control"] = "no-store"
-        name = route.path if route is not None else "other"
+        name = checked.route.path if checked.route is not None else "other"
         context.metrics.answered(name, response.status, context.service.clock() - began)
-        self._audit(route, caller, request, response.status)
+        self._audit(checked, request, response.status)
         return response
 
-    async def _answer(
-        self, request: web.Request, route: Route | None, handler: Handler
-    ) -> tuple[Caller | None, web.StreamResponse]:
+    async def _answer(self, request: Request, checked: _Checked, methods: Mapping[str, Route]) -> Response:
+        route = checked.route
         self._check_form(request)
         self.context.service.check_database()
         if route is not None and route.rule == "public":
-            request["call"] = Call(
+            call = Call(
                 request, route, Caller(""), lambda: None, lambda: Caller(""), self.context.bodies.charge("", "")
             )
-            return None, await handler(request)
+            return await self._handlers[route](call)
         self.context.service.check_whole()
-        caller = self._authenticate(request, route)
-        request["caller"] = caller
+        caller = checked.caller = self._authenticate(request, route)
         self.context.lockouts.check(_senders(caller), self.context.service.clock())
         if not caller.is_unproven and not self.context.connections.known(request, _key(caller), _pool(caller)):
             raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
         if route is None:
-            return caller, await handler(request)  # aiohttp's 404 or 405
+            return _no_route(methods)
         work = _Work(self.context.rate_limit)
         try:
             work.begin(caller, self.context.service.clock(), route.pace)
             self._authorise(route, caller)
             charge = self.context.bodies.charge(caller.kind, _pool(caller) or _key(caller))
-            call = Call(request, route, caller, work.rest, lambda: self._again(request, route), charge)
-            request["call"] = call
+            call = Call(request, route, caller, work.rest, lambda: self._again(request, checked), charge)
+            checked.call = call
             self._check_object(call)
-            return caller, await handler(request)
+            return await self._handlers[route](call)
         finally:
             work.rest()
 
-    def _route(self, request: web.Request) -> Route | None:
-        resource = request.match_info.route.resource
-        return self.routes.get((request.method, resource.canonical)) if resource is not None else None
-
     # --- the form of a request
-    def _check_form(self, request: web.Request) -> None:
+    def _check_form(self, request: Request) -> None:
         """Refuse ambiguous paths, names of other hosts, and requests from pages of other sites [input E71-E73]."""
-        if request.version < HttpVersion10:
-            raise web.HTTPBadRequest(reason="not HTTP: no version")
         raw = request.raw_path
         path = raw.partition("?")[0]
         is_odd = "//" in path or "%00" in raw or "\\" in raw or ".." in path.lower().replace("%2e", ".")
-        if len(raw) > MAX_URL or is_odd:
+        if is_odd:
             raise BadInput("this path means nothing here", code="bad_path")
         if not self._is_ours(request.host):
             raise Refused(
@@ -178,21 +195,21 @@ class _Checks:
         return name in _LOCAL_NAMES or name in self.context.names or _is_address(name)
 
     # --- authentication
-    def _again(self, request: web.Request, route: Route) -> Caller:
+    def _again(self, request: Request, checked: _Checked) -> Caller:
         """Authenticate the caller again after a body that may have taken half a minute: a token may have been revoked.
         Sessions are checked by the engine when it acts."""
-        caller: Caller = request["caller"]
-        if caller.kind != SESSION:
-            caller = request["caller"] = self._authenticate(request, route)
-            self._authorise(route, caller)
-        return caller
+        assert checked.caller is not None and checked.route is not None
+        if checked.caller.kind != SESSION:
+            checked.caller = self._authenticate(request, checked.route)
+            self._authorise(checked.route, checked.caller)
+        return checked.caller
 
-    def _authenticate(self, request: web.Request, route: Route | None) -> Caller:
+    def _authenticate(self, request: Request, route: Route | None) -> Caller:
         context, address, now = self.context, request.remote or "local", self.context.service.clock()
         is_tls = request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         try:
-            if scheme != "Bearer" or len(request.headers.getall("Authorization", [])) != 1:
+            if scheme != "Bearer" or len(request.headers.all("Authorization")) != 1:
                 raise unauthorised()
             caller = context.access.check(secret, now, address, is_tls)
             if caller.kind == SESSION:
@@ -208,7 +225,7 @@ class _Checks:
                 raise TooBusy("too many wrong tokens from here", after=wait) from None
             raise
 
-    def _session(self, caller: Caller, request: web.Request) -> Caller:
+    def _session(self, caller: Caller, request: Request) -> Caller:
         """A pilot's session, bound to the certificate that the pilot got with it [security S3]. One that no living pilot
         has stays unproven: it can only be answered that the pilot must enrol again."""
         peer = peer_name(request.transport)
@@ -266,16 +283,36 @@ class _Checks:
                 context.check_target(call.caller, target)
 
     # --- audit
-    def _audit(self, route: Route | None, caller: Caller | None, request: web.Request, status: int) -> None:
+    def _audit(self, checked: _Checked, request: Request, status: int) -> None:
+        route, caller = checked.route, checked.caller
         if route is None or route.rule == "public":
             return
         now, what = self.context.service.clock(), f"{route.method} {route.path}"
         address = request.remote or "local"
         outcome = "ok" if status < 400 else str(status)
         if route.acts and caller is not None and status not in (401, 429):
-            self.context.access.note(caller, what, request.get("about", ""), outcome, now)
+            about = checked.call.about if checked.call is not None else ""
+            self.context.access.note(caller, what, about, outcome, now)
         else:
             self.context.access.count(caller, what, outcome, now, address)
+
+
+@dataclass
+class _Checked:
+    """How far the checks of a request have come."""
+
+    route: Route | None
+    caller: Caller | None = None
+    call: Call | None = None
+
+
+def _no_route(methods: Mapping[str, Route]) -> Response:
+    """The answer where the path, or the method on this path, does not exist."""
+    if not methods:
+        return plain_error("no_such_route", "Not Found", 404)
+    response = plain_error("method", "Method Not Allowed", 405)
+    response.headers["Allow"] = ",".join(sorted(methods))
+    return response
 
 
 class _Work:

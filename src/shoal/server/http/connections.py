@@ -1,6 +1,6 @@
 """Connection limits: who may hold a socket, and for how long [security S16; promise I21].
 
-`_Connection` is the protocol of each socket, and forwards everything to aiohttp's. It makes the TLS handshake itself: a
+`_Connection` is the protocol of each socket, and forwards everything to that of HTTP. It makes the TLS handshake itself: a
 connection that asyncio secures is unknown to its protocol until the handshake is over, and could not be counted.
 
 Rules: a connection is *unknown* until a request on it showed a valid token. A new one displaces the oldest unknown
@@ -20,10 +20,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
-
 from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
+from shoal.server.http.messages import Request
+from shoal.server.http.protocol import HttpProtocol
 from shoal.wire.http import unix_socket
 
 SPARE_FILES = 256  # descriptors that are no connections: database, logs, environments, the pilot of this machine
@@ -65,7 +64,7 @@ class Connections:
         self.bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._all: set[_Connection] = set()
-        self._handlers: dict[RequestHandler, _Connection] = {}
+        self._handlers: dict[HttpProtocol, _Connection] = {}
         # Dictionaries keep the order of insertion: the first is the oldest.
         self._unknown: dict[_Connection, None] = {}
         self._addresses: dict[str, dict[_Connection, None]] = {}
@@ -79,7 +78,7 @@ class Connections:
         self._timer = self._loop.call_at(self._sweep_at, self._sweep)
 
     def protocol_factory(
-        self, server: Callable[[], RequestHandler], context: ssl.SSLContext | None = None
+        self, server: Callable[[], HttpProtocol], context: ssl.SSLContext | None = None
     ) -> Callable[[], asyncio.Protocol]:
         """For `loop.create_server`, which must get no `ssl`: with a context each connection makes its own handshake."""
         if context is not None:
@@ -92,14 +91,14 @@ class Connections:
         return ConnectionCounts(len(self._all), len(self._unknown), self._refused, self._slow)
 
     # --- called by the application
-    def entered(self, request: web.BaseRequest) -> None:
+    def entered(self, request: Request) -> None:
         """A request's headers are in."""
         connection = self._handlers.get(request.protocol)
         if connection is not None:
             connection.busy = True
             self._heads.pop(connection, None)
 
-    def known(self, request: web.BaseRequest, key: str, pool: str = "") -> bool:
+    def known(self, request: Request, key: str, pool: str = "") -> bool:
         """A request showed a valid token of this person or pilot; `pool` names the owner of a pilot. False: they hold too
         many connections, all at work.
 
@@ -127,7 +126,7 @@ class Connections:
             self._pools.setdefault(pool, {})[connection] = None
         return True
 
-    def left(self, request: web.BaseRequest) -> None:
+    def left(self, request: Request) -> None:
         """A request was answered; from here on the progress of the response is watched."""
         connection = self._handlers.get(request.protocol)
         if connection is not None:
@@ -156,7 +155,7 @@ class Connections:
         self._remember_unknown(connection)
         return True
 
-    def _begun(self, connection: _Connection, handler: RequestHandler) -> None:
+    def _begun(self, connection: _Connection, handler: HttpProtocol) -> None:
         self._handlers[handler] = connection
         self._await_head(connection)
 
@@ -238,17 +237,17 @@ class _Mark:
 
 
 class _Connection(asyncio.Protocol):
-    """One socket: accepted, then secured, then forwarded to aiohttp."""
+    """One socket: accepted, then secured, then forwarded to HTTP."""
 
     def __init__(
-        self, connections: Connections, server: Callable[[], RequestHandler], context: ssl.SSLContext | None
+        self, connections: Connections, server: Callable[[], HttpProtocol], context: ssl.SSLContext | None
     ) -> None:
         self._connections, self._server, self._context = connections, server, context
         self._socket: asyncio.Transport | None = None
         self._secured: asyncio.Transport | None = None
         self._early: list[bytes] = []  # data that came with the end of the handshake, before `_begin`
         self._lost = False
-        self.handler: RequestHandler | None = None  # from `_begin` on
+        self.handler: HttpProtocol | None = None  # from `_begin` on
         self.address = ""
         self.key: str | None = None  # the person or pilot whose token it showed
         self.pool = ""  # the owner of that pilot
@@ -331,9 +330,7 @@ class _Connection(asyncio.Protocol):
         self.handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        if self.handler is not None:
-            self.handler.eof_received()
-        return None
+        return self.handler.eof_received() if self.handler is not None else None
 
     def pause_writing(self) -> None:
         self.paused = True

@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
-from aiohttp.web_server import Server
-
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.server.http.connections import Connections
-from shoal.server.http.malformed import handlers
+from shoal.server.http.protocol import HttpServer
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES
 
@@ -75,12 +73,12 @@ def names_of(addresses: Iterable[str]) -> frozenset[str]:
 
 
 async def bind(
-    connections: Connections, server: Server, host: str, port: int, context: ssl.SSLContext
+    connections: Connections, server: HttpServer, host: str, port: int, context: ssl.SSLContext
 ) -> tuple[asyncio.Server, int]:
     """Listen over TLS; returns the port. Port 0: any."""
     loop = asyncio.get_running_loop()
     try:
-        factory = connections.protocol_factory(handlers(server), context)
+        factory = connections.protocol_factory(server.make_protocol, context)
         listener = await loop.create_server(factory, host or None, port, backlog=BACKLOG, reuse_address=True)
     except (OSError, OverflowError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) and error.errno else str(error)
@@ -89,7 +87,7 @@ async def bind(
     return listener, int(listener.sockets[0].getsockname()[1])
 
 
-async def bind_local(connections: Connections, server: Server, path: Path) -> asyncio.Server:
+async def bind_local(connections: Connections, server: HttpServer, path: Path) -> asyncio.Server:
     """Listen on a Unix socket, which only this account can reach: its directory is private, and the kernel identifies
     callers. The holder of the database's lock may replace a socket that an earlier server left."""
     _check_private(path.parent)
@@ -104,7 +102,7 @@ async def bind_local(connections: Connections, server: Server, path: Path) -> as
             os.close(folder)
         path.chmod(0o600)
         return await asyncio.get_running_loop().create_unix_server(
-            connections.protocol_factory(handlers(server)), sock=opened, backlog=BACKLOG
+            connections.protocol_factory(server.make_protocol), sock=opened, backlog=BACKLOG
         )
     except OSError as error:
         opened.close()

@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from aiohttp import web
-
 from shoal.model.credentials import redact
 from shoal.model.errors import BadInput, Conflict, EventsGone, NotFound, Refused, ShoalError, TooBusy, TooLarge, echo
 from shoal.server.auth.authentication import Caller
 from shoal.server.http.bodies import Charge
+from shoal.server.http.messages import BodyBroken, Request, Response
 from shoal.server.http.routes import MAX_TEXT, Query, Route
 from shoal.wire import codec, codec_fast
 from shoal.wire.did_you_mean import did_you_mean
@@ -44,12 +43,12 @@ def status_of(error: ShoalError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
 
 
-def answer(data: Any, status: int = 200) -> web.Response:
+def answer(data: Any, status: int = 200) -> Response:
     """Data as a JSON response."""
-    return web.Response(body=codec_fast.encode(data), status=status, content_type="application/json")
+    return Response(body=codec_fast.encode(data), status=status, content_type="application/json")
 
 
-def refusal(error: ShoalError) -> web.Response:
+def refusal(error: ShoalError) -> Response:
     """An error as a JSON response [input E0], without secrets that the request had in a wrong field [security S12]."""
     texts = {"code": error.code, "message": error.message, "field": error.field, "hint": error.hint}
     document: dict[str, Any] = {name: redact(text) for name, text in texts.items()}
@@ -63,7 +62,7 @@ def refusal(error: ShoalError) -> web.Response:
     return response
 
 
-def plain_error(code: str, message: str, status: int) -> web.Response:
+def plain_error(code: str, message: str, status: int) -> Response:
     """An error that needs neither field nor hint."""
     return answer({"error": {"code": code, "message": message, "field": "", "hint": ""}}, status)
 
@@ -72,13 +71,14 @@ class Call:
     """A request, its route and its caller."""
 
     def __init__(
-        self, request: web.Request, route: Route, caller: Caller, rest: Callable[[], None], again: Callable[[], Caller],
+        self, request: Request, route: Route, caller: Caller, rest: Callable[[], None], again: Callable[[], Caller],
         charge: Charge,
     ) -> None:  # fmt: skip
         self.request, self.route, self.caller = request, route, caller
         self.rest = rest  # to be called before waiting: a waiting request is not counted as work
         self._again = again  # authenticates the caller again
         self._charge = charge  # counts the bytes of its body
+        self.about = ""  # what the audit says of it
         self._query = self._read_query()
 
     def path_part(self, name: str) -> str:
@@ -100,7 +100,7 @@ class Call:
     def _read_query(self) -> dict[str, int | str | None]:
         known = {query.name: query for query in self.route.query}
         found: dict[str, int | str | None] = {name: query.default for name, query in known.items()}
-        for name, text in self.request.query.items():
+        for name, text in self.request.query:
             if name not in known:
                 hint = did_you_mean(name, list(known)) if known else "there is none"
                 raise BadInput(f"unknown parameter {echo(name)!r}", code="unknown_field", field=echo(name), hint=hint)
@@ -149,7 +149,7 @@ def _decode(kind: type[T], data: bytes) -> T:
 
 
 async def read_body(
-    request: web.BaseRequest, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
+    request: Request, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
 ) -> bytes:
     """The body, at most `most` bytes, received within so many seconds [input E9]; `take` may refuse any part."""
     too_large = TooLarge("the body is too large", hint=f"at most {most} bytes")
@@ -167,7 +167,7 @@ async def read_body(
     except TimeoutError:
         hint = f"all of it must be here in {within:g} seconds"
         raise Refused("the body came too slowly", code="too_slow", hint=hint) from None
-    except (ConnectionError, web.RequestPayloadError):  # the client has left: no defect of the server
+    except (ConnectionError, BodyBroken):  # the client has left: no defect of the server
         raise BadInput("the body is not what its headers say", code="bad_body") from None
     return b"".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.sched import assign
+from shoal.sched import linear_assignment
 from tests.unit.engine.stand import FakePilot, Stand, good
 
 
@@ -151,7 +151,7 @@ def test_the_same_holds_in_an_interval_and_why_says_how_it_was_assigned() -> Non
 
 
 def test_beyond_a_size_it_is_greedy_and_why_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign, "EXACT_CELLS", 3)
+    monkeypatch.setattr(linear_assignment, "EXACT_CELLS", 3)
     stand = Stand()
     one, two = _crossed(stand)
     assert (_commands(one), _commands(two)) == (["a"], ["b"])

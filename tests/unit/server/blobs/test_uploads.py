@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from shoal.engine.changes import Change
 from shoal.model.blobs import BlobRows, digest_of
@@ -20,6 +19,7 @@ from shoal.server.blobs import files, uploads
 from shoal.server.blobs.files import PARTS, Part, key_of
 from shoal.server.blobs.registry import Blobs
 from shoal.server.blobs.uploads import KEEP_PARTS, PIECE, Uploads, WrongOffset
+from shoal.server.http.messages import BodyBroken
 
 ANN, BOB = "ann", "bob"
 DATA = os.urandom(3 * PIECE + 17)
@@ -72,7 +72,7 @@ class FakeBody:
 
     async def readany(self) -> bytes:
         if not self.left and self.breaks:
-            raise web.RequestPayloadError("connection lost")
+            raise BodyBroken("connection lost")
         if not self.left and not self.ends:
             await self.more.wait()
         return self.left.pop(0) if self.left else b""

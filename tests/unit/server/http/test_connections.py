@@ -1,4 +1,4 @@
-"""Who may hold a socket: a real aiohttp application behind a Door, on loopback, plain and with TLS."""
+"""Who may hold a socket: a real HTTP server on loopback, plain and with TLS."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from shoal.model.errors import ShoalError
 from shoal.model.limits import MAX_CONNECTIONS
 from shoal.server.auth.certificate_authority import CertificateAuthority
 from shoal.server.http.connections import SPARE_FILES, ConnectionLimits, Connections, address_of, capacity_of, peer_name
+from shoal.server.http.messages import Request, Response
+from shoal.server.http.protocol import HttpServer
 from shoal.server.http.request import read_body
 
-Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Reply = Callable[[Request], Awaitable[Response]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SOON = 60.0  # seconds until a test gives up; nothing here takes so long
 BIG = b"x" * (8 * 1024 * 1024)
@@ -76,29 +77,24 @@ async def context(
 ) -> AsyncIterator[House]:
     connections = Connections(bounds)
 
-    @web.middleware
-    async def guard(request: web.Request, handler: Reply) -> web.StreamResponse:
+    async def hello(request: Request) -> Response:
+        return Response(f"hello {peer_name(request.transport)}".encode())
+
+    async def handle(request: Request) -> Response:
         connections.entered(request)
         try:
             said = request.headers.get("Authorization")
-            if said is not None and not connections.known(request, said, request.headers.get("Pool", "")):
-                return web.Response(status=429, text="too many")
-            return await handler(request)
+            if said and not connections.known(request, said, request.headers.get("Pool", "")):
+                return Response(b"too many", 429)
+            return await (reply or hello)(request)
         except ShoalError as error:
-            return web.Response(text=error.code)
+            return Response(error.code.encode())
         finally:
             connections.left(request)
 
-    async def hello(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=f"hello {peer_name(request.transport)}")
-
-    app = web.Application(middlewares=[guard], client_max_size=2**30)
-    app.router.add_route("*", "/", reply or hello)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, lingering_time=0.1)
-    await runner.setup()
-    assert runner.server is not None
+    http = HttpServer(handle, linger=0.1)
     server = await asyncio.get_running_loop().create_server(
-        connections.protocol_factory(runner.server, authority.context() if authority else None),
+        connections.protocol_factory(http.make_protocol, authority.context() if authority else None),
         "127.0.0.1",
         0,
         backlog=128,
@@ -110,7 +106,7 @@ async def context(
     finally:
         here.close()
         server.close()
-        await runner.cleanup()
+        await http.close(within=0.1)
         connections.close()
         await until(lambda: len(asyncio.all_tasks()) == 1)  # nothing goes on behind our back
         assert connections.counts.open == connections.counts.unknown == 0
@@ -224,9 +220,9 @@ def test_credential_whose_connections_all_work_is_told_so() -> None:
     async def story() -> None:
         gone = asyncio.Event()
 
-        async def wait(request: web.Request) -> web.StreamResponse:
+        async def wait(request: Request) -> Response:
             await gone.wait()
-            return web.Response(text="done")
+            return Response(b"done")
 
         async with context(ConnectionLimits(per_key=2), reply=wait) as here:
             asked = [asyncio.ensure_future(here.ask(head=KNOWN)) for _ in range(2)]
@@ -315,9 +311,9 @@ def test_client_that_leaves_within_the_handshake_is_forgotten(tmp_path: Path) ->
 def test_request_in_work_and_idle_connection_are_left_alone_but_its_next_slow_header_is_not(
     authority: CertificateAuthority | None,
 ) -> None:
-    async def wait(request: web.Request) -> web.StreamResponse:
+    async def wait(request: Request) -> Response:
         await asyncio.sleep(0.3)
-        return web.Response(text="late")
+        return Response(b"late")
 
     async def story() -> None:
         async with context(ConnectionLimits(head=0.15, sweep=0.02), authority, wait) as here:
@@ -357,8 +353,8 @@ async def connect_small(here: House) -> Streams:
     return await asyncio.open_connection(sock=small, ssl=here.client, server_hostname=name, limit=16 * 1024)
 
 
-async def big(request: web.Request) -> web.StreamResponse:
-    return web.Response(body=BIG)
+async def big(request: Request) -> Response:
+    return Response(body=BIG)
 
 
 def test_reader_who_takes_nothing_is_cut_and_memory_stays_bounded(authority: CertificateAuthority | None) -> None:
@@ -465,8 +461,8 @@ async def post(here: House, head: str, parts: list[bytes], pause: float = 0.0) -
     ],
 )
 def test_body_is_read_up_to_its_bound_and_in_time(head: str, parts: list[bytes], said: bytes) -> None:
-    async def measure(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=str(len(await read_body(request, 1000, 0.2))))
+    async def measure(request: Request) -> Response:
+        return Response(str(len(await read_body(request, 1000, 0.2))).encode())
 
     async def story() -> None:
         async with context(ConnectionLimits(), reply=measure) as here:
@@ -478,12 +474,12 @@ def test_body_is_read_up_to_its_bound_and_in_time(head: str, parts: list[bytes],
 def test_endless_chunks_are_not_read_on() -> None:
     taken = 0
 
-    async def measure(request: web.Request) -> web.StreamResponse:
+    async def measure(request: Request) -> Response:
         nonlocal taken
         try:
             await read_body(request, 1024 * 1024, SOON)
         finally:
-            taken = request.content.total_bytes
+            taken = request.content.received
         raise AssertionError("read to the end")
 
     async def story() -> None:
@@ -498,12 +494,12 @@ def test_endless_chunks_are_not_read_on() -> None:
 def test_client_that_leaves_within_its_body_is_no_defect() -> None:
     codes: list[str] = []
 
-    async def measure(request: web.Request) -> web.StreamResponse:
+    async def measure(request: Request) -> Response:
         try:
             await read_body(request, 1000, SOON)
         except ShoalError as error:
             codes.append(error.code)
-        return web.Response()
+        return Response()
 
     async def story() -> None:
         async with context(ConnectionLimits(), reply=measure) as here:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from shoal.sched.assign import Cell, Pair, exact, greedy
+from shoal.sched.linear_assignment import Cell, Pair, exact, greedy
 
 # The first row takes what the second needs more: the example of why one looks at all at once.
 TABLE = [[5.0, 4.0, 1.0], [9.0, 1.0, 2.0]]
