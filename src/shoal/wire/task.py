@@ -12,6 +12,7 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ORDERED
 from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
+from shoal.model.task.shell_quote import check_shell
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import holes
 from shoal.model.task.task_field import Field, task_fields
@@ -72,6 +73,9 @@ def _check_placeholders(spec: Spec) -> None:
                     f"{{{echo(hole)}}} is not a parameter", code="unknown_param", field="command",
                     hint=f"{did_you_mean(hole, list(spec.sweep.names))}; write {{{{{echo(hole)}}}}} for the braces themselves",
                 )  # fmt: skip
+    for field, lines in (("shell", [spec.shell] if spec.shell is not None else []), ("setup", spec.setup)):
+        for line in lines:
+            check_shell(line, spec.sweep, field)
 
 
 def _check_order(spec: Spec) -> None:

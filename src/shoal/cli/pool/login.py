@@ -9,8 +9,8 @@ import click
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, json_option, say
-from shoal.client.config import config_home, find_target
-from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
+from shoal.client.config import CONFIG, config_home, find_target
+from shoal.client.connection.login import check_free, parse_login, reach, remove_login, write_login
 from shoal.model.errors import BadInput, echo
 from shoal.report.data_source import Json
 

@@ -64,7 +64,7 @@ def start(
     from shoal.pilot.host.tags import parse_tags
 
     parse_tags(tags)
-    session = Session(server)
+    session = Session(server, changes=True)
     with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _server_options(session, site) as (found, fds):
         file = Path(folder) / "pilot.pyz"
         build(file)

@@ -47,7 +47,9 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     environment, fingerprints = _environment(fields.pop("environment", None)), fields.pop("fingerprints", None)
     resume, strict = _flag(fields.pop("resume", False), "resume"), _flag(fields.pop("strict", False), "strict")
     submission = parse_submission(fields)
-    digest = hashlib.sha256(canonical(fields).encode()).hexdigest()
+    # How files looked when they were submitted is no part of the work: the same work has the same key later, too.
+    same = {**fields, "tasks": [{k: v for k, v in table.items() if k != "visible"} for table in fields["tasks"]]}
+    digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
     return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
 
