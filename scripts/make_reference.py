@@ -198,7 +198,7 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    unused -= {"function", "calls", "initializer", "python", "open"}  # nobody writes these by hand
+    unused -= {"function", "calls", "initializer", "python", "open", "visible"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
@@ -529,6 +529,9 @@ LIMITS = {
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
     "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
+    "MAX_VISIBLE": "paths of a task that a pilot must see",
+    "MAX_WITNESSES": "files whose look proves that a path is seen",
+    "MAX_BLIND": "sets of paths of which the server remembers that a pilot does not see them",
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
     "MAX_PRIORITY": "a priority, up or down",

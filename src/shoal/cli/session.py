@@ -24,17 +24,23 @@ class Session:
     """The server that a command is for."""
 
     def __init__(self, server: str | None = None, changes: bool = False) -> None:
-        """`changes`: the command changes something, so that it says on which server, if that is not the embedded one."""
+        """`changes`: the command changes something, so that it says in the end on which server, if that is not the embedded
+        one."""
         self.target = find_target(server)
         if changes:
-            self.tell()
+            self.tell(at_once=False)
 
-    def tell(self) -> None:
+    def tell(self, at_once: bool = True) -> None:
         """Say which server is used, and why; not with --json or --quiet."""
         context = click.get_current_context(silent=True)
         given = context.params if context is not None else {}
-        if self.target.url is not None and not given.get("as_json") and not given.get("quiet"):
-            say(f"server {self.target.url} ({self.target.origin})")
+        if self.target.url is None or given.get("as_json") or given.get("quiet"):
+            return
+        line = f"server {self.target.url} ({self.target.origin})"
+        if at_once or context is None or not isinstance(context.obj, list):
+            say(line)
+        else:
+            context.obj.append(line)
 
     @property
     def is_embedded(self) -> bool:

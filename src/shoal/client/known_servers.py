@@ -1,8 +1,8 @@
 """The servers that an account knows by name, which of them run on this machine, and which one was chosen.
 
-`own` is the server of `shoal server start`, `embedded` the one that comes and goes by itself. What was started on another
-state directory, logged in to, or written into config.toml is kept in servers.toml beside it, with the files of its token
-and certificate, so that `shoal server use NAME` can go back to it.
+`own` is the server of `shoal server start`, `embedded` the one that comes and goes by itself. What was
+started on another state directory, and a login or address in config.toml that another choice replaces, is kept in
+servers.toml beside it, with its token and certificate, so that `shoal server use NAME` can go back to it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import contextlib
 import json
 import os
 import re
+import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from shoal.client.config import (
     CONFIG,
     EMBEDDED,
+    PINNED,
     ServerFile,
     Target,
     config_home,
@@ -35,6 +37,7 @@ from shoal.client.config import (
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.file_names import SERVER_FILE
 from shoal.wire.did_you_mean import did_you_mean
+from shoal.wire.http import unix_socket
 
 SERVERS = "servers.toml"
 FOLDER = "servers"  # of the files of their tokens and certificates
@@ -58,7 +61,18 @@ class KnownServer:
 
 def known_servers(env: Mapping[str, str] | None = None) -> dict[str, KnownServer]:
     """All servers with a name but the embedded one; one's own first."""
-    found = {OWN: KnownServer(OWN, state=str(own_state(env)))}
+    found = {OWN: KnownServer(OWN, state=str(own_state(env))), **_kept(env)}
+    here = read_config(config_home(env) / CONFIG)
+    url = here.get("server", "")
+    if ":" in url and not any(one.server == url for one in found.values()):
+        name = _free_name(_host(url), found)
+        found[name] = KnownServer(name, url, here.get("token_file", ""), here.get("ca", ""))
+    return found
+
+
+def _kept(env: Mapping[str, str] | None) -> dict[str, KnownServer]:
+    """What servers.toml has."""
+    found: dict[str, KnownServer] = {}
     file = config_home(env) / SERVERS
     text = ""
     try:
@@ -95,7 +109,7 @@ def target_of(name: str, origin: str, env: Mapping[str, str] | None = None) -> T
     entry = known[name]
     if entry.state:
         server = read_server_file(Path(entry.state))
-        if server is None or not is_running(server.pid):
+        if server is None or not is_running(server):
             raise Unreachable(
                 f"the server {name} ({origin}) is not running on {echo_path(entry.state)}", code="not_running",
                 hint=f"`{start_line(entry)}`, or choose another: `shoal server use NAME`",
@@ -131,13 +145,24 @@ def _started(one: tuple[KnownServer, ServerFile]) -> float:
 def _running(entry: KnownServer) -> ServerFile | None:
     server = read_server_file(Path(entry.state))
     # Over plain http only a server of an older Shoal is reached, which `shoal server start` refuses with the way out.
-    return server if server is not None and is_running(server.pid) and not server.url.startswith("http:") else None
+    return server if server is not None and is_running(server) and not server.url.startswith("http:") else None
 
 
-def is_running(pid: int) -> bool:
-    """True if this process is a server, and not another one that got the same id later."""
-    with contextlib.suppress(OSError):
-        return pid > 1 and b"shoal.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def is_running(server: ServerFile) -> bool:
+    """True if the process of a server file is that server, and not another one that got the same id later."""
+    try:
+        if server.pid > 1 and b"shoal.server" in Path(f"/proc/{server.pid}/cmdline").read_bytes():
+            return True
+    except OSError:
+        return False
+    path = server.url.removeprefix(unix_socket.SCHEME)
+    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as tried:
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            tried.connect(unix_socket.direct_path(path, folder))
+            return path != server.url
+        finally:
+            os.close(folder)
     return False
 
 
@@ -147,30 +172,20 @@ def remember_started(state: Path) -> None:
     if state != own_state():
         entry = next((one for one in known_servers().values() if one.state == str(state)), None)
         if entry is None:
-            _keep(KnownServer(_free_name(state.name or "server"), state=str(state)))
+            _keep(KnownServer(_free_name(state.name or "server", known_servers()), state=str(state)))
 
 
-def remember_login(url: str, token: str, ca: str) -> str:
-    """Keep a login under a name; returns the name."""
-    entry = next((one for one in known_servers().values() if one.server == url), None)
-    name = entry.name if entry is not None else _free_name(_host(url))
-    folder = config_home() / FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(folder / f"{name}.token", f"{token}\n".encode())
-    if ca:
-        write_private(folder / f"{name}.pem", ca.encode())
-    _keep(KnownServer(name, url, f"{FOLDER}/{name}.token", f"{FOLDER}/{name}.pem" if ca else ""))
-    return name
-
-
-def forget_login(server: str) -> None:
-    """Forget a login by its name or address, with its token."""
-    known = known_servers()
-    for entry in [one for one in known.values() if server in (one.name, one.server) and not one.state]:
+def forget_login(server: str) -> bool:
+    """Forget a login that is kept, by its name or address, with its token; False if there is none."""
+    known = _kept(None)
+    gone = [one for one in known.values() if server in (one.name, one.server) and not one.state]
+    for entry in gone:
         for suffix in ("token", "pem"):
             (config_home() / FOLDER / f"{entry.name}.{suffix}").unlink(missing_ok=True)
         del known[entry.name]
-    _write(known)
+    if gone:
+        _write(known)
+    return bool(gone)
 
 
 def chosen(env: Mapping[str, str] | None = None) -> str:
@@ -193,13 +208,23 @@ def choose(name: str) -> Path:
 
 
 def _keep_configured(file: Path) -> None:
-    """Give a name to the server that config.toml has the address of, so that it can be chosen again."""
-    found = read_config(file)
-    url = found.get("server", "")
-    if not url or url == EMBEDDED or is_name(url) or any(one.server == url for one in known_servers().values()):
+    """Keep the server that config.toml has the address of, with its token and certificate, so that it can be chosen again:
+    the next login writes over the files of this one."""
+    url = read_config(file).get("server", "")
+    entry = next((one for one in known_servers().values() if ":" in url and one.server == url), None)
+    if entry is None or entry.name in _kept(None):
         return
-    ca = found.get("ca", "")
-    _keep(KnownServer(_free_name(_host(url)), url, found.get("token_file", ""), ca))
+    kept = KnownServer(entry.name, url)
+    if entry.token_file:
+        kept = replace(kept, token_file=f"{FOLDER}/{entry.name}.token")
+        token = read_token(config_home() / Path(entry.token_file).expanduser())
+        _write_private(config_home() / kept.token_file, f"{token}\n")
+    if entry.ca:
+        ca = read_ca(entry.ca, config_home())
+        kept = replace(kept, ca=entry.ca if entry.ca.startswith(PINNED) else f"{FOLDER}/{entry.name}.pem")
+        if kept.ca != entry.ca:
+            _write_private(config_home() / kept.ca, ca)
+    _keep(kept)
 
 
 def _host(url: str) -> str:
@@ -209,26 +234,23 @@ def _host(url: str) -> str:
     return host if host.replace(".", "").isdigit() else host.partition(".")[0]
 
 
-def _free_name(wanted: str) -> str:
+def _free_name(wanted: str, known: Mapping[str, object]) -> str:
     """A name that is not taken."""
     base = re.sub(r"[^A-Za-z0-9_.-]", "-", wanted).strip("-.")[:50] or "server"
-    taken = {EMBEDDED, *known_servers()}
+    taken = {EMBEDDED, *known}
     return next(name for name in (base, *(f"{base}-{n}" for n in range(2, 1_000))) if name not in taken)
 
 
 def _keep(entry: KnownServer) -> None:
-    known = known_servers()
-    known[entry.name] = entry
-    _write(known)
+    _write({**_kept(None), entry.name: entry})
 
 
 def _write(known: Mapping[str, KnownServer]) -> None:
     blocks = []
     for entry in known.values():
-        if entry.name != OWN:
-            pairs = [(key, getattr(entry, key)) for key in _KEYS]
-            lines = [f"{key} = {json.dumps(value)}" for key, value in pairs if value]  # a JSON text is a TOML text
-            blocks.append("\n".join([f'["{entry.name}"]', *lines, ""]))
+        pairs = [(key, getattr(entry, key)) for key in _KEYS]
+        lines = [f"{key} = {json.dumps(value)}" for key, value in pairs if value]  # a JSON text is a TOML text
+        blocks.append("\n".join([f'["{entry.name}"]', *lines, ""]))
     _write_private(config_home() / SERVERS, "\n".join(blocks))
 
 

@@ -69,7 +69,7 @@ def rows(target: Target | None) -> list[Row]:
     state = embedded_server.state_dir()
     is_used = target is not None and target.url is None
     here = read_server_file(state)
-    is_up = here is not None and is_running(here.pid)
+    is_up = here is not None and is_running(here)
     why = target.origin if target is not None else ""
     why = "no other is chosen or running" if why == "default" else why
     found = [Row(EMBEDDED, f"unix:{state}" if here is None else here.url, "by itself", is_up, why if is_used else "")]
@@ -99,7 +99,7 @@ def _row(entry: KnownServer, target: Target | None) -> Row:
     address, up = entry.server, False
     if entry.state:
         here = read_server_file(Path(entry.state))
-        up = here is not None and is_running(here.pid)
+        up = here is not None and is_running(here)
         address = here.url if here is not None and up else f"unix:{entry.state}"
     is_used = target is not None and target.url == address
     if not entry.state:

@@ -28,7 +28,7 @@ from shoal.cli.tasks.submission import Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.client.visible_files import VisibleFiles
-from shoal.model.errors import Unreachable
+from shoal.model.errors import BadInput, Unreachable
 from shoal.model.quantities import many
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec
@@ -115,9 +115,9 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
-    session.tell()
     answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
+    session.tell()
     _print_warnings(answer)
     if options["as_json"]:
         print_json(answer)
@@ -179,8 +179,8 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
     _note_unused(draft)
-    session.tell()
     answer, client = send(session, draft, options["resume"], options["strict"])
+    session.tell()
     _print_warnings(answer)
     if not options["as_json"]:
         _print_reused(answer)
@@ -204,6 +204,11 @@ def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> 
     document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
     try:
         return client.submit(document), client
+    except BadInput as error:
+        if error.code != "unknown_field":
+            raise
+        # A server of an older version does not look where files are seen.
+        return client.submit({**document, "tasks": draft.document["tasks"]}), client
     except Unreachable:
         if not session.is_embedded:
             raise

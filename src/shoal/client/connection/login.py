@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.client.client import Client
 from shoal.client.config import CONFIG, EMBEDDED, config_home, echo_path, read_config, write_private
-from shoal.client.known_servers import forget_login, known_servers, remember_login
+from shoal.client.known_servers import forget_login, known_servers
 from shoal.model.credentials import SUBMIT, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
 from shoal.wire.join import Join, parse_join
@@ -63,14 +63,8 @@ def check_free(join: Join, force: bool) -> None:
         return
     file = config_home() / CONFIG
     there = read_config(file).get("server", "")
-    entry = known_servers().get(there)  # a choice of `shoal server use` can be made again, an address cannot
-    if (
-        there
-        and there != EMBEDDED
-        and entry is None
-        and there.rstrip("/") not in join.urls
-        and not _same_ca(join.fingerprint)
-    ):
+    is_name = there == EMBEDDED or there in known_servers()  # a choice of `shoal server use` can be made again
+    if there and not is_name and there.rstrip("/") not in join.urls and not _same_ca(join.fingerprint):
         raise Conflict(
             f"{echo_path(file)} names another server: {there}", code="logged_in",
             hint="`shoal logout` first, or --force to replace it",
@@ -104,7 +98,6 @@ def write_login(url: str, token: str, ca: str) -> Path:
         else:
             (folder / CA).unlink(missing_ok=True)
         write_private(config, "\n".join([*lines, ""]).encode())
-        remember_login(url, token, ca)
     except OSError as error:
         raise Refused(
             f"cannot write to {echo_path(folder)}: {error.strerror}", code="unwritable",

@@ -176,7 +176,8 @@ class Spec:
     visible: dict[str, str] = entry(dict, kind.TABLE, read_visible,
         "Paths of the submitter that a pilot must see, each with evidence by which it knows that it does. `shoal` and "
         "`shoal.Executor` write it for the files that a task names and the directory that it asks for.",
-        f"{limits.MAX_VISIBLE} paths", lease="same", same_result="it decides where the task runs, not what it does")
+        f"{limits.MAX_VISIBLE} paths", matching="key", lease="same",
+        same_result="it decides where the task runs, not what it does")
     # fmt: on
 
     @cached_property
