@@ -25,9 +25,9 @@ CHANGES = (
     ("pilot", "start"), ("server", "stop"),
 )  # fmt: skip
 LOOKS = (
-    ("ps",), ("show", "r1"), ("why", "r1"), ("logs", "r1.1"), ("results", "r1"), ("wait", "r1"), ("events",), ("pilots",), ("hosts",),
-    ("server", "status"), ("whoami",), ("user", "list"), ("group", "list"), ("token", "list"), ("site", "list"), ("share", "list"),
-    ("quota", "list"), ("policy", "show"), ("acct",), ("audit",),
+    ("ps",), ("show", "r1"), ("why", "r1"), ("logs", "r1.1"), ("results", "r1"), ("wait", "r1"), ("events",), ("pilots",),
+    ("hosts",), ("server", "status"), ("whoami",), ("user", "list"), ("group", "list"), ("token", "list"), ("site", "list"),
+    ("share", "list"), ("quota", "list"), ("policy", "show"), ("acct",), ("audit",),
 )  # fmt: skip
 ALL = """
 import contextlib, io, json, os, sys
@@ -63,7 +63,8 @@ class Person:
         self.config.mkdir(parents=True)
         (self.cwd / "policy.toml").write_text("[share]\n")
         self.env = {
-            **clean_env(), "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config"),
+            **clean_env(), "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
         }  # fmt: skip
 
     def python(self, code: str, *words: str, **env: str) -> str:

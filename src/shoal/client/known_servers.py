@@ -116,7 +116,8 @@ def target_of(name: str, origin: str, env: Mapping[str, str] | None = None) -> T
             )  # fmt: skip
         return Target(server.url, server.token, origin, state=Path(entry.state))
     home = config_home(env)
-    token = read_token(home / entry.token_file) if entry.token_file else ""
+    given = (os.environ if env is None else env).get("SHOAL_TOKEN", "")
+    token = given or (read_token(home / Path(entry.token_file).expanduser()) if entry.token_file else "")
     return Target(entry.server, token, origin, read_ca(entry.ca, home) if entry.ca else "")
 
 
