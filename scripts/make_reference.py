@@ -228,6 +228,7 @@ def task_page() -> list[str]:
         '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
         '`"1..3,7"`, or a TOML list.  ',
         f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
+        "in `shell` and `setup` its value is quoted for the place where it stands, and `{name:raw}` is the value as it is; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
         "## What `--resume` compares",
