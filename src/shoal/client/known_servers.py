@@ -103,8 +103,8 @@ def target_of(name: str, origin: str, env: Mapping[str, str] | None = None) -> T
     if name not in known:
         hint = did_you_mean(name, [EMBEDDED, *known])
         raise BadInput(
-            f"there is no server {echo(name)!r} ({origin})", code="unknown_server", field="server",
-            hint=f"{hint}; `shoal server list` shows them, and an address begins with https:// or unix:/",
+            f"there is no server {echo(name)!r}", code="unknown_server", field=origin,
+            hint=f"{hint}; see `shoal server list`; an address begins with https:// or unix:/",
         )  # fmt: skip
     entry = known[name]
     if entry.state:
@@ -196,8 +196,11 @@ def chosen(env: Mapping[str, str] | None = None) -> str:
 
 def choose(name: str) -> Path:
     """Write a choice into a person's own config.toml; an empty name takes it back. Other settings stay as they are."""
+    if name and not is_name(name):
+        hint = "`shoal login -` makes another's server known by a name; see `shoal server list`"
+        raise BadInput(f"{echo(name)!r} is not the name of a server", code="unknown_server", hint=hint)
     if name and name != EMBEDDED and name not in known_servers():
-        target_of(name, "shoal server use")  # refuses it with the names that there are
+        target_of(name, "use")  # refuses it with the names that there are
     home = config_home()
     file = home / CONFIG
     _keep_configured(file)

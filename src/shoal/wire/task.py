@@ -5,6 +5,7 @@ Client and server both call this, so that a wrong task is refused with the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,10 @@ from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import holes
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
+
+_FORM = re.compile(
+    r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*):([^{}\s]{0,20})\}(?!\})"
+)  # `{x:raw}`, or what is meant to be like it
 
 
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
@@ -67,6 +72,14 @@ def _check_placeholders(spec: Spec) -> None:
     if spec.sweep is None:
         return
     for text in spec.texts:
+        wrong = next(
+            (found for found in _FORM.finditer(text) if found[1] in spec.sweep.names and found[2] != "raw"), None
+        )
+        if wrong is not None:
+            raise BadInput(
+                f"{echo(wrong[0])} is no form of a parameter", code="unknown_param", field="command",
+                hint=f"write {{{wrong[1]}}}, or {{{wrong[1]}:raw}} for the value without quotes in a shell text",
+            )  # fmt: skip
         for hole in holes(text):
             if hole not in spec.sweep.names:
                 raise BadInput(

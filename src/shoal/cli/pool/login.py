@@ -83,7 +83,8 @@ def logout(name: str | None) -> None:
     """
     if name is not None and name != chosen():
         if not forget_login(name):
-            hint = did_you_mean(name, [one.name for one in known_servers().values() if not one.state])
+            known = [one.name for one in known_servers().values() if not one.state]
+            hint = did_you_mean(name, known) if known else "there is none; see `shoal server list`"
             raise BadInput(f"there is no login {echo(name)!r}", code="unknown_server", hint=hint)
         click.echo(f"logged out of {clean(echo(name))}")
         return
