@@ -53,11 +53,13 @@ def write_sim(folder: Path, which: str, ledger: Path) -> None:
     (folder / "sim").chmod(0o755)
 
 
-def typed(*words: str, under: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
+def typed(
+    *words: str, under: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """A command of a person in the present directory."""
     return subprocess.run(
         [*under, *SHOAL, *words], capture_output=True, text=True, timeout=2 * PATIENCE, check=False,
-        env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+        env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
@@ -81,15 +83,19 @@ def test_a_task_goes_only_to_the_pilot_that_sees_its_directory(pool: Cluster) ->
     text = wait_blind(pool, run)
     assert text.startswith(f"1 task: no pilot sees {pool.cwd} as you do: 1 pilot looked")
     assert pool.events("task_retried", "task_finished") == []
+    told = typed("submit", "--", "./sim").stderr
+    assert (
+        f"shoal: note: none of 1 pilot sees {pool.cwd}; it waits for one that does\n" in told
+    )  # at once, now that it is known
     seeing = pool.start_pilot(2, under=other_namespace())  # another namespace, too: it sees by the look of the files
-    pool.wait_run(int(run[1:]))
+    pool.wait_run(int(run[1:]) + 1)
     done = typed("sweep", "-q", "x=1..30", "--", "./sim", "{x}")
     assert done.returncode == 0, done.stderr
     again = typed("run", "--shell", "--", "cat sim > copy; pwd")
     assert (again.returncode, again.stdout) == (0, f"{pool.cwd}\n"), again.stderr
     assert (pool.cwd / "copy").exists()
-    assert (pool.folder / "ledger").read_text().split() == ["right"] * 31
-    rows = [row for number in (1, 2, 3) for row in pool.rows(number)]
+    assert (pool.folder / "ledger").read_text().split() == ["right"] * 32
+    rows = [row for number in (1, 2, 3, 4) for row in pool.rows(number)]
     assert {row["pilot"] for row in rows} == {seeing.name} != {blind.name}
     assert {row["retries"] for row in rows} == {0} and {row["state"] for row in rows} == {"succeeded"}
     assert pool.events("place_banned") == []
@@ -127,10 +133,10 @@ def test_on_an_embedded_server_that_sees_nothing_of_it_the_command_ends_with_the
     """The server was started elsewhere, and no other pilot will come: it is said, and not waited for ever."""
     home = {**clean_env(), "HOME": str(pool.folder / "home"), "SHOAL_SERVER": "embedded"}
     try:
-        assert typed("run", "--", "true", **home).returncode == 0
-        done = typed("run", "--", "./sim", under=other_namespace(pool.folder / "other", pool.cwd), **home)
+        assert typed("run", "--", "true", env=home).returncode == 0
+        done = typed("run", "--", "./sim", under=other_namespace(pool.folder / "other", pool.cwd), env=home)
     finally:
-        stopped = typed("server", "stop", "--pilots", **home)
+        stopped = typed("server", "stop", "--pilots", env=home)
     assert done.returncode == 3, done
     assert f"no pilot sees {pool.cwd} as you do" in done.stderr and "--cwd own" in done.stderr
     assert stopped.returncode == 0

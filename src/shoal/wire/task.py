@@ -15,7 +15,7 @@ from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
 from shoal.model.task.shell_quote import check_shell
 from shoal.model.task.spec import Spec
-from shoal.model.task.sweep import holes
+from shoal.model.task.sweep import HOLE, Sweep, holes
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -89,6 +89,21 @@ def _check_placeholders(spec: Spec) -> None:
     for field, lines in (("shell", [spec.shell] if spec.shell is not None else []), ("setup", spec.setup)):
         for line in lines:
             check_shell(line, spec.sweep, field)
+    for field, names in (("outputs", spec.outputs), ("checkpoint", spec.checkpoint)):
+        for name in names:
+            check_path_values(name, spec.sweep, field)
+
+
+def check_path_values(name: str, sweep: Sweep, field: str) -> None:
+    """Refuse a value by which the name of a file would lead out of the task's directory: the name itself was checked."""
+    for hole in holes(name):
+        for value in sweep.values(hole):
+            filled = HOLE.sub(lambda found, value=value: value if found[1] else "x", name)  # type: ignore[misc]
+            if ".." in filled.split("/") or filled.startswith("/"):
+                raise BadInput(
+                    f"{echo(name)} with the value {echo(value)!r} is not a path below the task's directory", code="bad_path",
+                    field=field, hint="relative, without ..; use another name for the file",
+                )  # fmt: skip
 
 
 def _check_order(spec: Spec) -> None:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.task.sweep import HOLE, Steps, Sweep, Value, hole_value, show_value
+from shoal.model.task.sweep import HOLE, Sweep, Value, hole_value
 
 PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*")  # values that mean the same wherever they stand in a text
 RAW, BARE, SINGLE, DOUBLE, COMMENT, ONLY_PLAIN, VARIABLE = "raw", "bare", "single", "double", "comment", "plain", "$"
@@ -62,13 +62,7 @@ def check_shell(text: str, sweep: Sweep, field_name: str) -> None:
 
 def _first_wrong(sweep: Sweep, hole: Hole) -> Optional[str]:
     """The first value of a parameter that cannot stand in this place."""
-    values: list[Value] = []
-    if sweep.rows is not None:
-        values = [row[hole.name] for row in sweep.rows]
-    for axis in sweep.axes:
-        if axis.name == hole.name:
-            values = [value for piece in axis.pieces if not isinstance(piece, Steps) for value in piece]
-    shown = (show_value(value) for value in values)
+    shown = sweep.values(hole.name)
     return next((text for text in shown if not PLAIN.fullmatch(text) or text == hole.delimiter != ""), None)
 
 

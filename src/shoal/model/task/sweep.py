@@ -88,6 +88,13 @@ class Sweep:
             return tuple(self.rows[0]) if self.rows else ()
         return tuple(axis.name for axis in self.axes)
 
+    def values(self, name: str) -> list[str]:
+        """The values of a parameter that were written one by one, as texts; those of ranges are numbers."""
+        if self.rows is not None:
+            return [show_value(row[name]) for row in self.rows if name in row]
+        pieces = [piece for axis in self.axes if axis.name == name for piece in axis.pieces]
+        return [show_value(value) for piece in pieces if not isinstance(piece, Steps) for value in piece]
+
     def at(self, k: int) -> dict[str, Value]:
         """The parameters of the k-th element, from 0."""
         if self.rows is not None:

@@ -17,7 +17,13 @@ from shoal.model.file_names import LOGS, environment_name
 from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.spec import Submission
-from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.handlers.check_expressions import (
+    check_expressions,
+    check_fits,
+    rank_warnings,
+    tag_warnings,
+    visible_warnings,
+)
 from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
@@ -100,6 +106,7 @@ def check_submission(service: Service, owner: str, submission: Submission, stric
     check_expressions(submission.specs)
     state = service.engine.state
     warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
+    warnings += visible_warnings(state, owner, submission.specs)
     return warnings + check_fits(state, owner, submission.specs) if strict else warnings
 
 
