@@ -198,7 +198,7 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    unused -= {"function", "calls", "initializer", "python", "open"}  # nobody writes these by hand
+    unused -= {"function", "calls", "initializer", "python", "open", "visible"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
@@ -228,6 +228,7 @@ def task_page() -> list[str]:
         '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
         '`"1..3,7"`, or a TOML list.  ',
         f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
+        "in `shell` and `setup` its value is quoted for the place where it stands, and `{name:raw}` is the value as it is; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
         "## What `--resume` compares",
@@ -529,6 +530,9 @@ LIMITS = {
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
     "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
+    "MAX_VISIBLE": "paths of a task that a pilot must see",
+    "MAX_WITNESSES": "files whose look proves that a path is seen",
+    "MAX_BLIND": "sets of paths of which the server remembers that a pilot does not see them",
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
     "MAX_PRIORITY": "a priority, up or down",

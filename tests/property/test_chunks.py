@@ -24,7 +24,7 @@ COLUMNS = ("state", "attempt", "winner", "retries", "losses", "cause", "exit_cod
 @contextmanager
 def without_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose_tasks, "may_chunk", lambda spec: False)
+        patch.setattr(choose_tasks, "may_chunk", lambda spec, protocol: False)
         yield
 
 

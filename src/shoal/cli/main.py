@@ -30,10 +30,13 @@ def _invoke(arguments: Sequence[str] | None) -> int:
     from shoal.cli.commands import cli, line_of
     from shoal.cli.session import say
 
+    told: list[str] = []  # notes that are printed when the command has succeeded
     try:
         status = cli.main(
-            args=list(arguments) if arguments is not None else None, prog_name="shoal", standalone_mode=False
+            args=list(arguments) if arguments is not None else None, prog_name="shoal", standalone_mode=False, obj=told
         )
+        for note in told:
+            say(note)
         return status if isinstance(status, int) else OK
     except ShoalError as error:
         say(error.line)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from shoal.client.client import Client
-from shoal.client.config import find_target, own_state
+from shoal.client.config import find_target
 from shoal.client.connection import embedded_server
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
@@ -23,8 +23,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Session:
     """The server that a command is for."""
 
-    def __init__(self, server: str | None = None) -> None:
+    def __init__(self, server: str | None = None, changes: bool = False) -> None:
+        """`changes`: the command changes something, so that it says in the end on which server, if that is not the embedded
+        one."""
         self.target = find_target(server)
+        if changes:
+            self.tell(at_once=False)
+
+    def tell(self, at_once: bool = True) -> None:
+        """Say which server is used, and why; not with --json or --quiet."""
+        context = click.get_current_context(silent=True)
+        given = context.params if context is not None else {}
+        if self.target.url is None or given.get("as_json") or given.get("quiet"):
+            return
+        line = f"server {self.target.url} ({self.target.origin})"
+        if at_once or context is None or not isinstance(context.obj, list):
+            say(line)
+        else:
+            context.obj.append(line)
 
     @property
     def is_embedded(self) -> bool:
@@ -45,20 +61,17 @@ class Session:
         return embedded_server.running_client(self.target)
 
     def shared_client(self) -> Client:
-        """A client of a server for several people: the configured one, else one of our own on this machine."""
-        if not self.is_embedded:
-            return self.client()
-        client = embedded_server.running(own_state())
-        if client is None:
+        """A client of a server for several people, which the embedded one is not."""
+        if self.is_embedded:
             raise Unreachable(
                 "no server for others is running, and the embedded one is for you alone", code="not_running",
                 hint="start one with `shoal server start --listen :8443`, or `shoal login -` to another's",
             )  # fmt: skip
-        return client
+        return self.client()
 
     def any_client(self, what: str) -> Client:
-        """A client of any server that runs; `what` needs one."""
-        client = self.running() or embedded_server.running(own_state())
+        """A client of the server if it runs; `what` needs one, and starts none."""
+        client = self.running()
         if client is None:
             raise Unreachable(
                 f"{what} needs a running server", code="not_running", hint="`shoal server start` starts one"
@@ -110,9 +123,9 @@ def state_directory(text: str) -> Path:
 
 def server_option(command: F) -> F:
     """`--server URL`, the same on every command."""
-    return click.option(
-        "--server", metavar="URL", help="Server to use (else $SHOAL_SERVER, ./shoal.toml, your config, embedded)."
-    )(command)
+    return click.option("--server", metavar="NAME|URL", help="Server to use [default: see `shoal server list`].")(
+        command
+    )
 
 
 def json_option(command: F) -> F:

@@ -1,6 +1,8 @@
-"""Configuration: the server, its token and how it is verified [protocol 1]:
+"""Configuration: the server, its token and how it is verified [protocol 1]. One rule for every command, client and
+executor; the first that names a server counts:
 
-`--server URL` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` > the embedded server.
+`--server` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` (`shoal server use`) > a running server of this
+account > the embedded server.
 A wrong configuration is refused with file, line and fix; it is never half-used [input E77].
 """
 
@@ -24,7 +26,8 @@ from shoal.wire.did_you_mean import did_you_mean
 
 # Key -> its description, which docs/reference prints.
 KEYS: dict[str, str] = {
-    "server": "address of the server, e.g. https://box:8443 or unix:/path/to/socket; `embedded` for none",
+    "server": "the server: a name that `shoal server list` shows, or its address, e.g. https://box:8443 or "
+    "unix:/path/to/socket; `embedded` for none",
     "token_file": "file with the token for that server, or its own server.json; mode 0600",
     "ca": "how an https server is known: a PEM file with its CA certificate, or sha256: and the certificate's "
     "fingerprint; without it, the system's certificates and the server's real name",
@@ -38,6 +41,7 @@ KEYS: dict[str, str] = {
 PERSONAL = ("trust",)  # never from the file of a directory, into which others may write: it lets code run
 DURABILITIES = ("full", "normal")
 LOCAL_FILE = "shoal.toml"
+CONFIG = "config.toml"
 OWN_FILE = "~/.config/shoal/config.toml"
 EMBEDDED = "embedded"
 PINNED = "sha256:"
@@ -52,6 +56,7 @@ class Target:
     token: str = ""
     origin: str = "default"
     ca: str = ""
+    state: Path | None = None  # its state directory, if it is known to be a server of this account on this machine
 
     @property
     def is_remote(self) -> bool:
@@ -85,7 +90,7 @@ def config_home(env: Mapping[str, str] | None = None) -> Path:
 
 def config_files(env: Mapping[str, str] | None = None) -> list[Path]:
     """The configuration files; the first with a setting counts."""
-    return [Path(LOCAL_FILE), config_home(env) / "config.toml"]
+    return [Path(LOCAL_FILE), config_home(env) / CONFIG]
 
 
 def _xdg_home(variable: str, default: str, env: Mapping[str, str] | None) -> Path:
@@ -97,7 +102,8 @@ def _xdg_home(variable: str, default: str, env: Mapping[str, str] | None) -> Pat
 
 
 def find_target(option: str | None = None, env: Mapping[str, str] | None = None) -> Target:
-    """The server that the option, the environment or a file names; the embedded one if none does."""
+    """The server that the option, the environment or a file names; else a running one of this account, else the embedded
+    one."""
     env = os.environ if env is None else env
     settings = [(file, read_config(file)) for file in config_files(env)]
     named = [("--server", option), ("$SHOAL_SERVER", env.get("SHOAL_SERVER"))]
@@ -107,7 +113,9 @@ def find_target(option: str | None = None, env: Mapping[str, str] | None = None)
     for file, found in settings:
         if found.get("server"):
             return _target(found["server"], str(file), settings, env)
-    return Target()
+    from shoal.client.known_servers import running_server  # it imports this module
+
+    return running_server(env) or Target()
 
 
 Settings = list[tuple[Path, dict[str, str]]]
@@ -116,6 +124,10 @@ Settings = list[tuple[Path, dict[str, str]]]
 def _target(url: str, origin: str, settings: Settings, env: Mapping[str, str]) -> Target:
     if url == EMBEDDED:
         return Target(None, "", origin)
+    from shoal.client.known_servers import is_name, target_of
+
+    if is_name(url):
+        return target_of(url, origin, env)
     url = check_url(url)
     return Target(url, _find_token(url, settings, env), origin, _find_ca(url, settings, env))
 

@@ -29,7 +29,7 @@ from shoal.engine.commands import (
     Watch,
 )
 from shoal.engine.consistency import check
-from shoal.engine.matching import balance, prefetch, rounds
+from shoal.engine.matching import balance, prefetch, rounds, visibility
 from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause
 from shoal.engine.policy import apply_policy
@@ -92,6 +92,7 @@ class Engine:
         losses.clear_pilots(self.state)
         runs.close_abandoned(self.state)
         failures.release_avoiding(self.state)
+        visibility.ask_again_in_time(self.state)
         prefetch.look_after(self.state)
         balance.balance(self.state)
 

@@ -17,6 +17,7 @@ from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
 from shoal.model.task.spec import Needs, Spec
+from shoal.model.task.visible import View
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ClassKey(NamedTuple):
     avoid: tuple[str, ...] = ()  # hosts
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it must be the only task of its pilot
+    visible: tuple[View, ...] = ()  # what a pilot must see
 
 
 class FailedAt(NamedTuple):
@@ -339,6 +341,7 @@ class Pilot:
     stamp: int = 0  # raised when something changed that expressions may read
     eligibilities: dict[str, Eligibility] = field(default_factory=dict)  # by owner: classes that it can run
     published: dict[str, int] = field(default_factory=dict)  # owner -> tags that their tasks published here
+    blind: dict[tuple[View, ...], float] = field(default_factory=dict)  # what it does not see, and when that was found
     proven: bool = False  # something succeeded on its host
     sole: int = -1  # serial of the only class that it holds; -1: several, or not known
     pace: float = 1.0  # how long tasks take here over how long they take on average

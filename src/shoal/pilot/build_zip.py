@@ -17,7 +17,7 @@ from pathlib import Path
 NOT_IN_ZIP = "shoal.pilot.build_zip"
 IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "limits", "rangeset"),
-    "shoal.model.task": ("sweep",),
+    "shoal.model.task": ("checks", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
     "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "payload"),
     "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Union
 
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.sweep import fill
 from shoal.wire.messages import Batch, Lease, ParamValue, Verdict
 
@@ -79,11 +80,11 @@ def single(lease: Lease, at: int = 0) -> Lease:
         lease,
         attempt=str(attempt),
         command=put_all(lease.command),
-        shell=put(lease.shell) if lease.shell is not None else None,
+        shell=fill_shell(lease.shell, params) if lease.shell is not None and lease.params else lease.shell,
         env=env,
         inputs=put_all(lease.inputs),
         outputs=put_all(lease.outputs),
-        setup=put_all(lease.setup),
+        setup=[fill_shell(line, params) for line in lease.setup] if lease.params else lease.setup,
         checkpoint=put_all(lease.checkpoint),
         count=1,
         params=[],

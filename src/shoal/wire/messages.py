@@ -8,7 +8,7 @@ from typing import Optional, Union
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5}}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "visible": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -114,7 +114,9 @@ class Report:
     err: int = 0
     files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
     staging: float = 0.0  # seconds spent on moving files in and out
-    evidence: str = ""  # "oom_kill": the kernel ended it for want of memory; "no_space": the disk is full
+    # "oom_kill": the kernel ended it for want of memory; "no_space": the disk is full; "not_visible": this host does not
+    # see the submitter's files
+    evidence: str = ""
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,9 @@ class Lease:
     )
     precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
     checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
+    visible: dict[str, str] = field(
+        default_factory=dict
+    )  # paths that it needs or prefers -> evidence (`model/task/visible`)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Client and server both call this, so that a wrong task is refused with the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,15 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ORDERED
 from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
+from shoal.model.task.shell_quote import check_shell
 from shoal.model.task.spec import Spec
-from shoal.model.task.sweep import holes
+from shoal.model.task.sweep import HOLE, Sweep, holes
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
+
+_FORM = re.compile(
+    r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*):([^{}\s]{0,20})\}(?!\})"
+)  # `{x:raw}`, or what is meant to be like it
 
 
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
@@ -66,11 +72,37 @@ def _check_placeholders(spec: Spec) -> None:
     if spec.sweep is None:
         return
     for text in spec.texts:
+        wrong = next(
+            (found for found in _FORM.finditer(text) if found[1] in spec.sweep.names and found[2] != "raw"), None
+        )
+        if wrong is not None:
+            raise BadInput(
+                f"{echo(wrong[0])} is no form of a parameter", code="unknown_param", field="command",
+                hint=f"write {{{wrong[1]}}}, or {{{wrong[1]}:raw}} for the value without quotes in a shell text",
+            )  # fmt: skip
         for hole in holes(text):
             if hole not in spec.sweep.names:
                 raise BadInput(
                     f"{{{echo(hole)}}} is not a parameter", code="unknown_param", field="command",
                     hint=f"{did_you_mean(hole, list(spec.sweep.names))}; write {{{{{echo(hole)}}}}} for the braces themselves",
+                )  # fmt: skip
+    for field, lines in (("shell", [spec.shell] if spec.shell is not None else []), ("setup", spec.setup)):
+        for line in lines:
+            check_shell(line, spec.sweep, field)
+    for field, names in (("outputs", spec.outputs), ("checkpoint", spec.checkpoint)):
+        for name in names:
+            check_path_values(name, spec.sweep, field)
+
+
+def check_path_values(name: str, sweep: Sweep, field: str) -> None:
+    """Refuse a value by which the name of a file would lead out of the task's directory: the name itself was checked."""
+    for hole in holes(name):
+        for value in sweep.values(hole):
+            filled = HOLE.sub(lambda found, value=value: value if found[1] else "x", name)  # type: ignore[misc]
+            if ".." in filled.split("/") or filled.startswith("/"):
+                raise BadInput(
+                    f"{echo(name)} with the value {echo(value)!r} is not a path below the task's directory", code="bad_path",
+                    field=field, hint="relative, without ..; use another name for the file",
                 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,7 @@ def test_submit_sends_the_task_with_its_environment_and_a_key(
     status, out, _ = run(capsys, "submit", "x=1..3", "--name", "n", "--", "sh", "-c", "echo {x}")
     assert (status, out) == (0, "r1\n")
     sent = client.submitted[0]
+    assert list(sent["tasks"][0].pop("visible")) == [os.getcwd()]  # it prefers this directory
     assert sent["tasks"] == [{"command": ["sh", "-c", "echo {x}"], "params": {"x": "1..3"}}]
     assert sent["key"].startswith("auto-")
     assert "PATH" in sent["environment"]

@@ -32,7 +32,7 @@ def add_group(name: str, as_json: bool, server: str | None) -> None:
       shoal group add phys
     """
     check_name(name, "NAME")
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.add_group(name)
     added = f"group {name} is there; put people in: shoal user add anna --group {name}"
     print_answer(answer, as_json, added, f"let a host run its tasks: shoal join --group {name}")

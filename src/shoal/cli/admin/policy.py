@@ -15,8 +15,7 @@ from shoal.cli.output.tables import clean, print_answer, print_json
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.submission import parse_toml
 from shoal.client.client import Client
-from shoal.client.config import echo_path, own_state
-from shoal.client.connection import embedded_server
+from shoal.client.config import echo_path
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_BODY
 from shoal.model.quantities import many
@@ -84,17 +83,15 @@ def apply(file: str, dry_run: bool, based_on: int | None, as_json: bool, server:
       shoal policy apply policy.toml --based-on 4
     """
     document = read_document(file)
-    with client_of(server) as client:
+    with client_of(server, changes=not dry_run) as client:
         version = client.policy()["version"] if based_on is None else based_on
         changed = client.set_policy(document, version, dry_run)
     print_changes(changed, as_json)
 
 
-def client_of(server: str | None) -> Client:
-    """A client of one's own server if it runs, else of the configured one (the embedded one is started)."""
-    session = Session(server)
-    own = embedded_server.running(own_state()) if session.is_embedded else None
-    return own if own is not None else session.client()
+def client_of(server: str | None, changes: bool = False) -> Client:
+    """A client of the server (the embedded one is started); `changes`: it says which one it is."""
+    return Session(server, changes).client()
 
 
 def change_policy(client: Client, change: Callable[[Json], Json]) -> Json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shoal.cli.output.tables import print_answer
-from shoal.cli.session import Session, json_option
+from shoal.cli.session import Session, common_options
 from shoal.client.connection import embedded_server
 from shoal.model.file_names import DATABASE
 from shoal.model.quantities import many, parse_duration, parse_size, show_size
@@ -19,8 +19,8 @@ from shoal.model.quantities import many, parse_duration, parse_size, show_size
 @click.option(
     "--keep", default="2G", show_default=True, metavar="SIZE", help="Bytes of logs and events to keep at most."
 )
-@json_option
-def prune(older_than: str, keep: str, as_json: bool) -> None:
+@common_options
+def prune(older_than: str, keep: str, as_json: bool, server: str | None) -> None:
     """Delete old events and the logs of old finished runs. A running server also does this every hour.
 
     \b
@@ -30,7 +30,7 @@ def prune(older_than: str, keep: str, as_json: bool) -> None:
     """
     age = parse_duration(older_than, "--older-than")
     budget = parse_size(keep, "--keep")
-    session = Session()
+    session = Session(server, changes=True)
     client = session.running()
     if client is not None:
         done = client.prune(age, budget)

@@ -108,7 +108,7 @@ def set_quota(who: str, site: str, when: str, as_json: bool, server: str | None,
             rule.update({name: value} if value is not None else {})
         return {**document, "quota": [rule for rule in rules if len(rule) > len(scope)]}
 
-    with client_of(server) as client:
+    with client_of(server, changes=True) as client:
         changed = change_policy(client, change)
     print_changes(changed, as_json)
 
@@ -133,7 +133,7 @@ def drop_quota(who: str, site: str, when: str, as_json: bool, server: str | None
             raise NotFound(f"there is no quota of {echo(where)}", code="unknown_quota", hint="see `shoal quota list`")
         return {**document, "quota": kept}
 
-    with client_of(server) as client:
+    with client_of(server, changes=True) as client:
         changed = change_policy(client, change)
     print_changes(changed, as_json)
 

@@ -72,7 +72,7 @@ def set_share(who: str, number: str, as_json: bool, server: str | None) -> None:
     """
     value = parse_share(number)
     parse_policy({"share": {who: value}})  # refuses invalid names before anything is sent
-    with client_of(server) as client:
+    with client_of(server, changes=True) as client:
         changed = client.set_shares({who: value})
     print_changes(changed, as_json)
 

@@ -52,7 +52,7 @@ def new(
     if user is not None:
         check_name(user, "--user")
     check_expires(expires, SUBMIT)
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.new_token(SUBMIT, owner=user, scopes=scopes, expires=expires, note=note)
     join = join_of(client, answer)
     if as_json:
@@ -139,7 +139,7 @@ def revoke(
     ways = [bool(tokens), user is not None, site is not None, revoke_all]
     if sum(ways) != 1:
         raise click.UsageError("say which tokens, in one way (ID..., --user NAME, --site NAME or --all)")
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.revoke(tokens, user or "", site or "", revoke_all)
     revoked = f"{many(answer['revoked'], 'token')} revoked, {many(answer['pilots'], 'pilot')} ended"
     none = "nothing to revoke: no such token is valid (see `shoal token list --all`)"

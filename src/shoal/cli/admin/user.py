@@ -40,7 +40,7 @@ def add_user(name: str, group: str | None, role: str, as_json: bool, server: str
     check_name(name, "NAME")
     if group is not None:
         check_name(group, "--group")
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.add_user(name, group or "", role)
     added = f"{name} is in: {role}" + (f", group {group}" if group else "")
     print_answer(answer, as_json, added, f"let them log in: shoal token new --user {name}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.cli.output.tables import clean, shorten
 from shoal.model.quantities import many, show_duration, show_size
+from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import fill
 from shoal.report.summary import counts_text, done_of, live_of
@@ -117,7 +118,7 @@ def command_text(task: Json, element: int | None = None) -> str:
     argv = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
     if element is not None and spec.sweep is not None:
         params = spec.sweep.at(element)
-        argv = [fill(text, params) for text in argv]
+        argv = [fill(text, params) for text in argv] if spec.shell is None else [*argv[:2], fill_shell(argv[2], params)]
     return shorten(clean(shlex.join(argv)), 400)
 
 

@@ -14,7 +14,7 @@ from shoal.cli.output.progress_display import Display, Status, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_raw
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
-from shoal.engine.why.reason import PARENTS, TOO_LARGE
+from shoal.engine.why.reason import NOT_VISIBLE, PARENTS, TOO_LARGE
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
@@ -126,7 +126,7 @@ class Watch:
         elif self._hopeless_since is None:
             self._hopeless_since = now
         elif now - self._hopeless_since > HOPELESS_AFTER:
-            self.hopeless = reason_of(answer, TOO_LARGE)
+            self.hopeless = reason_of(answer, NOT_VISIBLE) or reason_of(answer, TOO_LARGE)
 
     def _running(self) -> int:
         """How many tasks run: of those with pilots, which also fetch tasks ahead, no more than there are slots."""
@@ -160,9 +160,9 @@ def reason_of(why: Json, code: str = "") -> str:
 
 
 def nothing_fits(why: Json) -> bool:
-    """Is everything that is left of a run too large for every pilot, or behind something that is?"""
+    """Is everything that is left of a run too large for every pilot, or out of their sight, or behind something that is?"""
     codes = {reason.get("code") for reason in why.get("reasons") or ()}
-    return TOO_LARGE in codes and codes <= {TOO_LARGE, PARENTS}
+    return bool(codes & {TOO_LARGE, NOT_VISIBLE}) and codes <= {TOO_LARGE, NOT_VISIBLE, PARENTS}
 
 
 def failure_text(failure: Failure) -> str:

@@ -27,10 +27,12 @@ STATE = click.option(
 
 
 def find_database(state: str | None) -> Path:
-    """The database of a state directory, else of a server on this machine that has one."""
+    """The database of a state directory, else of the server that all commands use."""
     if state is not None:
         return state_directory(state) / DATABASE
     session = Session()
+    if session.target.state is not None:
+        return session.target.state / DATABASE
     if not session.is_embedded:
         server = read_server_file(own_state())
         if server is None or server.url != session.target.url:

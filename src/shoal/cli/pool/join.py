@@ -62,7 +62,7 @@ def join(
             check_name(name, option)
     parse_tags(tags)
     check_expires(expires, ENROL)
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.new_token(
             ENROL, owner=owner, group=group, site=site, max_pilots=max_pilots, expires=expires,
             uses=1 if once else None, note=note,

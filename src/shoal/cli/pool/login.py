@@ -9,10 +9,12 @@ import click
 from shoal.cli.output.describe import until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, json_option, say
-from shoal.client.config import config_home, find_target
-from shoal.client.connection.login import CONFIG, check_free, parse_login, reach, remove_login, write_login
+from shoal.client.config import CONFIG, config_home, find_target
+from shoal.client.connection.login import check_free, parse_login, reach, remove_login, write_login
+from shoal.client.known_servers import chosen, forget_login, known_servers
 from shoal.model.errors import BadInput, echo
 from shoal.report.data_source import Json
+from shoal.wire.did_you_mean import did_you_mean
 
 MAX_STRING = 8 * 1024
 
@@ -66,15 +68,26 @@ def _who(identity: Json) -> str:
 
 
 @click.command()
-def logout() -> None:
+@click.argument("name", metavar="[NAME]", required=False)
+def logout(name: str | None) -> None:
     """Forget the server, the token and the certificate that `shoal login` kept here.
+
+    With NAME: a server that you logged in to before, as `shoal server list` shows it.
 
     \b
     Examples:
       shoal logout
+      shoal logout box
 
     The token itself goes on until it ends; `shoal token revoke ID` before logging out ends it at once.
     """
+    if name is not None and name != chosen():
+        if not forget_login(name):
+            known = [one.name for one in known_servers().values() if not one.state]
+            hint = did_you_mean(name, known) if known else "there is none; see `shoal server list`"
+            raise BadInput(f"there is no login {echo(name)!r}", code="unknown_server", hint=hint)
+        click.echo(f"logged out of {clean(echo(name))}")
+        return
     server = remove_login()
     click.echo(f"logged out of {clean(echo(server))}" if server else f"no login in {clean(config_home() / CONFIG)}")
 

@@ -68,6 +68,7 @@ def start(
     with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _server_options(session, site) as (found, fds):
         file = Path(folder) / "pilot.pyz"
         build(file)
+        session.tell()
         options = argv_of(("--cores", cores), ("--site", site), ("--idle-end", idle_end), ("--tag", tags))
         code = _run_here([sys.executable, str(file), *found, *options], fds)
     if code == 0:

@@ -1,4 +1,4 @@
-"""`shoal server start|stop|status|backup|restore|check`: a server of one's own, or a look at the embedded one."""
+"""`shoal server start|stop|status|list|use|backup|restore|check`: a server of one's own, or a look at the embedded one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import click
 from shoal.cli.output.describe import moment, until
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.pool.backup import backup, check, restore
+from shoal.cli.pool.known_servers import list_servers, use
 from shoal.cli.session import Session, argv_of, common_options, json_option, say, server_option, state_directory
 from shoal.client.client import Client
-from shoal.client.config import DURABILITIES, echo_path, own_state, read_server_file
+from shoal.client.config import DURABILITIES, EMBEDDED, echo_path, find_target, own_state, read_server_file
 from shoal.client.connection import embedded_server
+from shoal.client.known_servers import OWN, known_servers, remember_started
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.file_names import SERVER_LOG, TOKEN_FILE
 from shoal.model.quantities import many, parse_size, show_size
@@ -35,21 +37,24 @@ _STATE = click.option("--state", metavar="DIR", help="The server's state directo
 
 @click.group()
 def server() -> None:
-    """Start a server of your own, stop it, look at it, or copy its database.
+    """Start a server of your own, stop it, look at it, choose one, or copy its database.
 
-    Without one, an embedded server comes and goes by itself.
+    Without one, an embedded server comes and goes by itself. All commands use the same server, the first of: --server,
+    $SHOAL_SERVER, ./shoal.toml, what `shoal server use` chose, a running server of yours, the embedded one.
 
     \b
     Examples:
       shoal server start
       shoal server start --listen :8443
+      shoal server list
+      shoal server use embedded
       shoal server status
       shoal server stop
       shoal server backup
     """
 
 
-for _command in (backup, restore, check):
+for _command in (list_servers, use, backup, restore, check):
     server.add_command(_command)
 
 
@@ -111,7 +116,9 @@ def start(
         ("--durability", durability), ("--new-ca", new_ca),
     )  # fmt: skip
     if foreground:
+        remember_started(state_dir)
         return _stay(arguments)
+    remember_started(state_dir)
     with embedded_server.start(state_dir, arguments) as client:
         facts = client.server() if listen else {}
     reached = {name: facts[name] for name in ("addresses", "fingerprint") if facts.get(name)}
@@ -120,12 +127,22 @@ def start(
         return 0
     shown: list[tuple[str, object]] = [("server", client.url), ("token", f"in {state_dir / TOKEN_FILE}")]
     print_lines(pairs([*shown, ("log", state_dir / SERVER_LOG), *_facts(reached)]))
-    click.echo(f"use it: export SHOAL_SERVER={client.url}")
-    click.echo(f"it needs a pilot to run anything: shoal pilot start --server {client.url}")
+    used = find_target()
+    if used.url == client.url:
+        click.echo("your commands use it while it runs (`shoal server list`, `shoal server use embedded`)")
+    else:
+        name = next((one.name for one in known_servers().values() if one.state == str(state_dir)), OWN)
+        click.echo(f"use it: shoal server use {name} (now your commands use {used.url or EMBEDDED}: {used.origin})")
+    click.echo("it needs a pilot to run anything: shoal pilot start" + _server_word(used.url, client.url))
     if listen:
         click.echo("let people in: shoal user add anna, then shoal token new --user anna")
         click.echo("let a host work: shoal join")
     return 0
+
+
+def _server_word(used: str | None, url: str) -> str:
+    """The option that names a server, where commands would use another."""
+    return "" if used == url else f" --server {url}"
 
 
 def check_listen(text: str, option: str) -> None:
@@ -150,18 +167,16 @@ def _stay(arguments: list[str]) -> int:
 
 
 def _find(state: str | None, address: str | None) -> tuple[Client | None, Path | None]:
-    """The server of a state directory or of an address, else the configured or the embedded one."""
+    """The server of a state directory or of an address, else the one that all commands use."""
     if state is not None and address is not None:
         raise BadInput("--state and --server together", code="usage", hint="give one of them")
     if state is not None:
         state_dir = state_directory(state)
         return embedded_server.running(state_dir), state_dir
     session = Session(address)
-    if session.is_embedded:
-        client = embedded_server.running(embedded_server.state_dir())
-        own = embedded_server.running(own_state()) if client is None else None
-        # One's own server is not configured here, but it is the only one that runs.
-        return (own, own_state()) if own is not None else (client, embedded_server.state_dir())
+    if session.is_embedded or session.target.state is not None:
+        state_dir = session.target.state or embedded_server.state_dir()
+        return embedded_server.running(state_dir), state_dir
     client = session.client()
     if not client.health():
         raise Unreachable(f"no answer from {client.url}", hint="start it with `shoal server start`")
@@ -229,6 +244,8 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     if client is None:
         click.echo(f"no server is running on {clean(str(state_dir))}")
         return
+    if state_dir != embedded_server.state_dir():
+        say(f"server {client.url}")
     server_file = read_server_file(state_dir) if state_dir is not None else None
     _tell_open_work(client.server(), with_pilots)
     if with_pilots:

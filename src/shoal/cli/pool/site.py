@@ -56,6 +56,6 @@ def share_site(name: str, holders: tuple[str, ...], only: bool, as_json: bool, s
     """
     if not holders and not only:
         raise click.UsageError("say with whom (anna, @phys, '*'), or --only to free the name")
-    with Session(server).shared_client() as client:
+    with Session(server, changes=True).shared_client() as client:
         answer = client.share_site(name, holders, only)
     print_answer(answer, as_json, f"site {name} is for: {' '.join(answer['holders']) or 'whoever comes next'}")

@@ -23,7 +23,7 @@ def cancel(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
     """
     for target in targets:
         parse_target(target)
-    with Session(server).client_for(targets[0]) as client:
+    with Session(server, changes=True).client_for(targets[0]) as client:
         answer = client.cancel(targets)
     final = answer.get("already_final") or 0
     already = f", {final:,} {'was' if final == 1 else 'were'} finished already" if final else ""

@@ -47,7 +47,7 @@ def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: 
             f"{echo(given['cause'])!r} is not a cause", code="unknown_cause", field="--cause",
             hint=did_you_mean(str(given["cause"]), causes),
         )  # fmt: skip
-    with Session(server).client_for(targets[0] if targets else "run") as client:
+    with Session(server, changes=True).client_for(targets[0] if targets else "run") as client:
         answer = client.retry(targets, given)
     if as_json:
         print_json(answer)

@@ -27,8 +27,10 @@ from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.cli.tasks.submission import Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
-from shoal.model.errors import Unreachable
+from shoal.client.visible_files import VisibleFiles
+from shoal.model.errors import BadInput, Unreachable
 from shoal.model.quantities import many
+from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import fill, holes
 
@@ -115,6 +117,7 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
         return _dry_run(draft, options["as_json"])
     answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
+    session.tell()
     _print_warnings(answer)
     if options["as_json"]:
         print_json(answer)
@@ -177,6 +180,7 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
         return _dry_run(draft, options["as_json"])
     _note_unused(draft)
     answer, client = send(session, draft, options["resume"], options["strict"])
+    session.tell()
     _print_warnings(answer)
     if not options["as_json"]:
         _print_reused(answer)
@@ -189,12 +193,22 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
 def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
     """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice."""
     client = session.client()
-    document = {**draft.document, **environment_field(client.url)}
+    look = VisibleFiles()
+    tasks = [
+        {**table, "visible": look.of(spec, draft.submission.cwd)}
+        for table, spec in zip(draft.document["tasks"], draft.submission.specs, strict=True)
+    ]
+    document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
     document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
     try:
         return client.submit(document), client
+    except BadInput as error:
+        if error.code != "unknown_field":
+            raise
+        # A server of an older version does not look where files are seen.
+        return client.submit({**document, "tasks": draft.document["tasks"]}), client
     except Unreachable:
         if not session.is_embedded:
             raise
@@ -264,6 +278,8 @@ def commands(spec: Spec, most: int = SHOWN) -> list[list[str]]:
     found = []
     for k in range(min(spec.count, most)):
         params = spec.sweep.at(k) if spec.sweep is not None else None
-        raw = list(spec.command) if spec.shell is None else ["sh", "-c", spec.shell]
-        found.append([fill(word, params) for word in raw] if params is not None else raw)
+        if spec.shell is not None:
+            found.append(["sh", "-c", spec.shell if params is None else fill_shell(spec.shell, params)])
+        else:
+            found.append([word if params is None else fill(word, params) for word in spec.command])
     return found

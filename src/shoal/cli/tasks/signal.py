@@ -26,7 +26,7 @@ def signal(name: str, targets: tuple[str, ...], as_json: bool, server: str | Non
     wanted = parse_signal(name)
     for target in targets:
         parse_target(target)
-    with Session(server).client_for(targets[0]) as client:
+    with Session(server, changes=True).client_for(targets[0]) as client:
         answer = client.signal(targets, wanted)
     idle = answer.get("not_running") or 0
     rest = f", {idle:,} {'does' if idle == 1 else 'do'} not run" if idle else ""

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.client import Client
-from shoal.client.config import config_home, echo_path, read_config, write_private
+from shoal.client.config import CONFIG, EMBEDDED, config_home, echo_path, read_config, write_private
+from shoal.client.known_servers import forget_login, known_servers
 from shoal.model.credentials import SUBMIT, kind_of
 from shoal.model.errors import BadInput, Conflict, Refused, Unreachable
 from shoal.wire.join import Join, parse_join
 
-CONFIG, TOKEN, CA = "config.toml", "token", "ca.pem"
+TOKEN, CA = "token", "ca.pem"
 TRY_FOR = 10.0  # seconds for each address
 
 
@@ -62,7 +63,8 @@ def check_free(join: Join, force: bool) -> None:
         return
     file = config_home() / CONFIG
     there = read_config(file).get("server", "")
-    if there and there.rstrip("/") not in join.urls and not _same_ca(join.fingerprint):
+    is_name = there == EMBEDDED or there in known_servers()  # a choice of `shoal server use` can be made again
+    if there and not is_name and there.rstrip("/") not in join.urls and not _same_ca(join.fingerprint):
         raise Conflict(
             f"{echo_path(file)} names another server: {there}", code="logged_in",
             hint="`shoal logout` first, or --force to replace it",
@@ -111,6 +113,8 @@ def remove_login() -> str:
     try:
         for name in (CONFIG, TOKEN, CA):
             (folder / name).unlink(missing_ok=True)
+        if there:
+            forget_login(there)
     except OSError as error:
         raise Refused(
             f"cannot remove {echo_path(folder / CONFIG)}: {error.strerror}", code="unwritable", hint="remove it by hand"

@@ -28,6 +28,7 @@ from shoal.client.executor.options import (
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
 from shoal.client.executor.stream import Stream
+from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.wire.payload import Ref, container
@@ -154,7 +155,7 @@ class Executor(StandardExecutor):
         future: CallFuture[str] = CallFuture(None)
         how = {"shell": command} if isinstance(command, str) else {"command": list(command)}
         table = {**self._fields, **how, **fields}
-        parse_spec(table)
+        table.setdefault("visible", VisibleFiles().of(parse_spec(table), os.getcwd()))
         stream.add_call(table, "", future)
         return future
 
@@ -210,6 +211,8 @@ class Executor(StandardExecutor):
         base = {**self._fields, "python": self._python, "env": env}
         if self._cwd:
             base["cwd"] = self._cwd
+            visible = VisibleFiles().of(parse_spec({"function": "AA==", "calls": ["AA=="], "cwd": self._cwd}), here)
+            base |= {"visible": visible} if visible else {}
         if self._initializer is not None:
             base["initializer"] = text_of(self._initializer, self._put)
         return base

@@ -441,7 +441,7 @@ class LeaseRound:
         free = how_many(cls.needs, pilot.free)
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
-        if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec):
+        if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec, pilot.protocol):
             low, high = run_of_new(array, most)
         if high - low > 1:
             is_ahead = high - low > free and self._may_ahead(cls)

@@ -20,12 +20,17 @@ from shoal.model.states import Rerun, TaskState
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import holes
 from shoal.sched.fit import give, take
-from shoal.wire.messages import Batch
+from shoal.wire.messages import PROTOCOL, Batch
+
+QUOTES_SINCE = 5  # the protocol from which on pilots quote values in texts for the shell
 
 
-def may_chunk(spec: Spec) -> bool:
-    """True if its elements can be leased together: not if their directory or standard input has parameters."""
+def may_chunk(spec: Spec, protocol: int = PROTOCOL) -> bool:
+    """True if its elements can be leased together: not if their directory or standard input has parameters, nor if a
+    pilot with an older protocol would put values into texts for the shell without quotes."""
     if spec.rerun is not Rerun.SAFE:
+        return False
+    if protocol < QUOTES_SINCE and spec.sweep is not None and any(map(holes, (spec.shell or "", *spec.setup))):
         return False
     return spec.sweep is None or not any(holes(text) for text in (spec.cwd, spec.stdin) if text and text != OWN)
 

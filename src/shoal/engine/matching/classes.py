@@ -20,6 +20,7 @@ from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
 from shoal.model.task.task_field import fields_with
+from shoal.model.task.visible import views
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.tree import Expr
 from shoal.sched.order import position, position_inside
@@ -233,6 +234,7 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
         # Set-up lines may bring a container runtime, so that only without them the host must have one.
         surroundings = CONTAINER if spec.container and not spec.setup else ""
         surroundings += _digest([(field.name, value) for field, value in other])
+    named["visible"] = views(spec.visible) if spec.visible else ()
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 

@@ -86,7 +86,7 @@ def _prepare(state: State, classes: list[TaskClass]) -> PreparedClasses:
     asked = []
     for cls in classes:
         key = cls.key
-        kind = kinds.setdefault((cls.needs, key.surroundings, key.avoid, key.avoid_sites), len(kinds))
+        kind = kinds.setdefault((cls.needs, key.surroundings, key.avoid, key.avoid_sites, key.visible), len(kinds))
         if kind == len(alike):
             alike.append(cls)
         task = attributes(state, cls.key)
@@ -155,6 +155,8 @@ def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
         return "it failed on this host and is tried elsewhere"
     if pilot.site in key.avoid_sites:
         return "it failed at this site and is tried at another"
+    if key.visible in pilot.blind:
+        return f"it does not see {key.visible[0].path}"
     return misfit(key.needs, pilot.room)
 
 

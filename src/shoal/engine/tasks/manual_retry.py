@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Retry, RetrySpan
+from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Run, Task
 from shoal.engine.state import State
@@ -50,6 +51,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         state.write_task(task)
     count = len(rows) + sum(high - low for low, high, _ in spans)
     if count:
+        ask_again(state, (array.spec for array in run.arrays))
         for array in run.arrays:
             state.queue.offer(array)
         run.finished = None

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
+from shoal.engine.matching.visibility import mark_blind
 from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
@@ -29,6 +30,7 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_BYTES, MAX_ELEMENT, MAX_REPORTS, MAX_RETURNS, MAX_SECONDS, MAX_SIGNAL, MAX_TIME
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.model.task.visible import NOT_VISIBLE
 from shoal.sched.ban import BURST
 from shoal.sched.retry import Failure, Final, Terms, after_full_disk, next_part, remember
 from shoal.wire.batches import report_of
@@ -214,8 +216,10 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
     else:
         if live.took:
             _account(state, pilot, task, live, report, "lost")
+        is_blind = report.evidence == NOT_VISIBLE and mark_blind(state, pilot, state.queue.class_of(task.array))
         _return(state, pilot, task, live, report)
-        _count_return(state, pilot, live, report)
+        if not is_blind:
+            _count_return(state, pilot, live, report)
     return "recorded"
 
 

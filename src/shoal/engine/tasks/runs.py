@@ -11,6 +11,7 @@ from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
 from shoal.engine.matching.chunks import carve, carve_all
 from shoal.engine.matching.classes import trait_of
 from shoal.engine.matching.element_order import ElementOrder
+from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State, Stopping
@@ -42,6 +43,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     if submission.key:
         state.keys[key] = run
     _lay_out(state, run, submission)
+    ask_again(state, submission.specs)
     link(run)
     state.emit("run_submitted", run=run.number, name=run.name, tasks=run.total)
     if command.reused:

@@ -11,7 +11,7 @@ from shoal.engine.matching.fit_now import holds_now, may_try, too_short
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
-from shoal.engine.why.reason import TOO_LARGE, Reason
+from shoal.engine.why.reason import NOT_VISIBLE, TOO_LARGE, Reason
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
@@ -57,6 +57,9 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
                 f"it failed on {', '.join(where)} and is tried elsewhere, but no other pilot can run it",
                 "start a pilot on another host; it goes back if none is left",
             )
+        blind = [p for p in taking if cls.key.visible in p.blind and misfit(cls.needs, p.room) is None]
+        if blind and not able:
+            return _not_visible(blind, cls)
         return _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
     accounting = state.accounting
     free = [p for p in fitting if accounting.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
@@ -77,6 +80,18 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
         f"no pilot is large enough: it {misfit(cls.needs, best.room)} "
         f"(the nearest of {len(taking)}, {best.name} on {best.host} of site {best.site})",
         "ask for less, or start a larger pilot",
+    )
+
+
+def _not_visible(blind: list[Pilot], cls: TaskClass) -> Reason:
+    """It needs the submitter's files, and those pilots that are large enough do not see them."""
+    paths = " and ".join(view.path for view in cls.key.visible)
+    where = ", ".join(sorted({p.host for p in blind})[:4])
+    return Reason(
+        NOT_VISIBLE,
+        f"no pilot sees {paths} as you do: {many(len(blind), 'pilot')} looked ({where})",
+        "start a pilot that shares your files with `shoal pilot start`, or let it run in a directory of its own: --cwd own, "
+        "without files of yours",
     )
 
 

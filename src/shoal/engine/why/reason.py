@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOO_LARGE, PARENTS = "too_large", "parents"  # by these a waiting client knows that nothing can ever run here
+# By these a waiting client knows that nothing can ever run here.
+TOO_LARGE, PARENTS, NOT_VISIBLE = "too_large", "parents", "not_visible"
 
 CODES: dict[str, str] = {
     # a task or a run
@@ -18,6 +19,7 @@ CODES: dict[str, str] = {
     "tried_elsewhere": "it failed on some hosts or sites, and no other pilot can run it",
     "cannot_run": "no pilot has what it needs to be run, for example a container runtime",
     TOO_LARGE: "it needs more than any pilot has",
+    NOT_VISIBLE: "it needs files of its submitter that no pilot sees",
     "requirement": "its requirement holds on no pilot",
     "requirement_now": "its requirement holds on no pilot at the moment",
     "no_licence": "it needs a licence that the policy does not have, or not enough of it",

@@ -17,6 +17,7 @@ from shoal.model.task import task_field as kind
 from shoal.model.task.checks import whole
 from shoal.model.task.sweep import Sweep
 from shoal.model.task.task_field import Option, entry, fields_with, task_fields
+from shoal.model.task.visible import read_visible
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
 _WHEN = "it decides when the task runs, not what"
@@ -172,6 +173,11 @@ class Spec:
         "it was written. 0: only when the task ends.", f"at least {limits.MIN_CHECKPOINT_EVERY:g} s",
         option=Option("TIME", "How often they travel while it runs (default 60s)."),
         functions="never", lease="same", same_result="how often a copy of the files is sent, which the task does not see")
+    visible: dict[str, str] = entry(dict, kind.TABLE, read_visible,
+        "Paths of the submitter that a pilot must see, each with evidence by which it knows that it does. `shoal` and "
+        "`shoal.Executor` write it for the files that a task names and the directory that it asks for.",
+        f"{limits.MAX_VISIBLE} paths", matching="key", lease="same",
+        same_result="it decides where the task runs, not what it does")
     # fmt: on
 
     @cached_property

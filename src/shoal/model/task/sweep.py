@@ -16,7 +16,7 @@ Value = Union[str, int, float, bool]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RANGE = re.compile(r"(-?[0-9.]{1,20})\.\.(-?[0-9.]{1,20})(?::(-?[0-9.]{1,20}))?")
 _ARRAY = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
-_HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
+HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)(:raw)?\}")
 _RANGE_HINT = "a range is 1..10 or 10..100:10, a list is a,b,c"
 
 
@@ -87,6 +87,13 @@ class Sweep:
         if self.rows is not None:
             return tuple(self.rows[0]) if self.rows else ()
         return tuple(axis.name for axis in self.axes)
+
+    def values(self, name: str) -> list[str]:
+        """The values of a parameter that were written one by one, as texts; those of ranges are numbers."""
+        if self.rows is not None:
+            return [show_value(row[name]) for row in self.rows if name in row]
+        pieces = [piece for axis in self.axes if axis.name == name for piece in axis.pieces]
+        return [show_value(value) for piece in pieces if not isinstance(piece, Steps) for value in piece]
 
     def at(self, k: int) -> dict[str, Value]:
         """The parameters of the k-th element, from 0."""
@@ -205,18 +212,18 @@ def check_count(sweep: Sweep) -> Sweep:
 
 def holes(text: str) -> list[str]:
     """The names of the `{placeholders}` in a text."""
-    return [found[1] for found in _HOLE.finditer(text) if found[1]]
+    return [found[1] for found in HOLE.finditer(text) if found[1]]
 
 
 def fill(text: str, params: dict[str, Value]) -> str:
-    """Put parameters into `{placeholders}`; `{{` and `}}` mean the braces themselves."""
+    """Put parameters into `{placeholders}`; `{{` and `}}` mean the braces themselves. Values are put in as they are:
+    what a shell reads is filled by `shell_quote.fill_shell`."""
+    return HOLE.sub(lambda found: found[0][0] if found[0] in ("{{", "}}") else hole_value(found, params), text)
 
-    def one(found: re.Match[str]) -> str:
-        if found[0] in ("{{", "}}"):
-            return found[0][0]
-        return show_value(params[found[1]])
 
-    return _HOLE.sub(one, text)
+def hole_value(found: re.Match[str], params: dict[str, Value]) -> str:
+    """The text that one placeholder stands for."""
+    return show_value(params[found[1]])
 
 
 def show_value(value: Value) -> str:

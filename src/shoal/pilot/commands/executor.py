@@ -18,11 +18,12 @@ from functools import partial
 from typing import Optional, Union
 
 from shoal.model.limits import MAX_STDERR_TAIL
+from shoal.model.task.visible import NOT_VISIBLE
 from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
-from shoal.pilot.commands.files import NoSpace, StageError
+from shoal.pilot.commands.files import NoSpace, NotVisible, StageError
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.executor import GUARD_GONE
 from shoal.pilot.guard import messages, outcome, proctree
@@ -214,6 +215,8 @@ class CommandExecutor:
             made = NoSpace(self._work, made, "an attempt was prepared")
         if isinstance(made, NoSpace):
             self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
+        elif isinstance(made, NotVisible):
+            self._end(here, Report(lease.attempt, "returned", message=str(made), evidence=NOT_VISIBLE))
         elif isinstance(made, StageError):
             self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
         elif isinstance(made, OSError):

@@ -37,6 +37,18 @@ class NoSpace(StageError):
         super().__init__("host_unfit", disk_space.no_space(folder, error.errno or 0, doing))
 
 
+class NotVisible(StageError):
+    """This host does not see files of the submitter that the task needs: it is given back, and goes elsewhere."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("", not_visible(path))
+
+
+def not_visible(path: str) -> str:
+    """The message of a pilot that does not see a path of the submitter."""
+    return f"this host does not see {path} as its submitter does"
+
+
 def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
     """Put one input into the own directory; returns its name there. `rewritten` are never linked."""
     source = os.path.realpath(os.path.join(base, path))

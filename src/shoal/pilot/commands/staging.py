@@ -22,8 +22,9 @@ from typing import NamedTuple, Optional
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
-from shoal.pilot.commands.files import StageError, bring, carry, check_names, remove_tree
+from shoal.pilot.commands.files import NotVisible, StageError, bring, carry, check_names, remove_tree
 from shoal.pilot.commands.streams import remove
+from shoal.pilot.commands.visibility import Visibility
 from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.messages import Lease
@@ -70,6 +71,7 @@ class Prepared:
     parts: list[tuple[str, str]] = field(default_factory=list)  # (attempt's file, its final path)
     start_stage: Optional[StartStage] = None  # what comes before the command
     before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
+    sees: bool = False  # the submitter's directory
 
     @property
     def env(self) -> dict[str, str]:
@@ -88,24 +90,30 @@ class Staging:
         self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
         self._seen: dict[str, _Version] = {}  # environment files that were looked at
         self.pipes: Mapping[str, str] = {}  # through which attempts publish tags, see `tag_pipes`
+        self.visibility = Visibility()
 
     def is_slow(self, lease: Lease) -> bool:
         """True if there may be large files to move, so that the loop should not do it itself."""
-        return lease.own or not lease.cwd or bool(lease.restored) or self._see(lease.env_file) is None
+        is_known = self.visibility.is_known(lease.visible)
+        return lease.own or not lease.cwd or bool(lease.restored) or not is_known or self._see(lease.env_file) is None
 
     # --- before
     def prepare(self, lease: Lease, gpus: Sequence[int] = (), blobs: Optional[Blobs] = None) -> Prepared:
         """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
+        missing = self.visibility.missing(lease.visible)
+        if missing:
+            raise NotVisible(missing)
         seen = self._see(lease.env_file)
-        if seen is None and (lease.inputs or lease.outputs):
+        sees_cwd = self._sees_cwd(lease, seen)
+        if not sees_cwd and (lease.inputs or lease.outputs):
             raise StageError(
                 "stage_in",
                 "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
             )
         check_names(lease.outputs, "output", "stage_out")
-        own = lease.own or seen is None or not lease.cwd
+        own = lease.own or not sees_cwd
         name = _file_name(lease.attempt)
-        made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor)
+        made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor, sees=sees_cwd)
         try:
             if own:
                 made.cwd = made.own_dir = os.path.join(self.facts.work, "tasks", name)
@@ -149,7 +157,7 @@ class Staging:
             os.path.join(folder, name + ".at"), tuple(lease.setup), lease.container, f"shoal-{name}-{which}"
         )
         if lease.container:
-            seen = [] if made.base is self._poor or not lease.cwd else [lease.cwd]
+            seen = [lease.cwd] if made.sees else []
             files = [path for path in (made.own.get("SHOAL_TAGS", ""), made.script) if path and os.path.exists(path)]
             request = container.ContainerRequest(
                 made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
@@ -167,7 +175,8 @@ class Staging:
     def surroundings(self, lease: Lease, gpus: Sequence[int] = ()) -> tuple[dict[str, str], str]:
         """Environment and directory of the interpreter that makes calls; what is one task's own is not in it."""
         seen = self._see(lease.env_file)
-        cwd = lease.cwd if seen is not None and lease.cwd and not lease.own else os.path.join(self.facts.work, "calls")
+        sees_cwd = self._sees_cwd(lease, seen)
+        cwd = lease.cwd if sees_cwd and not lease.own else os.path.join(self.facts.work, "calls")
         if cwd != lease.cwd:
             os.makedirs(cwd, mode=0o700, exist_ok=True)
         own = self._own(lease, cwd, gpus)
@@ -206,6 +215,13 @@ class Staging:
         while len(self._environments) > _ENVIRONMENTS_KEPT:
             self._environments.popitem(last=False)
         return made
+
+    def _sees_cwd(self, lease: Lease, seen: Optional[_Version]) -> bool:
+        """True if the submitter's directory is the same here: by the evidence on it; without any, if their environment is."""
+        if not lease.cwd:
+            return False
+        found = self.visibility.covers(lease.visible, lease.cwd)
+        return seen is not None if found is None else found
 
     def _see(self, path: str) -> Optional[_Version]:
         """The present version of the submitter's environment file, which proves that this host sees their files; or None."""

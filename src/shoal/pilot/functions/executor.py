@@ -10,13 +10,16 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import zip_longest
 from typing import Optional
 
 from shoal.model.file_names import SUFFIX
 from shoal.model.ids import parse_attempt
+from shoal.model.task.visible import NOT_VISIBLE
 from shoal.pilot.agent.events import Begin, Called, Event, Signal, Stop, Watch
 from shoal.pilot.commands import streams
+from shoal.pilot.commands.files import not_visible
 from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import GUARD_GONE
 from shoal.pilot.functions.runners import Runners
@@ -27,7 +30,7 @@ from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
 from shoal.pilot.uplink.log_upload import LogUpload
 from shoal.wire.batches import report_of
-from shoal.wire.chunk import shift
+from shoal.wire.chunk import names, shift
 from shoal.wire.messages import Batch, Lease, Registered, Report
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,9 @@ class FunctionExecutor:
         self._file_threads = FileThreads()
         self._space = disk_space.Space()
         self._fetched: deque[tuple[float, str]] = deque()
+        self._looking: dict[
+            str, list[Stop]
+        ] = {}  # calls whose files are being looked for, and what was asked meanwhile
         self._runners = Runners(
             send_guard=send_guard,
             work=stage.facts.work,
@@ -87,11 +93,32 @@ class FunctionExecutor:
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
         """Have a runner make these calls."""
-        self._gpus[action.lease.attempt] = action.gpus
-        self._runners.start(action.lease)
+        lease, visibility = action.lease, self._stage.visibility
+        self._gpus[lease.attempt] = action.gpus
+        if visibility.is_known(lease.visible):
+            self._start(lease, visibility.missing(lease.visible))
+            return
+        self._looking[lease.attempt] = []
+        self._file_threads.do(lambda: self._post(partial(self._start, lease, visibility.missing(lease.visible))))
+
+    def _start(self, lease: Lease, missing: str) -> None:
+        """Hand calls to a runner, or give them back where the submitter's files are not seen."""
+        stops = self._looking.pop(lease.attempt, [])
+        if missing:
+            back = [Report(a, "returned", message=not_visible(missing), evidence=NOT_VISIBLE) for a in names(lease)]
+            self._on_ended(lease.attempt, None, tuple(back), True)
+            return
+        self._runners.start(lease)
+        for stop in stops:
+            self._runners.stop(stop.attempt, stop.why)
 
     def stop(self, action: Stop) -> bool:
         """End a call, or keep it from starting; False if it is not here."""
+        for first, stops in self._looking.items():
+            attempt, other = parse_attempt(first), parse_attempt(action.attempt)
+            if attempt._replace(element=other.element) == other:
+                stops.append(action)
+                return True
         return self._runners.stop(action.attempt, action.why)
 
     def signal(self, action: Signal) -> bool:

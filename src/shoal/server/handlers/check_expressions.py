@@ -91,6 +91,17 @@ def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     return list(warnings.values())[:MAX_WARNINGS]
 
 
+def visible_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
+    """Warnings about files that no pilot of the owner's sees, as far as that is known already."""
+    pilots = _pilots(state, owner)
+    needed = {cls.key.visible: None for _, cls in _classes(owner, specs) if cls.key.visible}
+    unseen = [views for views in needed if pilots and all(views in pilot.blind for pilot in pilots)]
+    return [
+        f"none of {many(len(pilots), 'pilot')} sees {' and '.join(echo(view.path) for view in views)}; it waits for one that does"
+        for views in unseen[:MAX_WARNINGS]
+    ]
+
+
 def check_fits(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     """Refuse a task that no connected pilot could ever run [input E27]; returns a warning if no pilot is connected."""
     pilots = _pilots(state, owner)

@@ -21,6 +21,7 @@ from shoal.model.limits import MAX_FINGERPRINTS
 from shoal.model.states import TaskState
 from shoal.model.task.checks import short_text
 from shoal.model.task.spec import Spec, Submission
+from shoal.model.task.sweep import holes
 from shoal.model.task.task_field import fields_with
 from shoal.wire.submission import canonical
 from shoal.wire.task import parse_spec
@@ -58,7 +59,10 @@ def _compared(spec: Spec) -> dict[str, Any]:
     """The fields that can change a result. Defaults are left out, so that a field which a later version adds changes no
     signature of a task without it."""
     fields = fields_with(type(spec), "same_result", "")
-    return {field.name: value for field in fields if (value := getattr(spec, field.name)) != field.default}
+    found = {field.name: value for field in fields if (value := getattr(spec, field.name)) != field.default}
+    if spec.sweep is not None and any(holes(text) for text in (spec.shell or "", *spec.setup)):
+        found["quoted"] = True  # an older server put the values of parameters into such texts without quotes
+    return found
 
 
 def find_earlier(

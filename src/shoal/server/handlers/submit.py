@@ -17,7 +17,13 @@ from shoal.model.file_names import LOGS, environment_name
 from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.spec import Submission
-from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.handlers.check_expressions import (
+    check_expressions,
+    check_fits,
+    rank_warnings,
+    tag_warnings,
+    visible_warnings,
+)
 from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
@@ -47,7 +53,9 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     environment, fingerprints = _environment(fields.pop("environment", None)), fields.pop("fingerprints", None)
     resume, strict = _flag(fields.pop("resume", False), "resume"), _flag(fields.pop("strict", False), "strict")
     submission = parse_submission(fields)
-    digest = hashlib.sha256(canonical(fields).encode()).hexdigest()
+    # How files looked when they were submitted is no part of the work: the same work has the same key later, too.
+    same = {**fields, "tasks": [{k: v for k, v in table.items() if k != "visible"} for table in fields["tasks"]]}
+    digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
     return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
 
@@ -98,6 +106,7 @@ def check_submission(service: Service, owner: str, submission: Submission, stric
     check_expressions(submission.specs)
     state = service.engine.state
     warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
+    warnings += visible_warnings(state, owner, submission.specs)
     return warnings + check_fits(state, owner, submission.specs) if strict else warnings
 
 

@@ -245,7 +245,7 @@ def test_a_limit_below_what_runs_is_accepted_and_says_so(typed: Typed, pool: Fak
     note = "quota of who=anna: 12 cores run now, nothing is stopped, nothing new starts"
     pool.answers["/v1/policy"] = [answer(), {**CHANGED, "notes": [note]}]
     status, _, err = typed("quota", "set", "--who", "anna", "--cores", "10")
-    assert (status, err) == (0, f"shoal: note: {note}\n")
+    assert (status, err) == (0, f"shoal: note: {note}\nshoal: server {pool.url} ($SHOAL_SERVER)\n")
 
 
 @pytest.mark.parametrize(

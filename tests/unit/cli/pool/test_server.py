@@ -102,7 +102,7 @@ def test_a_pilot_gets_its_secret_by_an_open_file_and_its_token_ends_with_it(
 
     monkeypatch.setattr(pilot, "_run_here", run_here)
     status, _, err = typed("pilot", "start", "--cores", "2", "--site", "box")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, f"shoal: server {server.url} ($SHOAL_SERVER)\n")
     assert ran[0][2] == "--join-fd"
     assert ran[0][4:] == ["--cores", "2", "--site", "box"]
     said = Path("out").read_text(encoding="utf-8").split()

@@ -9,7 +9,7 @@ import shoal
 from shoal.engine.why import reason
 
 SOURCE = Path(shoal.__file__).parent
-CONSTANTS = {"TOO_LARGE": reason.TOO_LARGE, "PARENTS": reason.PARENTS}
+CONSTANTS = {"TOO_LARGE": reason.TOO_LARGE, "PARENTS": reason.PARENTS, "NOT_VISIBLE": reason.NOT_VISIBLE}
 
 
 def codes_in(text: str) -> list[str]:

@@ -71,6 +71,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "licences": (COMMAND, {"matlab": 1}),
     "checkpoint": (COMMAND, ["a.state"]),
     "checkpoint_every": ({**COMMAND, "checkpoint": ["a.state"]}, "5m"),
+    "visible": (COMMAND, {"/ann": f"need dir {'a' * 16} 12 - {'b' * 16}"}),
 }
 
 

@@ -1,0 +1,124 @@
+"""What a task names of its submitter's files, and that a pilot on the same disk recognises it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.visible_files import VisibleFiles
+from shoal.model.task.visible import parse_evidence
+from shoal.pilot.commands.visibility import Visibility
+from shoal.wire.task import parse_spec
+
+ELSEWHERE = "e" * 16  # another machine: only the look of the files counts
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with a program and some data."""
+    folder = tmp_path / "home" / "project"
+    (folder / "out").mkdir(parents=True)
+    for name in ("sim", "data.txt"):
+        (folder / name).write_text(name)
+    (tmp_path / "home" / "tool").write_text("tool")
+    return folder
+
+
+def needed(here: Path, **task: Any) -> list[str]:
+    """The paths that a task needs, below the directory of the test."""
+    found = VisibleFiles().of(parse_spec(task), str(here))
+    base = str(here.parent.parent)
+    return [path.removeprefix(base) for path, text in found.items() if parse_evidence(text).is_needed]
+
+
+PROJECT = ["/home/project"]
+
+
+@pytest.mark.parametrize(
+    ("task", "paths"),
+    [
+        ({"command": ["./sim"]}, PROJECT),
+        ({"command": ["python3", "sim"]}, PROJECT),
+        ({"command": ["cat", "--file=data.txt"]}, PROJECT),
+        ({"command": ["sh", "-c", "wc -l<data.txt"]}, PROJECT),
+        ({"shell": "sort 'data.txt' | uniq"}, PROJECT),
+        ({"shell": "echo hi > new.txt"}, PROJECT),
+        ({"command": ["bash", "-c", "echo hi >>new.txt"]}, PROJECT),
+        ({"command": ["x"], "cwd": "out"}, ["/home/project/out"]),
+        ({"command": ["x"], "stdin": "data.txt"}, PROJECT),
+        ({"command": ["x"], "outputs": ["new"]}, PROJECT),
+        ({"command": ["x", "-o", "out/{n}.json"], "params": {"n": "1..3"}}, PROJECT),
+        ({"command": ["hostname"]}, []),
+        ({"command": ["sim"]}, []),  # the program of that name on the PATH
+        ({"command": ["sh", "-c", "echo line; echo {x}"], "params": {"x": "1..2"}}, []),
+        ({"shell": "echo seen = 1 > $SHOAL_TAGS; echo 2>&1; echo > /dev/null"}, []),
+        ({"command": ["/usr/bin/env", "true", "/tmp"]}, []),
+        ({"command": ["./sim"], "cwd": "own"}, []),  # it is looked for in the task's own directory
+    ],
+)
+def test_what_a_task_names_is_needed(here: Path, task: dict[str, Any], paths: list[str]) -> None:
+    assert needed(here, **task) == paths
+
+
+def test_a_program_elsewhere_on_the_disk_is_needed_by_itself(here: Path) -> None:
+    tool = str(here.parent / "tool")
+    assert needed(here, command=[tool], cwd="own") == ["/home/tool"]
+    assert needed(here, shell=f"{tool} --fast") == ["/home/tool"]
+
+
+def test_a_directory_that_is_not_needed_is_preferred(here: Path) -> None:
+    ((path, text),) = VisibleFiles().of(parse_spec({"command": ["hostname"]}), str(here)).items()
+    assert path == str(here) and not parse_evidence(text).is_needed
+
+
+@pytest.mark.parametrize("change", ["nothing", "outputs", "own files", "empty"])
+def test_a_pilot_that_sees_the_same_disk_recognises_it_although_tasks_wrote_there(here: Path, change: str) -> None:
+    """One witness that is as it was is enough: its own, or one of a directory above."""
+    if change == "empty":
+        here = here / "out"
+    visible = VisibleFiles(machine=ELSEWHERE).of(parse_spec({"command": ["x"], "cwd": str(here)}), str(here))
+    if change != "nothing":
+        (here / "new").write_text("1")
+    if change == "own files":
+        for path in here.iterdir():
+            os.utime(path, (1, 1))
+    assert Visibility().missing(visible) == ""
+
+
+def test_equal_paths_with_other_content_are_not_taken_for_the_same(here: Path) -> None:
+    """Even with the same names, sizes and times: it is another directory."""
+    visible = VisibleFiles(machine=ELSEWHERE).of(parse_spec({"command": ["./sim"]}), str(here))
+    times = {path.name: path.stat() for path in here.iterdir()}
+    here.rename(here.with_name("before"))
+    (here / "out").mkdir(parents=True)
+    for name in ("sim", "data.txt"):
+        (here / name).write_text(name)
+        os.utime(here / name, ns=(times[name].st_atime_ns, times[name].st_mtime_ns))
+    sight = Visibility()
+    assert sight.missing(visible) == str(here)
+    assert sight.covers(visible, str(here)) is False and sight.covers(visible, "/other") is None
+
+
+def test_a_copy_of_a_program_is_as_good_as_the_program(here: Path) -> None:
+    """Where the same software is installed on every host, its directory is another on each."""
+    tool = here.parent / "tool"
+    visible = VisibleFiles(machine=ELSEWHERE).of(parse_spec({"command": [str(tool)], "cwd": "own"}), str(here))
+    tool.rename(tool.with_name("before"))
+    tool.write_text("tool")
+    os.utime(tool, (5, 5))
+    assert Visibility().missing(visible) == ""
+    tool.write_text("tool 2")
+    here.parent.rename(here.parent.with_name("gone"))
+    here.parent.mkdir()
+    tool.write_text("tool 2")
+    assert Visibility().missing(visible) == str(tool)
+
+
+def test_on_the_submitters_own_machine_a_deleted_directory_is_seen_as_deleted(here: Path) -> None:
+    """It is the submitter's doing, and no reason to wait for another pilot."""
+    visible = VisibleFiles().of(parse_spec({"command": ["./sim"]}), str(here))
+    here.rename(here.with_name("gone"))
+    assert Visibility().missing(visible) == ""
