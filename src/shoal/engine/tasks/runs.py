@@ -226,6 +226,8 @@ def _release_children(state: State, parent: Array) -> None:
                 ranges = [[low, high - 1] for low, high in child.todo.ranges()]
                 state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
                 child.since = state.now
+                for element in child.apart:
+                    state.queue.offer_apart(child, element)
                 state.queue.offer(child)
 
 
@@ -272,7 +274,7 @@ def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause,
             state.order(pilot, Order("cancel", str(attempt.id), why))
             # The time was used, though for nothing: it counts for the owner, too [GWP G12; promise I14].
             if attempt.running:
-                attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
+                attempt.took = (state.now - (attempt.started or attempt.leased)) * attempt.needs.cores
                 state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [promise I3].

@@ -26,7 +26,9 @@ from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
 from shoal.server.handlers.events import EventsHandler
 from shoal.server.handlers.logs import LogsHandler
+from shoal.server.handlers.manage import ManageHandler
 from shoal.server.handlers.open_runs import OpenRunsHandler
+from shoal.server.handlers.peek import PeekHandler
 from shoal.server.handlers.people import PeopleHandler
 from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
@@ -58,6 +60,8 @@ def make_app(context: Context) -> web.Application:
         "blobs": BlobHandler(context),
         "acct": AcctHandler(context),
         "policy": PolicyHandler(context),
+        "manage": ManageHandler(context),
+        "peek": PeekHandler(context),
     }
     app = web.Application(middlewares=[_Checks(context).handle], client_max_size=0)
     for route in ROUTES:
