@@ -177,7 +177,9 @@ def _task(state: State, row: TaskRow) -> None:
         name_of = AttemptId(row.run, row.element, number, incarnation, array.run.nonce)
         attempt = Attempt(name_of, name, leased, stage == "running")
         if other:  # its task was given other needs since
-            attempt.needs = Needs(**{**other[0], "licences": tuple((name, count) for name, count in other[0]["licences"])})
+            attempt.needs = Needs(
+                **{**other[0], "licences": tuple((name, count) for name, count in other[0]["licences"])}
+            )
         if stage == "lost":
             task.past[attempt.id] = name
             continue

@@ -168,7 +168,14 @@ class State:
     def write_task(self, task: Task, report: Report | None = None, pilot: Pilot | None = None, **more: Any) -> None:
         """Have a task's row written; `report` is the one that made it final."""
         live = [
-            [a.id.number, a.id.incarnation, a.pilot, "running" if a.running else "leased", a.leased, *_other_needs(a, task)]
+            [
+                a.id.number,
+                a.id.incarnation,
+                a.pilot,
+                "running" if a.running else "leased",
+                a.leased,
+                *_other_needs(a, task),
+            ]
             for a in more.pop("live", task.live.values())
         ]
         if not task.state.final:

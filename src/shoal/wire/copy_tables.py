@@ -29,11 +29,15 @@ def parse_only(text: str, total: int) -> tuple[list[str], list[tuple[int, int]]]
             low, high = int(numbers[1]), int(numbers[2] or numbers[1])
             if not 1 <= low <= high <= total:
                 hint = f"its tasks are 1 to {total}"
-                raise BadInput(f"there are no tasks {echo(part.strip())} in the run", code="range", field="only", hint=hint)
+                raise BadInput(
+                    f"there are no tasks {echo(part.strip())} in the run", code="range", field="only", hint=hint
+                )
             ranges.append((low, high + 1))
         else:
             hint = f"{did_you_mean(part.strip(), known)}; or numbers of tasks: 1-20,33"
-            raise BadInput(f"{echo(part)!r} is neither a state nor a number", code="unknown_state", field="only", hint=hint)
+            raise BadInput(
+                f"{echo(part)!r} is neither a state nor a number", code="unknown_state", field="only", hint=hint
+            )
     return states, ranges
 
 

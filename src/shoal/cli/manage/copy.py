@@ -42,7 +42,9 @@ def copy(
     """
     if not isinstance(parse_target(run), int):
         raise BadInput(
-            f"{run} is a task", code="bad_id", hint=f"copy some tasks of a run: shoal copy {run.replace('.', ' --only ', 1)}"
+            f"{run} is a task",
+            code="bad_id",
+            hint=f"copy some tasks of a run: shoal copy {run.replace('.', ' --only ', 1)}",
         )
     parse_run(run)
     fields = given_fields(options)

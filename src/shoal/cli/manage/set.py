@@ -48,4 +48,4 @@ def set_command(targets: tuple[str, ...], as_json: bool, server: str | None, **o
     print_answer(answer, as_json, f"{many(answer['tasks'], 'task')} changed{rest}")
 
 
-set = set_command  # noqa: A001 - the name that people type
+set = set_command

@@ -98,7 +98,9 @@ def choose(living: list[Json], names: tuple[str, ...], site: str | None, host: s
         if wanted is not None:
             found = [row for row in found if fnmatch.fnmatchcase(row[column], wanted)]
     if not found:
-        where = " and ".join(f"{column} {clean(echo(text))}" for column, text in (("site", site), ("host", host)) if text)
+        where = " and ".join(
+            f"{column} {clean(echo(text))}" for column, text in (("site", site), ("host", host)) if text
+        )
         what = f"of {where} " if where else ""
         raise NotFound(f"no pilot {what}is connected", code="unknown_pilot", hint="see `shoal pilots`")
     return found

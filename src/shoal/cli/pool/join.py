@@ -87,6 +87,8 @@ def join(
     pilots = (
         "one pilot, once" if once else f"at most {many(max_pilots, 'pilot')}" if max_pilots else "any number of pilots"
     )
-    say(f"{clean(answer['id'])}: {pilots}, new ones until {until_text(answer['expires'])}; `shoal token revoke` ends it")
+    say(
+        f"{clean(answer['id'])}: {pilots}, new ones until {until_text(answer['expires'])}; `shoal token revoke` ends it"
+    )
     tell_if_local(string)
     click.echo(line)

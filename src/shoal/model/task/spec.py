@@ -84,7 +84,8 @@ class Spec:
         keyword=True, queued=True, matching="needs", lease="made", same_result=_LIMIT)
     disk: int = entry(0, kind.SIZE, parse_size,
         "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
-        option=Option("SIZE", "Disk space a task needs, e.g. 10G."), queued=True, matching="needs", lease="made", same_result=_LIMIT)
+        option=Option("SIZE", "Disk space a task needs, e.g. 10G."),
+        queued=True, matching="needs", lease="made", same_result=_LIMIT)
     gpus: int = entry(0, kind.WHOLE, whole(0, 1024),
         "Graphics devices. Each task gets its own in `CUDA_VISIBLE_DEVICES`.", "0 to 1,024",
         option=Option("N", "GPUs a task uses."), keyword=True, queued=True, matching="needs", lease="made")

@@ -75,7 +75,9 @@ class Outbox:
         self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
         self._counts: Counter[str] = Counter()  # of them, by run
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
-        self._files: deque[FileAnswer] = deque(maxlen=MAX_PEEKS)  # somebody waits for them, and asks again if they are lost
+        self._files: deque[FileAnswer] = deque(
+            maxlen=MAX_PEEKS
+        )  # somebody waits for them, and asks again if they are lost
         self.more = False  # executors have more tails than were taken
         self._tails: deque[tuple[LogPiece, int]] = deque()
         self._suspects: OrderedDict[str, int] = OrderedDict()  # attempt -> refusals of it alone by the server

@@ -58,7 +58,9 @@ def _opened(root: str, path: str, is_directory: bool) -> Iterator[int]:
         raise _NotShown(f"{_name(path)} leads out of the task's directory", "leads_out")
     found = os.path.realpath(os.path.join(root, path))
     if found != root and not found.startswith(root.rstrip("/") + "/"):
-        raise _NotShown(f"{_name(path)} is a link that leads out of the task's directory, to {echo(found)}", "leads_out")
+        raise _NotShown(
+            f"{_name(path)} is a link that leads out of the task's directory, to {echo(found)}", "leads_out"
+        )
     inside = os.path.relpath(found, root)
     parts = [part for part in inside.split("/") if part != "."]
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -114,7 +116,15 @@ def _entry(folder: int, name: str) -> Optional[FileEntry]:
     except OSError:
         return None  # removed since
     mode = found.st_mode
-    kind = "directory" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "file" if stat.S_ISREG(mode) else "other"
+    kind = (
+        "directory"
+        if stat.S_ISDIR(mode)
+        else "link"
+        if stat.S_ISLNK(mode)
+        else "file"
+        if stat.S_ISREG(mode)
+        else "other"
+    )
     shown = name.encode("utf-8", "backslashreplace").decode()
     return FileEntry(shown, kind, found.st_size if kind == "file" else 0, found.st_mtime)
 

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,9 @@ def _check_fields(fields: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Fields that can be changed while tasks are queued, each checked; a deadline counts from now on."""
     may_change = [field.name for field in fields_with(Spec, "queued")]
     if not fields:
-        raise BadInput("what shall be changed?", code="required", field="fields", hint=f"one of {', '.join(may_change)}")
+        raise BadInput(
+            "what shall be changed?", code="required", field="fields", hint=f"one of {', '.join(may_change)}"
+        )
     for name in fields:
         if name not in may_change:
             hint = f"{', '.join(may_change)} can; `shoal copy` submits the same with any other change"
@@ -168,7 +170,7 @@ def _check_fields(fields: Mapping[str, Any], now: float) -> dict[str, Any]:
     for name, value in fields.items():
         kept = FIELDS[name].read(value, name)
         if name == "deadline" and kept[0] is not None:
-            found[name] = datetime.fromtimestamp(now + kept[0], timezone.utc).isoformat()
+            found[name] = datetime.fromtimestamp(now + kept[0], UTC).isoformat()
     return found
 
 
