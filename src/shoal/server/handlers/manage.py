@@ -7,9 +7,10 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -30,11 +31,14 @@ from shoal.server.handlers.resume import sign
 from shoal.server.handlers.runs import check_exists
 from shoal.server.handlers.submit import SubmissionRequest, submit
 from shoal.server.http.request import Call, answer
+from shoal.wire.codec import from_plain
 from shoal.wire.copy_tables import copy_tables, parse_only
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import CopyRequest, RemoveRequest, SetRequest
 from shoal.wire.submission import canonical, parse_submission
 from shoal.wire.task import parse_spec
+
+T = TypeVar("T", SetRequest, CopyRequest)
 
 
 class ManageHandler(CallHandler):
@@ -43,7 +47,7 @@ class ManageHandler(CallHandler):
     # --- change what is queued
     async def set_fields(self, call: Call) -> web.Response:
         """Give tasks that have not begun other values of task fields."""
-        request = await call.body(SetRequest)
+        request = await call.object(lambda body: _with_fields(SetRequest, body))
         fields = _check_fields(request.fields, self.service.clock())
         if not request.targets or len(request.targets) > MAX_SPECS:
             raise BadInput("which runs?", code="required", field="targets", hint='e.g. ["r12", "r13.4"]')
@@ -75,7 +79,10 @@ class ManageHandler(CallHandler):
     # --- the same work once more
     async def copy(self, call: Call) -> web.Response:
         """Submit what a run consists of, or some of it, as a new run with the same environment."""
-        number, request = parse_run(call.path_part("run")), await call.body(CopyRequest)
+        number, request = (
+            parse_run(call.path_part("run")),
+            await call.object(lambda body: _with_fields(CopyRequest, body)),
+        )
         owner = self.context.owner_of(number)
         if owner != call.caller.owner:
             # The copy runs with the environment of the first submission, which is its owner's alone.
@@ -145,6 +152,17 @@ class ManageHandler(CallHandler):
                 code="in_use", hint=f"remove both: shoal rm {run_text(number)} {run_text(later)}",
             )  # fmt: skip
         self.service.load(loaded)
+
+
+def _with_fields(kind: type[T], body: Mapping[str, Any]) -> T:
+    """A body with task fields, which the table of task fields checks later, in the types that it has for each."""
+    fields = body.get("fields", {})
+    if not isinstance(fields, dict):
+        raise BadInput(
+            "expected a table of task fields", code="wrong_type", field="fields", hint='e.g. {"priority": 5}'
+        )
+    request = from_plain(kind, {name: value for name, value in body.items() if name != "fields"})
+    return replace(request, fields=fields)
 
 
 def _drop_files(state_dir: Path, run: int) -> int:

@@ -58,7 +58,7 @@ class SetRequest:
     """Other values of task fields for the tasks of these runs, or for these tasks, that have not begun."""
 
     targets: list[str]
-    fields: dict[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
