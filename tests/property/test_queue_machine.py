@@ -46,8 +46,8 @@ MUST_HAPPEN = {
     "task_finished failed", "task_finished lost", "task_finished succeeded", "task_lost_pilot ready again",
     "task_lost_pilot waits for its hold to end", "task_retried", "task_returned", "tasks_closed cancelled",
     "tasks_closed dependency_failed", "tasks_released", "tasks_reset",
-    "tasks_changed", "at a limit", "over a lowered limit", "policy_changed", "submission refused", "tags_published", "task for its tag",
-    "task at the cost of its host",
+    "at a limit", "over a lowered limit", "policy_changed", "submission refused", "tags_published", "task for its tag",
+    "task at the cost of its host", "tasks_changed",
 }  # fmt: skip
 FINALS = ("succeeded", "failed", "cancelled", "lost")
 _END = st.sampled_from(["succeeded", "succeeded", "failed", "returned"])

@@ -29,7 +29,7 @@ def test_hosts_are_chosen_by_site_and_expression() -> None:
 
 
 def test_a_name_that_hosts_do_not_have_is_refused_with_the_nearest() -> None:
-    with pytest.raises(BadInput, match="hosts have no 'fialed' .*did you mean failed"):
+    with pytest.raises(BadInput, match=r"hosts have no 'fialed' .*did you mean failed"):
         parse_columns("host,fialed")
     with pytest.raises(BadInput, match="--where: hosts have no 'cpu'"):
         check_names(parse_where("cpu > 1").tags, "--where")
