@@ -230,6 +230,11 @@ def task_page() -> list[str]:
         f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
+        "## What can be changed while tasks are queued",
+        f"`shoal set` changes {and_list([code(one.name) for one in fields_with(spec.Spec, 'queued')])} of tasks that have not "
+        "begun; what has begun gets the new values with its next attempt. `shoal copy` submits the same work with any "
+        "field changed.",
+        "",
         "## What `--resume` compares",
         "A result of an earlier run of the same person is taken over if these are the same:",
         "",

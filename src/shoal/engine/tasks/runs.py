@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any
 
 from shoal.engine.changes import Closed, ClosedRow, SpanRow
@@ -20,6 +21,7 @@ from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.task.spec import Spec, Submission
+from shoal.model.task.task_field import fields_with
 from shoal.wire.messages import Order
 
 ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
@@ -106,9 +108,14 @@ def _check_again(run: Run, first: int, submission: Submission) -> None:
     """Refuse an addition that differs from what is at that element already."""
     for spec in submission.specs:
         array = run.array_of(first)
-        if array is None or array.first != first or array.spec != spec:
+        if array is None or array.first != first or _as_added(array.spec, spec) != spec:
             raise Conflict(f"another task is at element {first}", code="wrong_place", field="first")
         first += spec.count
+
+
+def _as_added(spec: Spec, added: Spec) -> Spec:
+    """A spec without what a person may have changed in it since it was added."""
+    return replace(spec, **{field.name: getattr(added, field.name) for field in fields_with(Spec, "queued")})
 
 
 def close(state: State, command: Close) -> dict[str, Any]:

@@ -27,7 +27,12 @@ def test_tasks_that_are_on_the_way_have_their_slots() -> None:
 
 
 def test_pilots_that_take_nothing_offer_nothing() -> None:
-    shut = [{"state": "gone"}, {"state": "draining"}, {"suspect": True}, {"banned": "host h: it failed"}]
+    shut: list[dict[str, Any]] = [
+        {"state": "gone"},
+        {"state": "draining"},
+        {"suspect": True},
+        {"banned": "host h: it failed"},
+    ]
     assert names([pilot("p1", 2, **one) for one in shut]) == []
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shoal.engine.changes import RunRow
+from shoal.engine.commands import Add
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
+from shoal.wire.submission import parse_submission
 from tests.unit.engine.stand import Stand, back, bad, good
 
 M = 1 << 20
@@ -172,4 +174,31 @@ def test_another_class_of_tasks_of_the_owner_is_not_touched_by_a_change() -> Non
     mine, other = stand.submit({"array": "1-50"}), stand.submit({"array": "1-50"})
     stand.set(mine, priority=-1)
     assert stand.pilot().work().startswith(f"r{other}.1#")
+    assert stand.sound()
+
+
+def test_an_addition_to_an_open_run_that_is_sent_twice_is_known_again_after_a_change() -> None:
+    stand = Stand()
+    run = stand.submit(open=True)
+    more = Add(run, 1, parse_submission({"tasks": [{"command": ["x"], "priority": 1}]}))
+    assert stand.do(more).result["again"] is False
+    stand.set(run, priority=7, cores=2)
+    assert stand.do(more).result["again"] is True
+    with pytest.raises(Conflict, match="another task is at element 1"):
+        stand.do(Add(run, 1, parse_submission({"tasks": [{"command": ["y"]}]})))
+
+
+def test_a_change_passes_no_quota() -> None:
+    stand = Stand()
+    stand.policy(quota=[{"who": "ann", "cores": 2}])
+    run = stand.submit({"array": "1-2", "cores": 2})
+    pilot = stand.pilot(cores=8)
+    attempt = pilot.work()
+    stand.set(run, priority=1e9)
+    assert pilot.pull() == []
+    assert "cores" in stand.why(run, 2).text
+    stand.set(run, cores=1)
+    assert pilot.pull() == [], "what runs still takes the two cores that it was given"
+    pilot.talk(good(attempt))
+    assert len(pilot.held) == 1
     assert stand.sound()
