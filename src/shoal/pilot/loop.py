@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
 SPACE_EVERY = 2.0  # seconds between two checks whether there is disk space again
+MOST_WAIT = 86_400.0  # seconds; the kernel counts a wait in milliseconds of 31 bits: a lifetime may be longer
 MIN_WAIT = 0.02  # seconds; keeps an agent whose deadline has passed twice running from spinning
 
 
@@ -160,7 +161,7 @@ class Loop:
             timed_out = False
             while self._code is None:
                 due = self._deadline()
-                wait = None if due is None else max(MIN_WAIT if timed_out else 0.0, due - proctree.now())
+                wait = None if due is None else max(MIN_WAIT if timed_out else 0.0, min(MOST_WAIT, due - proctree.now()))
                 ready = [key.fileobj for key, _ in selector.select(0.0 if self._inbox else wait)]
                 timed_out = not ready
                 for source in receive:

@@ -8,6 +8,7 @@ import sys
 import time
 
 from shoal import __version__
+from shoal.model.limits import MAX_SECONDS, MAX_TIME
 from shoal.pilot.guard import guard, proctree
 
 # What the guard does not need is imported after it was forked, so that it stays small.
@@ -51,11 +52,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if options.cores is not None and options.cores < 1:
         parser.error("--cores is at least 1")
     if options.lifetime is not None:
-        if not options.lifetime > 0:
-            parser.error("--lifetime is above 0")
+        if not 0 < options.lifetime <= MAX_SECONDS:
+            parser.error("--lifetime is above 0, and ten years at most")
         options.until = min(options.until or float("inf"), time.time() + options.lifetime)
-    if options.until is not None and options.until <= time.time():
-        parser.error("the time of --until has passed")
+    if options.until is not None and not time.time() < options.until <= MAX_TIME:
+        parser.error("the time of --until has passed, or is no Unix time")
     if options.tag:
         _check_tags(options.tag)
     return options

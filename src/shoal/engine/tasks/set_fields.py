@@ -98,9 +98,13 @@ def _forget_own(task: Task, fields: dict[str, Any]) -> None:
 
 
 def _write(state: State, task: Task) -> None:
+    """Have the row of a task written if it has something of its own: what it was given, or what its attempts take."""
     newest = max(task.live.values(), key=lambda attempt: attempt.leased, default=None)
-    pilot = state.pilots.get(newest.pilot) if newest is not None else None
-    state.write_task(task, pilot=pilot, leased=newest.leased if newest is not None else None)
+    if newest is None:
+        if task.special is not None:
+            state.write_task(task)
+    elif newest.pilot in state.pilots:  # else its row says where its last pilot was
+        state.write_task(task, pilot=state.pilots[newest.pilot], leased=newest.leased)
 
 
 def _offer(state: State, array: Array) -> None:
