@@ -15,8 +15,7 @@ from shoal.model.errors import BadInput
 from shoal.model.ids import parse_run, parse_target
 from shoal.model.quantities import many
 
-# They say what the tasks are, and not how they run: another command is another run.
-NOT_CHANGED = ("shell", "array", "order")
+NOT_CHANGED = ("shell",)  # it goes with a command, and another command is another run
 
 
 @click.command()
@@ -48,6 +47,8 @@ def copy(
         )
     parse_run(run)
     fields = given_fields(options)
+    if only is not None and "array" in fields:
+        raise click.UsageError("--only and --array together (which tasks of the run, or which instead of them?)")
     session = Session(server)
     with session.client_for(run) as client:
         key = f"auto-{uuid.uuid4()}"
