@@ -231,6 +231,11 @@ def task_page() -> list[str]:
         "in `shell` and `setup` its value is quoted for the place where it stands, and `{name:raw}` is the value as it is; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
+        "## What can be changed while tasks are queued",
+        f"`shoal set` changes {and_list([code(one.name) for one in fields_with(spec.Spec, 'queued')])} of tasks that have not "
+        "begun; what has begun gets the new values with its next attempt. `shoal copy` submits the same work with any "
+        "field changed.",
+        "",
         "## What `--resume` compares",
         "A result of an earlier run of the same person is taken over if these are the same:",
         "",
@@ -594,6 +599,11 @@ LIMITS = {
     "MAX_STDERR_TAIL": "standard error in the report of a failure",
     "MAX_LINE": "the last line of standard output kept as the result",
     "MAX_STREAM": "kept of each stream of an attempt: its head and its tail, with a mark between",
+    "MAX_PEEK": "bytes of a running task's file in one answer; `shoal peek` asks on",
+    "MAX_ENTRIES": "entries of a running task's directory in one answer",
+    "MAX_FILE_ANSWERS": "such answers in one exchange",
+    "MAX_PEEKS": "questions about files that one pilot has not answered yet",
+    "PEEK_WAIT": "seconds that the answer of a pilot is waited for",
     "MAX_ORDERS": "orders in one reply; the rest go with the next one",
     "GONE_KEPT": "pilots that ended lately and may come back for what they held",
     "HOSTS_KEPT": "hosts remembered in the server's memory",

@@ -67,6 +67,11 @@ GET  /v1/why/{target}         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- 
 POST /v1/cancel               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/retry                !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/signal               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/set                  !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/runs/{run}/copy      !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- XX-- --Y- XXX- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/remove               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+GET  /v1/tasks/{task}/files   !!!! !!!! BBBB !!!! !!!! !!!! ~--- -~-- XX-- --~- ~~~- XXXX ---- XXXX XXXX XXXX !!!!
+GET  /v1/tasks/{task}/file    !!!! !!!! BBBB !!!! !!!! !!!! ~--- -~-- XX-- --~- ~~~- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/events               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 PUT  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y~~~ ~Y~~ ~~~~ ~~Y~ ~~~~ XXXX ~~~~ XXXX Y~~~ ~~Y~ !!!!
 HEAD /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
@@ -266,6 +271,39 @@ def _targets(path: str, **more: Any) -> Asks:
     return asks
 
 
+def _queued_run(guests: Guests, whose: str) -> str:
+    """A run of somebody's that no pilot can take."""
+    return guests.submit(guests.people[whose].token, whose, tasks=[{"command": ["true"], "cores": 99, "array": "1-2"}])
+
+
+def _set(world: World, role: str, whose: str) -> list[Ask]:
+    run = _queued_run(world.guests, whose) if whose else "r777777"
+    return [Ask("/v1/set", {"targets": [name], "fields": {"priority": 1}}, (name, run)) for name in (run, f"{run}.2")]
+
+
+def _copy(world: World, role: str, whose: str) -> list[Ask]:
+    run = _queued_run(world.guests, whose) if whose else "r777777"
+    return [Ask(f"/v1/runs/{run}/copy", {"fields": {"priority": 1}, "only": "2"}, (run,))]
+
+
+def _remove(world: World, role: str, whose: str) -> list[Ask]:
+    run = "r777777"
+    if whose:
+        run = _queued_run(world.guests, whose)
+        world.guests.do("POST", "/v1/cancel", {"targets": [run]}, token=world.guests.people[whose].token)
+    return [Ask("/v1/remove", {"runs": [run]}, (run,))]
+
+
+def _look(what: str) -> Asks:
+    """At a task that does not run: whether it is shown is decided before that."""
+
+    def asks(world: World, role: str, whose: str) -> list[Ask]:
+        run = _queued_run(world.guests, whose) if whose else "r777777"
+        return [Ask(f"/v1/tasks/{run}.1/{what}?path=x", ids=(f"{run}.1", run))]
+
+    return asks
+
+
 def _drain(world: World, role: str, whose: str) -> list[Ask]:
     name = "pffffff"
     if whose:
@@ -330,6 +368,11 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("POST", "/v1/cancel"): _targets("/v1/cancel"),
     ("POST", "/v1/retry"): _targets("/v1/retry"),
     ("POST", "/v1/signal"): _targets("/v1/signal", signal="USR1"),
+    ("POST", "/v1/set"): _set,
+    ("POST", "/v1/runs/{run}/copy"): _copy,
+    ("POST", "/v1/remove"): _remove,
+    ("GET", "/v1/tasks/{task}/files"): _look("files"),
+    ("GET", "/v1/tasks/{task}/file"): _look("file"),
     ("GET", "/v1/events"): lambda world, role, whose: [
         Ask(f"/v1/events?run={_run(world, whose)}", ids=(_run(world, whose),))
     ],

@@ -47,7 +47,7 @@ MUST_HAPPEN = {
     "task_lost_pilot waits for its hold to end", "task_retried", "task_returned", "tasks_closed cancelled",
     "tasks_closed dependency_failed", "tasks_released", "tasks_reset",
     "at a limit", "over a lowered limit", "policy_changed", "submission refused", "tags_published", "task for its tag",
-    "task at the cost of its host",
+    "task at the cost of its host", "tasks_changed",
 }  # fmt: skip
 FINALS = ("succeeded", "failed", "cancelled", "lost")
 _END = st.sampled_from(["succeeded", "succeeded", "failed", "returned"])
@@ -476,6 +476,24 @@ class QueueMachine(RuleBasedStateMachine):
             now = self.model.tasks[each].final
             if task.run in self.stand.engine.state.runs:
                 assert now == (final or "cancelled"), "cancel is final, and so was what was final before"
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(
+        data=st.data(), whole=st.booleans(), priority=st.sampled_from([-1, 0, 5]), memory=st.sampled_from(["", "1M", "600M"])
+    )  # fmt: skip
+    def set_fields(self, data: st.DataObject, whole: bool, priority: int, memory: str) -> None:
+        """A person gives what is queued another priority, and perhaps other needs, while some of it runs."""
+        task = data.draw(st.sampled_from(sorted(self.model.tasks)))
+        fields: dict[str, Any] = {"priority": priority, **({"memory": memory} if memory else {})}
+        before = dict(self.model.tasks)
+        try:
+            self.stand.set(task.run if whole else task, **fields)
+        except Conflict:
+            mine = [fate for t, fate in before.items() if (t.run == task.run if whole else t == task)]
+            assert all(fate.final for fate in mine), "only what is over cannot be changed"
+            return
+        self.digest(self.stand.last)
+        self.commit()
 
     @precondition(lambda self: any(fate.final for fate in self.model.tasks.values()))
     @rule(data=st.data())

@@ -46,6 +46,15 @@ class LogPart:
     more: bool
 
 
+@dataclass(frozen=True)
+class FilePart:
+    """A part of a file: its bytes, where they begin, and the size of the file."""
+
+    data: bytes
+    offset: int
+    size: int
+
+
 class Client:
     """A client of one server.
 
@@ -146,6 +155,31 @@ class Client:
     def signal(self, targets: Iterable[str], signal: str) -> Json:
         """Send a signal to running attempts: `signalled`, `not_running`."""
         return self._json("POST", "/v1/signal", body={"targets": list(targets), "signal": signal})
+
+    def set_fields(self, targets: Iterable[str], fields: Mapping[str, Any]) -> Json:
+        """Change fields of tasks that have not begun: `tasks`, `begun`, `warnings`."""
+        return self._json("POST", "/v1/set", body={"targets": list(targets), "fields": dict(fields)}, timeout=120.0)
+
+    def copy(self, run: str, fields: Mapping[str, Any], key: str, **more: Any) -> Json:
+        """Submit the same work once more, with changes; safe to repeat with the same key. As `submit` answers."""
+        body = {"fields": dict(fields), "key": key, **_given(**more)}
+        return self._json("POST", f"/v1/runs/{quote(run, safe='')}/copy", body=body, repeat=True, timeout=120.0)
+
+    def remove(self, runs: Iterable[str]) -> Json:
+        """Remove finished runs: `runs`, `tasks`, `log_bytes`."""
+        return self._json("POST", "/v1/remove", body={"runs": list(runs)}, timeout=120.0)
+
+    def files(self, task: str, path: str = "") -> Json:
+        """A directory of a running task: `directory`, `entries`, `total`."""
+        return self._json("GET", f"/v1/tasks/{quote(task, safe='')}/files", {"path": path})
+
+    def read_file(self, task: str, path: str, offset: int = 0, tail: int | None = None) -> FilePart:
+        """A part of a file of a running task, from an offset on or the last bytes of it."""
+        query = {"path": path, "offset": offset or "", "tail": tail}
+        answer = self._send("GET", _target(f"/v1/tasks/{quote(task, safe='')}/file", query), None, True, self._timeout)
+        found = [answer.headers.get(f"x-shoal-{name}", "") for name in ("offset", "size")]
+        start, size = (int(text) if text.isdecimal() else 0 for text in found)
+        return FilePart(answer.data, start, size)
 
     # --- events
     def events(
@@ -284,9 +318,11 @@ class Client:
         query = {"by": by, "since": int(since) or "", "until": until if until is None else int(until)}
         return self._json("GET", "/v1/acct", query)
 
-    def drain(self, pilots: Iterable[str] = ()) -> Json:
-        """Ask pilots to finish what runs and end; none named: all."""
-        return self._json("POST", "/v1/pilots/drain", body={"pilots": list(pilots)})
+    def drain(self, pilots: Iterable[str] = (), within: float | None = None, stop: bool = False) -> Json:
+        """Ask pilots to finish what runs and end, within a time if one is given; none named: all. `stop`: what can write a
+        checkpoint does so at once and goes on elsewhere."""
+        more = {**({"within": within} if within is not None else {}), **({"stop": True} if stop else {})}
+        return self._json("POST", "/v1/pilots/drain", body={"pilots": list(pilots), **more})
 
     def prune(self, older_than: float, keep: int) -> Json:
         """Delete old events and logs."""

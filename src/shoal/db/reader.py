@@ -132,6 +132,11 @@ class Reader:
         found = self._all("earlier_runs", owner=owner, signature=signature)
         return sorted((row["run"] for row in found), reverse=True)[:_EARLIER]
 
+    def reused_from(self, run: int) -> int | None:
+        """A run that took over results of this one; None if none did."""
+        found = self._first("reused_from", run=run)
+        return found["run"] if found is not None else None
+
     # --- tasks
     def tasks(
         self, run: int, *, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] | None = None

@@ -211,6 +211,9 @@ class Database:
                     self._drop_span(change)
                 else:
                     connection.execute(SQL["add_span"], change)
+            for drop in batch.run_drops:
+                for statement in ("drop_run", "drop_arrays", "drop_spans", "note_removed"):
+                    connection.execute(SQL[statement], drop._asdict())
             if batch.events:
                 self._bulk.insert("add_event", batch.events)
             if batch.events or size:
@@ -226,6 +229,14 @@ class Database:
                 self.connection.execute(SQL["add_span"], span._replace(high=drop.low))
             if span.high > drop.high:
                 self.connection.execute(SQL["add_span"], span._replace(low=drop.high))
+
+    def drop_tasks(self, run: int | None = None, limit: int = PRUNE_SLICE) -> bool:
+        """Delete some tasks of a removed run, or of any; True: there may be more. The run itself is gone already, so
+        nobody waits for it, and what a crash leaves behind is deleted with the next old events."""
+        found = [run] if run is not None else [run for (run,) in self.connection.execute(SQL["removed_runs"])]
+        with self._transaction() as connection:
+            counts = [connection.execute(SQL["drop_tasks"], {"run": one, "limit": limit}).rowcount for one in found[:1]]
+        return len(found) > 1 or limit in counts
 
     # --- reading for the engine and the server
     def snapshot(self) -> Snapshot:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.engine import changes as rows
-from shoal.engine.changes import AcctAdd, Change, ChunkDrop, ChunkRow, PlaceRow, SpanDrop, SpanRow, Successes
+from shoal.engine.changes import AcctAdd, Change, ChunkDrop, ChunkRow, PlaceRow, RunDrop, SpanDrop, SpanRow, Successes
 from shoal.engine.snapshot import SpentRow
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
@@ -44,6 +44,7 @@ class Batch:
         self.spans: list[SpanRow | SpanDrop] = []  # in the order given: a drop may follow or precede its span
         self.events: list[EventValues] = []
         self.blobs: list[BlobChange] = []  # in the order given, as spans
+        self.run_drops: list[RunDrop] = []
         self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`
         for change in changes:
             kind = type(change)
@@ -69,6 +70,8 @@ class Batch:
             elif isinstance(change, AcctAdd):
                 key = change[:KEYS]
                 acct[key] = added(acct[key], change) if key in acct else change
+            elif isinstance(change, RunDrop):
+                self.run_drops.append(change)
             elif isinstance(change, (SpanRow, SpanDrop)):
                 self.spans.append(change)
             else:

@@ -265,8 +265,14 @@ class SpanDrop(NamedTuple):
     high: int
 
 
+class RunDrop(NamedTuple):
+    """A finished run is removed; its accounts and its events stay, and its number is not used again."""
+
+    run: int
+
+
 Change = (
-    RunRow | ArrayRow | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow | HostRow | AcctAdd
+    RunRow | RunDrop | ArrayRow | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow | HostRow | AcctAdd
     | UsageRow | PlaceRow | PolicyRow | Event | PeopleRow | BlobChange
 )  # fmt: skip
 

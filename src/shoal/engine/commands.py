@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.engine.changes import TaskRow
 from shoal.model.ids import TaskId
@@ -83,6 +83,23 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class SetFields:
+    """Give tasks of a run, or one of them, other values of task fields, as far as they have not begun. `fields` are the
+    values as they were given; `tables` the tables of the run's arrays with them, by first element, as JSON."""
+
+    target: int | TaskId
+    fields: dict[str, Any]
+    tables: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Forget finished runs for good."""
+
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Enrol:
     """Take a pilot in."""
 
@@ -119,6 +136,18 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Look:
+    """Somebody looks at the files of a running task: have its pilot answer `request`."""
+
+    task: TaskId
+    kind: str  # of the order: list_files, read_file
+    request: str
+    path: str = ""
+    offset: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True)
 class SetPolicy:
     """Another policy from now on."""
 
@@ -145,10 +174,13 @@ class Regroup:
 
 @dataclass(frozen=True)
 class Drain:
-    """Ask pilots to finish and end."""
+    """Ask pilots to finish and end; after `within` seconds they stop what still runs. `stop`: what can write a checkpoint
+    does so at once and goes on elsewhere."""
 
     pilots: tuple[str, ...]
     why: str
+    within: float | None = None
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +204,6 @@ class Resume:
 
 
 Command = (
-    Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal
-    | Enrol | Talk | Watch | Expel | Regroup | SetPolicy | Drain | Bury | Tick | Resume
+    Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal | SetFields | Remove
+    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | Tick | Resume
 )  # fmt: skip

@@ -92,7 +92,7 @@ def _pilots(state: State) -> list[str]:
             if task is None or array is None or task.live.get(attempt) is not live or live.pilot != pilot.name:
                 wrong.append(f"{pilot.name}: holds {attempt}, which its task does not know")
             else:
-                free = take(free, task.needs)
+                free = take(free, live.needs)
         for chunk in pilot.chunks.values():
             free = take(free, chunk.array.spec.needs, len(chunk.left))
             if chunk not in chunk.array.chunks:
@@ -129,9 +129,9 @@ def _accounting(state: State) -> list[str]:
                 for attempt in task.live.values():
                     if attempt.site is None:
                         continue
-                    cores[run.owner, attempt.site] += needs.cores
+                    cores[run.owner, attempt.site] += attempt.needs.cores
                     shares[run.owner] += attempt.cores
-                    licences.update(dict(needs.licences))
+                    licences.update(dict(attempt.needs.licences))
             for chunk in array.chunks:
                 cores[run.owner, state.pilots[chunk.pilot].site] += needs.cores * len(chunk.left)
                 licences.update({name: count * len(chunk.left) for name, count in needs.licences})

@@ -17,10 +17,13 @@ from shoal.engine.commands import (
     Drain,
     Enrol,
     Expel,
+    Look,
     PollRun,
     Regroup,
+    Remove,
     Resume,
     Retry,
+    SetFields,
     SetPolicy,
     Signal,
     Submit,
@@ -36,7 +39,7 @@ from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
-from shoal.engine.tasks import failures, manual_retry, runs
+from shoal.engine.tasks import failures, manual_retry, remove, runs, set_fields
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.pilots_and_sites import why_owner, why_site
 from shoal.engine.why.ready_task import widest_ban
@@ -73,10 +76,13 @@ class Engine:
             PollRun: lambda c: runs.note_poll(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: manual_retry.retry(self.state, c),
+            SetFields: lambda c: set_fields.set_fields(self.state, c),
+            Remove: lambda c: remove.remove(self.state, c),
             Enrol: lambda c: exchange.enrol(self.state, c),
             Talk: lambda c: exchange.talk(self.state, c.exchange),
             Signal: lambda c: orders.signal(self.state, c),
             Watch: lambda c: orders.watch(self.state, c),
+            Look: lambda c: orders.look(self.state, c),
             Expel: lambda c: losses.expel(self.state, c),
             Regroup: lambda c: apply_policy.regroup(self.state, c),
             SetPolicy: lambda c: apply_policy.set_policy(self.state, c),

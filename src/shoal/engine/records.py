@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
-from shoal.model.task.spec import Needs, Spec
+from shoal.model.task.spec import FIELDS, Needs, Spec
 from shoal.model.task.visible import View
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
@@ -53,6 +53,17 @@ class FailedAt(NamedTuple):
     holder: str
 
 
+NO_NEEDS = Needs(cores=0)
+
+
+def due_by(spec: Spec, created: float) -> float:
+    """The deadline of a spec in a run that was created then; endless if it has none."""
+    delay, moment = spec.deadline
+    if delay is not None:
+        return created + delay
+    return moment if moment is not None else float("inf")
+
+
 @dataclass(slots=True)
 class TaskOverrides:
     """What makes a task differ from its array after failures, losses and checkpoints."""
@@ -72,11 +83,12 @@ class TaskOverrides:
     avoid_sites: list[str] = field(default_factory=list)  # it is tried at another site first
     failed_at: list[FailedAt] = field(default_factory=list)  # where failures may have been the host's fault
     alone: bool = False  # pilots were lost that held it among others: its next attempt shows whether it is to blame
+    changed: dict[str, Any] = field(default_factory=dict)  # task fields that a person gave it since, as they were given
 
     @property
     def is_apart(self) -> bool:
         """True if matching has to treat it as a class of its own."""
-        return bool(self.memory or self.avoid or self.avoid_sites or self.alone)
+        return bool(self.memory or self.avoid or self.avoid_sites or self.alone or self.changed)
 
     def avoids(self, host: str, site: str) -> bool:
         """True if it is to be tried elsewhere first."""
@@ -105,6 +117,7 @@ class Attempt:
     is_suspect: bool = True  # its pilot is gone, and this task may have been what ended it
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
+    needs: Needs = NO_NEEDS  # what it takes of its pilot, also if its task was given others since
 
 
 @dataclass(slots=True)
@@ -123,11 +136,23 @@ class Task:
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
     special: TaskOverrides | None = None
+    own: Spec | None = None  # its array's spec with what was changed for this task alone
+
+    @property
+    def spec(self) -> Spec:
+        """Its fields: those of its array, unless some were changed for it alone."""
+        return self.array.spec if self.own is None else self.own
+
+    def set_own(self) -> None:
+        """Make its own spec anew of its array's and of what was changed for it."""
+        changed = self.special.changed if self.special is not None else {}
+        values = {name: FIELDS[name].read(value, name) for name, value in changed.items()}
+        self.own = replace(self.array.spec, **values) if values else None
 
     @property
     def needs(self) -> Needs:
-        """The capacity that it takes of a pilot."""
-        needs = self.array.spec.needs
+        """The capacity that its next attempt takes of a pilot."""
+        needs = self.spec.needs
         return replace(needs, memory=self.special.memory) if self.special is not None and self.special.memory else needs
 
     @property
@@ -198,10 +223,7 @@ class Array:
     @property
     def due(self) -> float:
         """Its deadline; without one it comes after all that have one."""
-        delay, moment = self.spec.deadline
-        if delay is not None:
-            return self.run.created + delay
-        return moment if moment is not None else float("inf")
+        return due_by(self.spec, self.run.created)
 
     def first_plain(self) -> int:
         """The next element to be leased, of those in the array's own class."""
@@ -347,6 +369,7 @@ class Pilot:
     pace: float = 1.0  # how long tasks take here over how long they take on average
     orders: list[Order] = field(default_factory=list)
     draining: str = ""  # why it takes nothing new
+    is_stopped: bool = False  # it was ordered to have what can write a checkpoint go on elsewhere
     renewing: str = ""  # digest of the code that it was ordered to become
     leaving: bool = False  # it ends by its own decision
     suspect: bool = False

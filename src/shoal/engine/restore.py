@@ -14,13 +14,14 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import enter
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
+from shoal.engine.records import NO_NEEDS, Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
+from shoal.model.task.spec import Needs
 from shoal.model.timing import Timing
 from shoal.wire.messages import Capacity
 from shoal.wire.policy import parse_policy
@@ -165,15 +166,20 @@ def _task(state: State, row: TaskRow) -> None:
     if row.special:
         task.special = TaskOverrides(**json.loads(row.special))
         task.special.failed_at = [FailedAt(*place) for place in task.special.failed_at]
+        task.set_own()
         if task.special.avoid or task.special.avoid_sites:
             state.avoiding[task.id] = task
         if task.special.alone:
             state.suspects[task.id] = task
     if array.waiting:
         task.state = TaskState.WAITING
-    for number, incarnation, name, stage, leased in json.loads(row.live) if row.live else []:
+    for number, incarnation, name, stage, leased, *other in json.loads(row.live) if row.live else []:
         name_of = AttemptId(row.run, row.element, number, incarnation, array.run.nonce)
         attempt = Attempt(name_of, name, leased, stage == "running")
+        if other:  # its task was given other needs since
+            attempt.needs = Needs(
+                **{**other[0], "licences": tuple((name, count) for name, count in other[0]["licences"])}
+            )
         if stage == "lost":
             task.past[attempt.id] = name
             continue
@@ -190,7 +196,8 @@ def _task(state: State, row: TaskRow) -> None:
             task.live[attempt.id] = attempt
             attempt.orphaned = state.now + state.timing.hold + state.timing.margin
             attempt.site, attempt.reserved = row.site, state.queue.class_of(array).expected
-            state.accounting.enter(array.run.owner, row.site, task.needs, 1, attempt.reserved)
+            attempt.needs = task.needs if attempt.needs is NO_NEEDS else attempt.needs
+            state.accounting.enter(array.run.owner, row.site, attempt.needs, 1, attempt.reserved)
             state.orphans[attempt.id] = task
         task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
     if task.live:

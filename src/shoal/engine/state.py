@@ -168,7 +168,14 @@ class State:
     def write_task(self, task: Task, report: Report | None = None, pilot: Pilot | None = None, **more: Any) -> None:
         """Have a task's row written; `report` is the one that made it final."""
         live = [
-            [a.id.number, a.id.incarnation, a.pilot, "running" if a.running else "leased", a.leased]
+            [
+                a.id.number,
+                a.id.incarnation,
+                a.pilot,
+                "running" if a.running else "leased",
+                a.leased,
+                *_other_needs(a, task),
+            ]
             for a in more.pop("live", task.live.values())
         ]
         if not task.state.final:
@@ -186,7 +193,7 @@ class State:
             last_line=report.last_line if report else "",
             new_files=json.dumps(report.new_files) if report and report.new_files else "", reused=more.pop("reused", ""),
             result=report.result if report else "",
-            special=json.dumps(asdict(task.special)) if task.special is not None and not final else "",
+            special=_special_text(task),
         )  # fmt: skip
         self.change(row)
 
@@ -232,23 +239,23 @@ class State:
         owner = array.run.owner
         pilot.free = take(pilot.free, needs)
         if attempt.site is not None:  # it moved with its pilot, which came back under a new name
-            self.accounting.strike(owner, attempt.site, needs, 1, attempt.reserved)
+            self.accounting.strike(owner, attempt.site, attempt.needs, 1, attempt.reserved)
         cls = self.queue.class_of(array)
-        attempt.site, attempt.reserved = pilot.site, cls.expected
+        attempt.site, attempt.reserved, attempt.needs = pilot.site, cls.expected, needs
         pilot.note_class(cls.serial, is_first=pilot.held == 1)
         self.accounting.enter(owner, pilot.site, needs, 1, attempt.reserved)
 
     def count_cores(self, array: Array, attempt: Attempt, began: float | None = None) -> None:
         """Its cores count as running for its owner's share."""
         if not attempt.cores:
-            attempt.cores, attempt.counted = array.spec.needs.cores, self.now if began is None else began
+            attempt.cores, attempt.counted = attempt.needs.cores, self.now if began is None else began
             self.accounting.tree.start(array.run.owner, self.now, attempt.cores, began)
 
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
         """An attempt is no longer live: its capacity is free again, and counts no more for its owner."""
         gone = task.live.pop(attempt)
         self.orphans.pop(attempt, None)
-        owner, needs = task.array.run.owner, task.needs
+        owner, needs = task.array.run.owner, gone.needs
         if gone.site is not None:
             self.accounting.strike(owner, gone.site, needs, 1, gone.reserved)
         if gone.cores:
@@ -400,3 +407,17 @@ class State:
         for text in attempts:
             found.setdefault(self.runs[parse_attempt(text).run].owner, []).append(text)
         return found
+
+
+def _other_needs(attempt: Attempt, task: Task) -> list[dict[str, Any]]:
+    """What an attempt takes, for its row, if its task was given other needs since it was leased."""
+    return [asdict(attempt.needs)] if attempt.needs != task.needs else []
+
+
+def _special_text(task: Task) -> str:
+    """What makes a task differ from its array, for its row; of a final one only what a person gave it, for a retry."""
+    if task.special is None:
+        return ""
+    if task.state.final:
+        return json.dumps({"changed": task.special.changed}) if task.special.changed else ""
+    return json.dumps(asdict(task.special))

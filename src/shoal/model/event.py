@@ -29,6 +29,8 @@ KINDS: dict[str, str] = {
     "tasks_closed": "tasks that never ran became final in bulk; data: ranges, count, state, cause, why",
     "tasks_released": "tasks became ready because their parents succeeded; data: ranges",
     "tasks_reset": "a person retried tasks while the run was open; data: tasks",
+    "tasks_changed": "a person gave tasks that had not begun other values of fields; data: fields, tasks",
+    "run_removed": "a person removed a finished run; data: name, tasks",
     "tasks_reused": "elements were not run again because an earlier run has them; data: origins, count",
     "pilot_joined": "a pilot registered; data: host, cores, memory, former, how many pilots this host had before",
     "pilot_unfit": "a host failed the environment check; data: reasons",

@@ -116,6 +116,12 @@ MAX_STDERR_TAIL = 4_096  # carried in the report of a failure
 MAX_LINE = 4_096  # last stdout line kept with a result
 MAX_STREAM = 1024 * 1024  # kept per stream, head and tail, with a mark between
 
+MAX_PEEK = 256 * 1024  # bytes of a running task's file in one answer
+MAX_ENTRIES = 1_000  # of a directory in one answer
+MAX_FILE_ANSWERS = 4  # per exchange, some 1.4 MiB encoded
+MAX_PEEKS = 16  # questions about files that one pilot has not answered yet
+PEEK_WAIT = 10.0  # seconds that an answer of a pilot is waited for
+
 MAX_ORDERS = 1_000  # per reply; the rest are sent with the next one
 GONE_KEPT = 10_000  # pilots that ended lately and may register again for what they held
 HOSTS_KEPT = 20_000  # hosts remembered, those with the latest pilots

@@ -27,7 +27,11 @@ _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"""import sys
 
 if sys.version_info < (3, 9):
-    sys.exit("this pilot needs Python 3.9 or newer, this is " + sys.version.split()[0])
+    sys.exit(
+        "shoal: this pilot needs Python 3.9 or newer, and this is "
+        + sys.version.split()[0]
+        + " (start it with a newer one: python3.11 pilot.pyz ...)"
+    )
 
 from shoal.pilot.main import main
 

@@ -29,6 +29,9 @@ class Executor(Protocol):
     def watch(self, action: Watch) -> bool:
         """Upload for a while what an attempt writes, as it writes it; False if it is not here."""
 
+    def directory(self, attempt: str) -> Optional[str]:
+        """The directory that an attempt runs in; None if it is not here or has not begun."""
+
     def fileno(self) -> int:
         """The file descriptor that is readable when `receive` has something to do."""
 

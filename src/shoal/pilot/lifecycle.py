@@ -10,6 +10,7 @@ import secrets
 import signal
 import stat
 import sys
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Optional
@@ -164,7 +165,7 @@ class _Pilot:
         def register(join: Join) -> Register:
             tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
             message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
-            return replace(message, ended=sweeper.dead())
+            return replace(message, ended=sweeper.dead(), ends=loop.seconds_left())
 
         self.loop = loop = Loop(
             Agent(capacity, rng),
@@ -179,6 +180,7 @@ class _Pilot:
             partial(entry.join, server),
             self.umask,
             options.idle_end,
+            max(0.0, options.until - time.time()) if options.until is not None else None,
         )
         loop.uplink = connection = uplink.Uplink(address, loop.deliver, say, network)
         signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)

@@ -20,6 +20,7 @@ from shoal.pilot.agent import events
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.allocation import Allocation
 from shoal.pilot.agent.events import Event
+from shoal.pilot.commands import peek
 from shoal.pilot.commands.executor import CommandExecutor
 from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import Executor
@@ -27,6 +28,7 @@ from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.host import memfd, probe
+from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.host.tag_pipes import TagPipes
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.blobs import Blobs
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
 SPACE_EVERY = 2.0  # seconds between two checks whether there is disk space again
+MOST_WAIT = 86_400.0  # seconds; the kernel counts a wait in milliseconds of 31 bits: a lifetime may be longer
 MIN_WAIT = 0.02  # seconds; keeps an agent whose deadline has passed twice running from spinning
 
 
@@ -72,6 +75,7 @@ class Loop:
         on_session: Callable[[str], None],
         umask: int = 0o077,
         idle_end: Optional[float] = None,
+        lifetime: Optional[float] = None,
     ) -> None:
         self.agent = agent
         self._pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
@@ -87,7 +91,8 @@ class Loop:
             self.functions.on_guard_message,
         )  # fmt: skip
         self._executors: tuple[Executor, ...] = (self.functions, self.commands)
-        self._allocation = Allocation(probe.seconds_left(), proctree.now())
+        self._looks = FileThreads(1)
+        self._allocation = Allocation(probe.seconds_left(), proctree.now(), lifetime)
         self.unfit = ""  # why this pilot takes no tasks for now
         self._space_at = 0.0  # when to check the disk space next
         self.why = ""
@@ -115,6 +120,7 @@ class Loop:
             events.Stop: lambda action: any(executor.stop(action) for executor in self._executors),
             events.Signal: lambda action: any(executor.signal(action) for executor in self._executors),
             events.Watch: lambda action: any(executor.watch(action) for executor in self._executors),
+            events.Look: self._look,
             events.Recall: self.commands.recall,
             events.Settle: self.commands.settle,
             events.Contact: self.commands.contact,
@@ -155,7 +161,7 @@ class Loop:
             timed_out = False
             while self._code is None:
                 due = self._deadline()
-                wait = None if due is None else max(MIN_WAIT if timed_out else 0.0, due - proctree.now())
+                wait = None if due is None else max(MIN_WAIT if timed_out else 0.0, min(MOST_WAIT, due - proctree.now()))
                 ready = [key.fileobj for key, _ in selector.select(0.0 if self._inbox else wait)]
                 timed_out = not ready
                 for source in receive:
@@ -196,6 +202,10 @@ class Loop:
 
     def _leave_at(self) -> Optional[float]:
         return None if self._is_over else self._allocation.leave_at(self.commands.grace)
+
+    def seconds_left(self) -> Optional[float]:
+        """Seconds until the allocation or the lifetime of this pilot ends; None: it has no end."""
+        return self._allocation.left(proctree.now(), self.commands.grace)
 
     def report_dead(self, sessions: list[str]) -> bool:
         """Report pilots of this host that died: the server would wait for them as long as their lease lasts."""
@@ -264,6 +274,15 @@ class Loop:
         self._pipes.open(action.lease.attempt)
         executor: Executor = self.functions if action.lease.function else self.commands
         executor.begin(action)
+
+    def _look(self, action: events.Look) -> None:
+        """List or read files of an attempt on a thread of their own: a file system may hang."""
+        order = action.order
+        directory = next(filter(None, (executor.directory(order.attempt) for executor in self._executors)), None)
+        if directory is None:
+            self._feed(events.Looked(peek.not_running(order)))
+        else:
+            self._looks.do(lambda: self.post(partial(self._feed, events.Looked(peek.answer(directory, order)))))
 
     # --- the server
     def _fetch(self, action: events.Fetch) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 
 from shoal import __version__
+from shoal.model.limits import MAX_SECONDS, MAX_TIME
 from shoal.pilot.guard import guard, proctree
 
 # What the guard does not need is imported after it was forked, so that it stays small.
@@ -24,6 +26,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
     parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
     parser.add_argument("--idle-end", type=float, metavar="S", help="end after S seconds without a task")
+    parser.add_argument("--lifetime", type=float, metavar="S", help="end S seconds after the start, in order")
+    parser.add_argument("--until", type=float, metavar="T", help="end at this Unix time, in order")
     parser.add_argument(
         "--tag", action="append", default=[], metavar="NAME=VALUE", help="describe this host to tasks; may be repeated"
     )
@@ -47,6 +51,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--join-fd is at least 0")
     if options.cores is not None and options.cores < 1:
         parser.error("--cores is at least 1")
+    if options.lifetime is not None:
+        if not 0 < options.lifetime <= MAX_SECONDS:
+            parser.error("--lifetime is above 0, and ten years at most")
+        options.until = min(options.until or float("inf"), time.time() + options.lifetime)
+    if options.until is not None and not time.time() < options.until <= MAX_TIME:
+        parser.error("the time of --until has passed, or is no Unix time")
     if options.tag:
         _check_tags(options.tag)
     return options

@@ -37,7 +37,7 @@ def keep_zip_private() -> None:
 def options_again(options: argparse.Namespace) -> list[str]:
     """The command line of the next pilot; without the join string."""
     argv: list[str] = []
-    for name in ("server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end"):
+    for name in ("server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "until"):
         value = getattr(options, name)
         if value is not None and value != "":
             argv += [f"--{name.replace('_', '-')}", str(value)]

@@ -20,6 +20,7 @@ from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
 from shoal.server.blobs.registry import Blobs
 from shoal.server.blobs.uploads import Uploads
+from shoal.server.file_answers import FileAnswers
 from shoal.server.http.bodies import Bodies
 from shoal.server.http.connections import Connections
 from shoal.server.http.rate_limit import RateLimit
@@ -49,6 +50,7 @@ class Context:
     uploads: Uploads
     bodies: Bodies = field(default_factory=Bodies)
     lockouts: Lockouts = field(default_factory=Lockouts)
+    file_answers: FileAnswers = field(default_factory=FileAnswers)
     authority: CertificateAuthority | None = None  # None: this server is not reached from other hosts
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names of this server

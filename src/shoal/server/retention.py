@@ -21,6 +21,8 @@ async def prune(service: Service, older_than: float, budget: int, release: Calla
             if run not in service.engine.state.runs:
                 release(run)
             after_run = run
+    while await service.writer.ask(lambda db: db.drop_tasks()):
+        pass  # what a crash left of runs that were removed
     for run in await service.query(lambda reader: runs_over(reader, service.state_dir, budget), patient=True):
         freed += await _drop(service, run)
     return {"events": events, "log_bytes": freed}

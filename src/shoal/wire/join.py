@@ -67,6 +67,11 @@ def _bad(why: str) -> BadInput:
     )
 
 
+# Every Python there is reads this, also those for which the rest is no Python.
+_CHECK = (
+    'import sys;sys.version_info<(3,9) and sys.exit("shoal: a pilot needs Python 3.9 or newer, and python3 on this host is "'
+    '+sys.version.split()[0]+" (put a newer one before it in PATH)")'
+)
 # What a host runs before it has anything of ours. The join string comes by standard input and goes on by an open
 # file, so no process list ever shows it; the code itself is executed only after its digest was compared. Believed is
 # the very certificate (DER) that was compared: text might hold a second one. Without PATH Python may not know itself.
@@ -122,6 +127,6 @@ os.execv(y,[y,"-I","/proc/self/fd/%d"%fd(z),"--join-fd",str(fd("#".join((a,f,t))
 
 def bootstrap_line(join: Join, pilot_sha256: str, options: tuple[str, ...] = ()) -> str:
     """One line for a shell on any host with Python: it fetches the pilot, checks it and starts it."""
-    code = f"exec({json.dumps(_BOOTSTRAP)})"
+    code = f"{_CHECK};exec({json.dumps(_BOOTSTRAP)})"
     arguments = shlex.join((code, pilot_sha256, *options))
     return f"printf '%s\\n' {shlex.quote(str(join))} | python3 -c {arguments}"

@@ -8,7 +8,10 @@ from typing import Optional, Union
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "visible": 5}}
+SINCE: dict[str, dict[str, int]] = {
+    "Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "visible": 5},
+    "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
+}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -17,6 +20,9 @@ ORDERS: dict[str, int] = {
     "renew": 2,
     "take_back": 3,
     "move": 4,
+    "stop": 5,
+    "list_files": 5,
+    "read_file": 5,
 }  # kind -> protocol
 TagValue = Union[str, int, float, bool]
 ParamValue = Union[str, int, float, bool]
@@ -175,6 +181,30 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class FileEntry:
+    """One entry of a directory: `kind` is file, directory, link or other."""
+
+    name: str
+    kind: str
+    size: int = 0
+    modified: float = 0.0
+
+
+@dataclass(frozen=True)
+class FileAnswer:
+    """The answer to an order to list a directory or read a file of a running attempt; `error`: why there is none."""
+
+    request: str
+    error: str = ""
+    code: str = ""  # of the error: not_running, no_such_file, leads_out, not_regular_file
+    data: str = ""  # base64
+    offset: int = 0  # of the data in the file
+    size: int = 0  # of the file; of a directory, how many entries it has
+    entries: list[FileEntry] = field(default_factory=list)
+    directory: str = ""  # where the attempt runs
+
+
+@dataclass(frozen=True)
 class Exchange:
     """The pilot's one request: it brings reports, changes and free capacity, and gets leases and orders [protocol 5]."""
 
@@ -195,6 +225,7 @@ class Exchange:
     proofs: list[Proof] = field(default_factory=list)  # of leases that the server may have forgotten
     ended: list[str] = field(default_factory=list)  # as in Register, seen since
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    files: list[FileAnswer] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -244,7 +275,10 @@ class Order:
     `cancel` an attempt; `drain`: finish, take nothing new, end; `signal` an attempt; `tail`: send what an attempt
     writes, for a while; `renew`: when idle, become the pilot whose zip has the digest in `why`; `take_back`: give
     back those of `count` attempts from this one on that have not started; `move`: have an attempt that can write a
-    checkpoint end, so that it goes on elsewhere.
+    checkpoint end, so that it goes on elsewhere; `stop`: as `drain`, but what can write a checkpoint does so at once;
+    after `within` seconds a drain or stop ends what still runs. `list_files`, `read_file`: answer `request` with what
+    is at `path` in the directory of a running attempt, a file from `offset` on (below 0: from its end) and up to `count`
+    bytes of it.
     """
 
     kind: str
@@ -253,6 +287,10 @@ class Order:
     signal: int = 0
     stream: str = ""
     count: int = 1
+    path: str = ""
+    offset: int = 0
+    request: str = ""
+    within: Optional[float] = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from shoal.engine.commands import (
     Enrol,
     Regroup,
     Retry,
+    SetFields,
     SetPolicy,
     Submit,
     Talk,
@@ -167,6 +168,14 @@ class Stand:
         rows, spans = self.database.failed_rows(run, element)
         self.engine.load(loaded)
         return int(self.do(Retry(run, tuple(rows), tuple(spans))).result["tasks"])
+
+    def set(self, target: int | TaskId, **fields: Any) -> dict[str, int]:
+        """Other fields for what is queued, as the server's edge does it: tables from the database."""
+        self.commit()
+        run = self.reader.run(target if isinstance(target, int) else target.run)
+        tables = {a["first"]: json.dumps({**a["task"], **fields}) for a in run["arrays"]} if run is not None else {}
+        result: dict[str, int] = self.do(SetFields(target, fields, tables)).result
+        return result
 
     def policy(self, **document: Any) -> None:
         """Another policy, as an administrator writes it: `quota=[{...}]`, `share={...}`, `licences={...}`, ..."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,18 @@ def test_a_server_is_needed_in_one_of_four_ways(capsys: pytest.CaptureFixture[st
         assert caught.value.code == 2
     with pytest.raises(SystemExit):
         main.parse(["--server-file", "f", "--cores", "0"])
+
+
+def test_a_lifetime_counts_from_the_start_and_the_earlier_end_counts() -> None:
+    now = time.time()
+    options = main.parse(["--server-file", "f", "--lifetime", "3600"])
+    assert now + 3600 <= options.until <= time.time() + 3600
+    assert main.parse(["--server-file", "f", "--lifetime", "3600", "--until", str(now + 60)]).until == now + 60
+    assert main.parse(["--server-file", "f"]).until is None
+    for wrong in (["--lifetime", "0"], ["--lifetime", "nan"], ["--lifetime", "inf"], ["--until", "5"], ["--until", "nan"]):
+        with pytest.raises(SystemExit) as caught:
+            main.parse(["--server-file", "f", *wrong])
+        assert caught.value.code == 2
 
 
 def test_the_default_work_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,14 +188,14 @@ def test_a_pilot_that_does_not_run_from_a_zip_has_no_digest() -> None:
 
 
 def test_the_next_pilot_gets_our_options() -> None:
-    words = ["--server", "unix:/run/shoal-1", "--token-file", "t", "--cores", "3", "--idle-end", "2.5"]
+    words = ["--server", "unix:/run/shoal-1", "--token-file", "t", "--cores", "3", "--idle-end", "2.5", "--until", "9999999999.0"]
     words += ["--tag", "a=1", "--tag", "b=x y", "--no-pid-namespace", "--no-cgroup", "--verbose"]
     assert self_update.options_again(main.parse(words)) == words
     assert self_update.options_again(main.parse(["--join-fd", "3", "--work-dir", "w"])) == ["--work-dir", "w"]
     known = set(vars(main.parse(["--join-fd", "3"])))
     handed = {"server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "tag", "verbose"}
-    handed |= {"no_pid_namespace", "no_cgroup"}
-    assert known - handed == {"join_fd", "join_file"}, "a new option has to be handed on, or named here"
+    handed |= {"no_pid_namespace", "no_cgroup", "until"}  # a lifetime becomes the time when it ends
+    assert known - handed == {"join_fd", "join_file", "lifetime"}, "a new option has to be handed on, or named here"
 
 
 def test_a_pilot_that_cannot_be_started_is_an_error() -> None:

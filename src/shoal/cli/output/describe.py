@@ -138,13 +138,16 @@ def describe_task(name: str, found: Json) -> Pairs:
     """Describe a task, with its events."""
     array, row = found["array"], found["task"] or {}
     offset = int(name.partition(".")[2]) - int(array["first"])
-    spec = parse_spec(array["task"])
+    changed = (row.get("special") or {}).get("changed") or {}
+    spec = parse_spec({**array["task"], **changed})
     yield "task", name + (f" ({clean(array['name'])})" if array["name"] else "")
     yield "state", found["state"]
     yield "function" if spec.function else "command", command_text(array["task"], offset)
     if spec.sweep is not None:
         yield "parameters", ", ".join(f"{key}={clean(value)}" for key, value in spec.sweep.at(offset).items())
     yield "needs", needs_text(spec)
+    if changed:
+        yield "changed", ", ".join(f"{key} {clean(value)}" for key, value in changed.items())
     if row:
         yield from _describe_row(name, row, spec.retries)
     for event in found["events"][-MAX_SHOWN:]:
@@ -177,7 +180,8 @@ def _describe_row(name: str, row: Json, retries: int) -> Pairs:
 def event_text(event: Json) -> str:
     """An event as one line: its kind, then its data."""
     data = event.get("data") or {}
-    shown = [f"{key} {clean(data[key])}" for key in EVENT_DATA if data.get(key) not in (None, "")]
+    shown = [f"{key} {clean(value)}" for key, value in (data.get("fields") or {}).items()]
+    shown += [f"{key} {clean(data[key])}" for key in EVENT_DATA if data.get(key) not in (None, "")]
     attempt = f" #{event['attempt']}" if event.get("attempt") else ""
     pilot = f" on {event['pilot']}" if event.get("pilot") else ""
     kind = event["kind"].replace("tasks_", "task_").replace("_", " ")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
-from shoal.cli.output.describe import until
+from shoal.cli.output.describe import until as until_text
 from shoal.cli.output.tables import clean, print_json
+from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
 from shoal.cli.session import Session, argv_of, common_options, say
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused
@@ -27,6 +28,7 @@ from shoal.wire.join import bootstrap_line
 @click.option("--once", is_flag=True, help="For one pilot; then the line is used up.")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@LIFETIME_OPTIONS
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
 @common_options
@@ -39,6 +41,8 @@ def join(
     once: bool,
     cores: int | None,
     idle_end: float | None,
+    lifetime: str | None,
+    until: str | None,
     tags: tuple[str, ...],
     note: str | None,
     as_json: bool,
@@ -61,6 +65,7 @@ def join(
         if name is not None:
             check_name(name, option)
     parse_tags(tags)
+    ending = lifetime_options(lifetime, until)
     check_expires(expires, ENROL)
     with Session(server, changes=True).shared_client() as client:
         answer = client.new_token(
@@ -72,7 +77,7 @@ def join(
             "the server has no pilot to give away", code="no_pilot",
             hint="just started, it still builds it: try again in a few seconds; else see its server.log",
         )  # fmt: skip
-    options = argv_of(("--cores", cores), ("--idle-end", idle_end), ("--site", site), ("--tag", tags))
+    options = argv_of(("--cores", cores), ("--idle-end", idle_end), *ending, ("--site", site), ("--tag", tags))
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:
@@ -82,6 +87,8 @@ def join(
     pilots = (
         "one pilot, once" if once else f"at most {many(max_pilots, 'pilot')}" if max_pilots else "any number of pilots"
     )
-    say(f"{clean(answer['id'])}: {pilots}, new ones until {until(answer['expires'])}; `shoal token revoke` ends it")
+    say(
+        f"{clean(answer['id'])}: {pilots}, new ones until {until_text(answer['expires'])}; `shoal token revoke` ends it"
+    )
     tell_if_local(string)
     click.echo(line)

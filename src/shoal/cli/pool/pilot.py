@@ -1,4 +1,4 @@
-"""`shoal pilot start|build`: a pilot on this machine, or the one file that a pilot is."""
+"""`shoal pilot start|drain|stop|build`: a pilot on this machine, the end of pilots, the one file that a pilot is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import click
 
 from shoal.cli.admin.token import join_of
 from shoal.cli.output.tables import clean, print_json
+from shoal.cli.pool import end_pilots
+from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
 from shoal.cli.session import Session, argv_of, json_option, server_option
 from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
@@ -32,44 +34,53 @@ AT_ONCE = 2  # the pilot, and its successor if it registers again before the ser
 
 @click.group()
 def pilot() -> None:
-    """Start a pilot on this machine, or build the one file that a pilot is.
+    """Start a pilot on this machine, end pilots in order, or build the one file that a pilot is.
 
     \b
     Examples:
       shoal pilot start --cores 4
+      shoal pilot drain p3f9c
       shoal pilot build -o pilot.pyz
     """
+
+
+pilot.add_command(end_pilots.drain)
+pilot.add_command(end_pilots.stop)
 
 
 @pilot.command()
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
 @click.option("--site", metavar="NAME", help="The site this machine belongs to [default: the server says].")
 @click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@LIFETIME_OPTIONS
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe this host to tasks; may be repeated."
 )
 @server_option
 def start(
-    cores: int | None, site: str | None, idle_end: float | None, tags: tuple[str, ...], server: str | None
-) -> int:
+    cores: int | None, site: str | None, idle_end: float | None, lifetime: str | None, until: str | None,
+    tags: tuple[str, ...], server: str | None,
+) -> int:  # fmt: skip
     """Run a pilot here, in the foreground; Ctrl-C lets it finish what runs and end.
 
     \b
     Examples:
       shoal pilot start
       shoal pilot start --cores 4 --idle-end 600
+      shoal pilot start --until 18:00
       shoal pilot start --tag disk=ssd --tag rack=7
     """
     from shoal.pilot.build_zip import build
     from shoal.pilot.host.tags import parse_tags
 
     parse_tags(tags)
+    ending = lifetime_options(lifetime, until)
     session = Session(server)
     with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _server_options(session, site) as (found, fds):
         file = Path(folder) / "pilot.pyz"
         build(file)
         session.tell()
-        options = argv_of(("--cores", cores), ("--site", site), ("--idle-end", idle_end), ("--tag", tags))
+        options = argv_of(("--cores", cores), ("--site", site), ("--idle-end", idle_end), *ending, ("--tag", tags))
         code = _run_here([sys.executable, str(file), *found, *options], fds)
     if code == 0:
         return 0

@@ -63,6 +63,18 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     return Draft(document, submission, name)
 
 
+def given_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The task fields that options were given for, as a task file would have them, each checked."""
+    found = {field.name: _value(field, options[field.name]) for field in _given(options)}
+    for name, value in found.items():
+        FIELDS[name].read(value, name)
+        if value and FIELDS[name].kind is EXPRESSION:
+            from shoal.sched.expr.parse import parse  # few commands have any
+
+            parse(value, name)
+    return found
+
+
 def _given(options: Mapping[str, Any]) -> Iterator[Field]:
     """The task fields that options were given for."""
     for field in FIELDS.values():

@@ -27,6 +27,7 @@ from shoal.client.executor.options import (
 )
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import Unreachable
@@ -163,6 +164,10 @@ class Executor(StandardExecutor):
         """Send a large object once; give what this returns to as many calls as you like, and each gets the object."""
         self._begin()
         return Ref(self._put(container(*dump(obj))))
+
+    def look_at_pool(self) -> PoolView:
+        """The pilots as the server lists them, and how many calls of this executor they have now."""
+        return self._begin().look_at_pool()
 
     def cancel_all(self) -> None:
         """Cancel every call that is not done, also those that run."""

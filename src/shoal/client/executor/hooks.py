@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.client.executor.executor import Executor
 from shoal.client.executor.futures import CallFuture
+from shoal.client.executor.slot_choice import LOOK_AGAIN, free_slots
 
 
 class Task:
@@ -27,6 +28,7 @@ class Task:
         self.tries = 0
         self._make = make
         self._future: CallFuture[Any] | None = None
+        self.withdraw: Callable[[], bool] = lambda: False  # takes it back while the run keeps it
 
     @property
     def id(self) -> str:
@@ -35,7 +37,7 @@ class Task:
 
     def cancel(self) -> bool:
         """Cancel the task unless it runs; a cancelled task is neither done nor failed."""
-        return self._future is not None and self._future.cancel()
+        return self.withdraw() if self._future is None else self._future.cancel()
 
     def begin(self, on_end: Callable[[Task], None]) -> None:
         """Submit the task; `on_end` is called at its end."""
@@ -83,6 +85,15 @@ class Run:
         """The result so far; at the end, the final one."""
         return None
 
+    def choose(self, waiting: list[Task], pilot: dict[str, Any]) -> Task | None:
+        """Pick the task that a free slot of this pilot gets; None leaves the slot free for now.
+
+        Only called if it is overridden: then the run keeps its tasks and hands out one for each free slot. `pilot` has
+        the tags of the pilot, `pilot`, `host`, `site`, `cores` and `free_cores`; it is empty where no pilot is there
+        yet. The slot is a promise to nobody: the task goes to it unless another task takes it first.
+        """
+        return waiting[0]
+
     # --- for hooks
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Submit a call as a task; set `tag` on the returned task to recognise it later."""
@@ -110,14 +121,20 @@ class Run:
         if self._executor is not None:
             raise RuntimeError("it runs already")
         self._ended: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        self._count = 0
+        self._count = self._handed_out = 0
+        self._waiting: list[Task] = []
+        self._keeps = type(self).choose is not Run.choose
+        self._cores = int(options.get("cores") or 1)
         self._executor = Executor(**options)
         try:
             with self._executor as executor:
                 try:
                     self.start()
                     while self._count and not self.is_over():
-                        self._handle(self._ended.get())
+                        self._hand_out()
+                        ended = self._next_ended()
+                        if ended is not None:
+                            self._handle(ended)
                 except KeyboardInterrupt:
                     raise  # detaches, as a `with` block of an executor does
                 except BaseException:
@@ -152,11 +169,48 @@ class Run:
 
     def _begin(self, task: Task) -> Task:
         self._count += 1
-        task.begin(self._ended.put)
+        if self._keeps:
+            self._waiting.append(task)
+            task.withdraw = lambda: self._withdraw(task)
+        else:
+            self._start(task)
         return task
+
+    def _start(self, task: Task) -> None:
+        self._handed_out += 1
+        task.begin(self._ended.put)
+
+    def _withdraw(self, task: Task) -> bool:
+        if task not in self._waiting:
+            return False
+        self._waiting.remove(task)
+        self._count -= 1
+        return True
+
+    def _hand_out(self) -> None:
+        """Let `choose` pick a task for each free slot; without a `choose` of its own nothing waits here."""
+        if not self._waiting:
+            return
+        view = self._running().look_at_pool()
+        for pilot in free_slots(view.pilots, self._cores, max(0, self._handed_out - view.live)):
+            task = self.choose(list(self._waiting), pilot) if self._waiting else None
+            if task is None:
+                return
+            if task not in self._waiting:
+                raise ValueError("choose() returned a task that does not wait: return one of `waiting`, or None")
+            self._waiting.remove(task)
+            self._start(task)
+
+    def _next_ended(self) -> Task | None:
+        """The next task that ended; None if it is time to look for free slots again."""
+        try:
+            return self._ended.get(timeout=LOOK_AGAIN if self._waiting else None)
+        except queue.Empty:
+            return None
 
     def _handle(self, task: Task) -> None:
         self._count -= 1
+        self._handed_out -= 1
         if not task.settle():
             return
         if task.error is None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
+from shoal.client.client import Client
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
 from shoal.client.executor.background import Background
 from shoal.client.executor.futures import Batch, CallFuture
@@ -26,6 +27,7 @@ from shoal.client.executor.outcome import ClosedRange, ResultRow
 from shoal.client.executor.pending_calls import CANCELLED_UNSENT, MAX_SENT, Piece, Waiters
 from shoal.client.executor.printed_output import PrintedOutput
 from shoal.client.executor.result_poll import ResultPoll
+from shoal.client.executor.slot_choice import PoolView
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
@@ -142,6 +144,16 @@ class Stream:
             raise self.broken
         if self._closing:
             raise RuntimeError("cannot schedule new futures after shutdown")
+
+    def look_at_pool(self) -> PoolView:
+        """The pilots as the server lists them, and how many calls of this stream they have now."""
+
+        def ask(client: Client) -> PoolView:
+            live = client.run_row(self.run)["counts"].get("live", 0) if self.run else 0
+            return PoolView(client.pilots()["pilots"], live)
+
+        view: PoolView = self._control.ask(ask)
+        return view
 
     def put_blob(self, parts: Sequence[Any]) -> str:
         """Upload a blob; returns its digest."""

@@ -13,12 +13,46 @@ ON CONFLICT (run) DO UPDATE SET
     nonce = excluded.nonce, base = excluded.base;
 
 -- name: add_array
--- Insert one spec of a run.
-INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?);
+-- Insert one spec of a run, or give it other fields.
+INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run, first) DO UPDATE SET task = excluded.task;
 
 -- name: last_run
--- The highest run number.
-SELECT ifnull(max(run), 0) FROM runs;
+-- The highest run number that was ever used.
+SELECT max(ifnull((SELECT max(run) FROM runs), 0), (SELECT value FROM meta WHERE key = 'last_removed'));
+
+-- name: drop_run
+-- Remove a run.
+DELETE FROM runs WHERE run = :run;
+
+-- name: drop_arrays
+-- Remove the specs of a run.
+DELETE FROM arrays WHERE run = :run;
+
+-- name: drop_spans
+-- Remove the spans of a run.
+DELETE FROM spans WHERE run = :run;
+
+-- name: note_removed
+-- Keep the number of a removed run from being used again.
+UPDATE meta SET value = max(value, :run) WHERE key = 'last_removed';
+
+-- name: drop_tasks
+-- Remove some tasks of a run that was removed.
+DELETE FROM tasks WHERE run = :run AND element IN (SELECT element FROM tasks WHERE run = :run ORDER BY element LIMIT :limit);
+
+-- name: removed_runs
+-- Removed runs whose tasks are still here: from one run of the table to the next, without reading the rows between.
+WITH RECURSIVE found (run) AS (
+    SELECT min(run) FROM tasks
+    UNION ALL
+    SELECT (SELECT min(run) FROM tasks WHERE run > found.run) FROM found WHERE found.run IS NOT NULL
+)
+SELECT run FROM found WHERE run IS NOT NULL AND run NOT IN (SELECT run FROM runs);
+
+-- name: reused_from
+-- A run that took over results of this one.
+SELECT run FROM tasks WHERE reused >= 'r' || :run || '.' AND reused < 'r' || :run || '/' AND reused <> '' LIMIT 1;
 
 -- name: open_runs
 -- The runs that are not finished.

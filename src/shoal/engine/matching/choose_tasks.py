@@ -26,7 +26,7 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
-from shoal.engine.records import Array, Attempt, Chunk, Pilot
+from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, Pilot
 from shoal.engine.state import Reservation, State
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES
@@ -536,5 +536,5 @@ def attach(state: State, array: Array, attempt: Attempt, pilot: Pilot) -> None:
     attempt.pilot = pilot.name
     attempt.orphaned = None
     state.orphans.pop(attempt.id, None)
-    state.hold(array, attempt, task.needs, pilot)
+    state.hold(array, attempt, task.needs if attempt.needs is NO_NEEDS else attempt.needs, pilot)
     state.settle_pilot(pilot)

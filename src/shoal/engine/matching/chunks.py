@@ -85,7 +85,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     array, pilot = chunk.array, state.pilots[chunk.pilot]
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
-    attempt.precedence, attempt.is_ahead = chunk.precedence, chunk.is_ahead
+    attempt.precedence, attempt.is_ahead, attempt.needs = chunk.precedence, chunk.is_ahead, array.spec.needs
     task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.records import Array, ClassKey
+from shoal.engine.records import Array, ClassKey, due_by
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
@@ -67,6 +67,12 @@ class Leasable(NamedTuple):
         if self.element:
             return self.element in array.apart and is_open(array)
         return len(array.todo) > len(array.apart) and is_open(array)
+
+    @property
+    def due(self) -> float:
+        """Its deadline; without one it comes after all that have one."""
+        task = self.array.tasks.get(self.element) if self.element else None
+        return self.array.due if task is None or task.own is None else due_by(task.own, self.array.run.created)
 
 
 def is_open(array: Array) -> bool:
@@ -266,7 +272,8 @@ class Queue:
             found = array.cls = self._class(class_key(array.spec, array.run.owner))
         if element:
             task = array.tasks[element]
-            key, special = found.key._replace(needs=task.needs), task.special
+            key = found.key if task.own is None else class_key(task.own, array.run.owner)
+            key, special = key._replace(needs=task.needs), task.special
             if special is not None:
                 avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
                 key = key._replace(avoid=avoid, avoid_sites=sites, alone=special.alone)
@@ -306,11 +313,24 @@ class Queue:
             array.apart[element] = True
             self._put(self.class_of(array, element), Leasable(array, element))
 
+    def withdraw(self, array: Array) -> None:
+        """Take an array, and its elements in classes of their own, out of their classes: what they are matched by is
+        about to change. They have to be offered again."""
+        own = [self.class_of(array, element) for element, is_queued in array.apart.items() if is_queued]
+        for cls in {self.class_of(array), *own}:
+            left = [entry for entry in cls.heap if entry.leasable.array is not array]
+            if len(left) < len(cls.heap):
+                cls.heap = left
+                heapq.heapify(left)
+                self._list(cls)
+        array.queued, array.cls = False, None
+        array.apart = dict.fromkeys(array.apart, False)
+
     def _put(self, cls: TaskClass, leasable: Leasable) -> None:
         array = leasable.array
         # The serial tells an array from its own earlier self, which a retried run may have left in here.
         first = leasable.element or array.first
-        inside = position_inside(self.rule, array.since, array.due, self._ordered)
+        inside = position_inside(self.rule, array.since, leasable.due, self._ordered)
         heapq.heappush(cls.heap, HeapEntry(*inside, array.run.number, first, next(self._serials), leasable))
         self._list(cls)
 
@@ -318,7 +338,7 @@ class Queue:
         """Sort the leasables of a class anew."""
         for at, entry in enumerate(cls.heap):
             array = entry.leasable.array
-            order, due = position_inside(self.rule, array.since, array.due, self._ordered)
+            order, due = position_inside(self.rule, array.since, entry.leasable.due, self._ordered)
             cls.heap[at] = entry._replace(order=order, due=due)
         heapq.heapify(cls.heap)
 
@@ -351,7 +371,7 @@ class Queue:
     def _position(self, cls: TaskClass, head: Leasable) -> Position:
         array = head.array
         # All weighted positions are of one moment, or a task that is listed later would seem to have waited for longer.
-        order, due = position(self.rule, cls.key.priority, array.since, array.due, self._ordered)
+        order, due = position(self.rule, cls.key.priority, array.since, head.due, self._ordered)
         return Position(order, due, array.run.number, head.element or array.first, cls.serial)
 
     def position_of(self, array: Array, priority: float) -> Position:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shoal.engine.records import Array, Attempt, Chunk
 from shoal.model.file_names import environment_name
-from shoal.model.task.spec import OWN, Spec
+from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
 from shoal.wire.chunk import single
 from shoal.wire.messages import Capacity, Lease
@@ -21,22 +21,30 @@ def parameters(spec: Spec, offset: int) -> dict[str, Value]:
 def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") -> Lease:
     """The lease of one attempt."""
     element = attempt.id.element
-    lease = _lease(array, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     task = array.tasks.get(element)
+    spec = array.spec if task is None else task.spec
+    lease = _lease(array, spec, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
+    if attempt.needs != spec.needs:
+        lease = replace(lease, room=_room(attempt.needs))
     if task is not None and task.special is not None:
-        special = task.special
-        room = replace(lease.room, memory=special.memory) if special.memory else lease.room
-        lease = replace(lease, room=room, restored=special.files, part=special.part)
+        lease = replace(lease, restored=task.special.files, part=task.special.part)
     return lease if lease.function else single(lease)
 
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
     """The lease of elements low .. high - 1 of a chunk."""
-    return _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
+    array = chunk.array
+    return _lease(array, array.spec, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
 
 
-def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof: str, precedence: int) -> Lease:
-    spec, run, at = array.spec, array.run, low - array.first
+def _room(needs: Needs) -> Capacity:
+    return Capacity(needs.cores, needs.memory, needs.disk, needs.gpus)
+
+
+def _lease(
+    array: Array, spec: Spec, first: str, low: int, high: int, state_dir: str, proof: str, precedence: int
+) -> Lease:
+    run, at = array.run, low - array.first
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
 
     def put(text: str) -> str:
@@ -46,7 +54,7 @@ def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof:
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
     return Lease(
         attempt=first,
-        room=Capacity(spec.needs.cores, spec.needs.memory, spec.needs.disk, spec.needs.gpus),
+        room=_room(spec.needs),
         rerun=spec.rerun.value,
         cwd=cwd,
         own=spec.cwd == OWN,

@@ -92,11 +92,11 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
         cls = state.queue.class_of(task.array)
         is_long = attempt.running and state.now >= (attempt.started or attempt.leased) + NOT_SHORT
         if is_long or not (is_short(pilot, cls) or (attempt.is_ahead and not attempt.running)):
-            room = take(room, task.needs)
+            room = take(room, attempt.needs)
             continue
         key = (id(task.array if task.special is None else task), attempt.precedence)
         count = found[key].tasks if key in found else 0
-        found[key] = Prefetched(cls, task.array, task.needs, attempt.precedence, count + 1)
+        found[key] = Prefetched(cls, task.array, attempt.needs, attempt.precedence, count + 1)
     parts = list(found.values())
     for chunk in pilot.chunks.values():
         cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs
@@ -166,7 +166,7 @@ def unbegun(state: State, pilot: Pilot) -> list[Unbegun]:
         task = state.task_of(attempt.id)
         if not attempt.running and task.array.spec.rerun is Rerun.SAFE:
             cls = state.queue.class_of(task.array)
-            part = Prefetched(cls, task.array, task.needs, attempt.precedence, 1)
+            part = Prefetched(cls, task.array, attempt.needs, attempt.precedence, 1)
             found.append(Unbegun(attempt.id, attempt.leased, part))
     for chunk in pilot.chunks.values():
         cls, needs = state.queue.class_of(chunk.array), chunk.array.spec.needs

@@ -28,9 +28,12 @@ from shoal.model.limits import (
     MAX_BYTES,
     MAX_CORES,
     MAX_ELEMENT,
+    MAX_ENTRIES,
+    MAX_FILE_ANSWERS,
     MAX_HELD,
     MAX_LINE,
     MAX_NAME,
+    MAX_PEEK,
     MAX_PROOFS,
     MAX_REPORTS,
     MAX_SECONDS,
@@ -43,7 +46,17 @@ from shoal.model.limits import (
 )
 from shoal.model.states import PilotState, advance_pilot
 from shoal.sched.fit import pairs
-from shoal.wire.messages import PROTOCOL, Exchange, FormerPilot, Order, Published, Registered, Reply, Verdict
+from shoal.wire.messages import (
+    PROTOCOL,
+    Exchange,
+    FileAnswer,
+    FormerPilot,
+    Order,
+    Published,
+    Registered,
+    Reply,
+    Verdict,
+)
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
 STAGES = ("leased", "running", "done")  # of what a pilot holds
@@ -367,6 +380,7 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         check_files(checkpoint.files, "checkpoints.files")
         if not 0 <= checkpoint.number <= MAX_BYTES:
             raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
+    _check_files(exchange.files)
     for held in exchange.held:
         if held.count < 1 or parse_attempt(held.attempt).element + held.count - 1 > MAX_ELEMENT:
             raise BadInput("no such attempts can be held", code="range", field="held")
@@ -374,6 +388,15 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
             raise BadInput(
                 f"{echo(held.stage)!r} is no stage", code="unknown_state", field="held.stage", hint=", ".join(STAGES)
             )
+
+
+def _check_files(answers: Sequence[FileAnswer]) -> None:
+    if len(answers) > MAX_FILE_ANSWERS:
+        raise BadInput("too many answers about files", code="range", field="files", hint=f"at most {MAX_FILE_ANSWERS}")
+    for one in answers:
+        texts = (one.request, one.code, one.error, one.directory, *(entry.name for entry in one.entries))
+        if len(one.data) > 4 * MAX_PEEK // 3 + 4 or len(one.entries) > MAX_ENTRIES or max(map(len, texts)) > MAX_LINE:
+            raise BadInput("an answer about files is out of bounds", code="range", field="files")
 
 
 def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:

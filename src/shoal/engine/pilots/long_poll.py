@@ -11,7 +11,7 @@ from shoal.engine.changes import Answer
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_ORDERS
-from shoal.wire.messages import Lease, Order, Reply, Verdict
+from shoal.wire.messages import ORDERS, Lease, Order, Reply, Verdict
 
 
 def answer(
@@ -26,7 +26,7 @@ def answer(
     """Reply at once if there is something to send or the pilot needs the reply, else park the exchange."""
     orders = pilot.orders
     if pilot.draining and not pilot.leaving:
-        orders = [*orders, Order("drain", why=pilot.draining)]
+        orders = [*orders, end_order(state, pilot)]
     if leases or verdicts or orders or at_once:
         orders, pilot.orders = orders[:MAX_ORDERS], orders[MAX_ORDERS:]
         reply = Reply(seq, state.incarnation, leases, orders, verdicts, state.timing.beat)
@@ -35,6 +35,13 @@ def answer(
     else:
         pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
         state.parked[pilot.name] = pilot
+
+
+def end_order(state: State, pilot: Pilot) -> Order:
+    """The order to end, by when if there is a time."""
+    within = max(0.0, pilot.ends - state.now) if pilot.ends is not None else None
+    can_stop = pilot.is_stopped and pilot.protocol >= ORDERS["stop"]
+    return Order("stop" if can_stop else "drain", why=pilot.draining, within=within)
 
 
 def unpark(state: State, pilot: Pilot) -> None:

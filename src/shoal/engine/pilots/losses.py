@@ -10,7 +10,7 @@ from shoal.engine.matching.classes import is_open
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import too_short
 from shoal.engine.pilots.hosts import tally
-from shoal.engine.pilots.long_poll import unpark
+from shoal.engine.pilots.long_poll import end_order, unpark
 from shoal.engine.records import Attempt, EndedPilot, Pilot, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import after_final, finish_without_report
@@ -20,13 +20,24 @@ from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, adv
 
 
 def drain(state: State, command: Drain) -> dict[str, int]:
-    """Ask pilots to take nothing new and end when they are done."""
+    """Ask pilots to take nothing new and end when they are done, or within a time."""
     count = 0
+    until = state.now + command.within if command.within is not None else None
     for name in command.pilots:
         pilot = state.pilots.get(name)
-        if pilot is not None and not pilot.draining:
+        if pilot is None:
+            continue
+        is_sooner = until is not None and (pilot.ends is None or until < pilot.ends)
+        if pilot.draining and not is_sooner and not (command.stop and not pilot.is_stopped):
+            continue
+        pilot.ends = until if is_sooner else pilot.ends
+        pilot.is_stopped = pilot.is_stopped or command.stop
+        if pilot.draining:  # it was ordered to leave, and does not hear of it again by itself
+            state.order(pilot, end_order(state, pilot))
+            state.write_pilot(pilot)
+        else:
             set_draining(state, pilot, command.why)
-            count += 1
+        count += 1
     return {"pilots": count}
 
 
@@ -117,7 +128,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
 
 def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, counts: bool, is_alone: bool) -> None:
     if attempt.running:
-        attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
+        attempt.took = (state.now - (attempt.started or attempt.leased)) * attempt.needs.cores
         state.account(task.array, pilot, attempt.took, "lost")
     state.drop_attempt(task, attempt.id)
     task.past[attempt.id] = pilot.name

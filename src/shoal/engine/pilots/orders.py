@@ -1,12 +1,14 @@
-"""Signals to running tasks and the streaming of their output; both are sent to the pilot as orders [GWP G11]."""
+"""Signals to running tasks, the streaming of their output and looks at their files, sent to the pilot as orders
+[GWP G11; DIANE U5]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.engine.commands import Signal, Watch
-from shoal.engine.records import Attempt, Task
+from shoal.engine.commands import Look, Signal, Watch
+from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.state import State
+from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
 from shoal.wire.messages import ORDERS, Order
 
@@ -57,10 +59,9 @@ def _live_tasks(state: State, target: int | TaskId) -> Iterator[Task]:
 def watch(state: State, command: Watch) -> bool:
     """Have the newest running attempt's stream sent along; False if none runs."""
     tasks = list(_live_tasks(state, command.task))
-    running = [attempt for task in tasks for attempt in task.live.values() if attempt.running]
-    if not running:
+    attempt = _newest_running(tasks)
+    if attempt is None:
         return bool(tasks)
-    attempt: Attempt = max(running, key=lambda a: (a.id.incarnation, a.id.number))
     pilot = state.pilots.get(attempt.pilot)
     key = (str(attempt.id), command.stream)
     knows = pilot is not None and pilot.protocol >= ORDERS["tail"]
@@ -69,3 +70,25 @@ def watch(state: State, command: Watch) -> bool:
         pilot.watched[key] = state.now
         state.order(pilot, Order("tail", key[0], stream=command.stream))
     return True
+
+
+def look(state: State, command: Look) -> Pilot:
+    """Have the pilot of the newest running attempt answer a question about its files; returns the pilot."""
+    attempt = _newest_running(list(_live_tasks(state, command.task)))
+    pilot = state.pilots.get(attempt.pilot) if attempt is not None else None
+    if attempt is None or pilot is None:
+        raise Conflict(f"{command.task} does not run", code="not_running", hint=f"see `shoal why {command.task}`")
+    if pilot.protocol < ORDERS[command.kind]:
+        raise Conflict(
+            f"the pilot of {command.task} is of an older version and shows no files", code="old_pilot",
+            hint="it renews itself when it is idle",
+        )  # fmt: skip
+    order = Order(command.kind, str(attempt.id), path=command.path, offset=command.offset, request=command.request,
+                  count=command.count)  # fmt: skip
+    state.order(pilot, order)
+    return pilot
+
+
+def _newest_running(tasks: list[Task]) -> Attempt | None:
+    running = [attempt for task in tasks for attempt in task.live.values() if attempt.running]
+    return max(running, key=lambda a: (a.id.incarnation, a.id.number), default=None)

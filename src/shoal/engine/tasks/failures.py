@@ -20,7 +20,7 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
     """Why an attempt failed, the next step, and the history of the task after it. Failures are counted against places, or
     retracted, on the way."""
     array, accounting, host, site = task.array, state.accounting, pilot.host, pilot.site
-    spec, special, owner = array.spec, task.differences, task.array.run.owner
+    spec, special, owner = task.spec, task.differences, task.array.run.owner
     evidence = accounting.evidence_of(pilot.holder)
     kinds, setups = evidence.kinds, evidence.setups
     cls = state.queue.class_of(array)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Retry, RetrySpan
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
-from shoal.engine.records import Run, Task
+from shoal.engine.records import Run, Task, TaskOverrides
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import array_at, meet
 from shoal.model.errors import Conflict
@@ -45,6 +47,10 @@ def retry(state: State, command: Retry) -> dict[str, int]:
             task.state = TaskState.WAITING  # it had never been leased: its parents are to run again first
         else:
             advance(task, TaskState.READY)
+        if row.special:
+            task.special = TaskOverrides(**json.loads(row.special))
+            task.set_own()
+            state.offer_back(task)
         state.settled.pop(task.id, None)
         for attempt in [a for a in state.dying if a.task == task.id]:
             del state.dying[attempt]  # its hold has ended: it counts as dead

@@ -201,7 +201,7 @@ def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why:
 
 def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> str:
     """A report of a live attempt."""
-    live.took = report.duration * task.array.spec.needs.cores
+    live.took = report.duration * live.needs.cores
     if report.outcome in ("succeeded", "failed"):
         tally(state, pilot, report.outcome, live.took)
     if report.outcome == "succeeded":
@@ -259,7 +259,7 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
     for other in task.live.values():
         holder = state.pilots.get(other.pilot)
         if other.id != winner and holder is not None and other.running:
-            other.took = (state.now - (other.started or other.leased)) * array.spec.needs.cores
+            other.took = (state.now - (other.started or other.leased)) * other.needs.cores
             state.account(array, holder, other.took, "duplicated")
     task.cause = task.note = ""
     record_success(state, pilot, array)
@@ -321,7 +321,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     state.back_to_ready(task)
     state.emit(
         "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=found.value, message=report.message,
-        exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.array.spec.retries - task.retries,
+        exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.spec.retries - task.retries,
         burnt=step.burn, why=step.why,
     )  # fmt: skip
 
@@ -384,7 +384,7 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
 def _count_full_disk(task: Task, report: Report) -> bool:
     """Count an attempt that ran until the disk was full; True: the task ends by it."""
     past = past_of(task)
-    step = after_full_disk(Terms(task.array.spec.retries), past)
+    step = after_full_disk(Terms(task.spec.retries), past)
     if isinstance(step, Final):
         task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any
 
 from shoal.engine.changes import Closed, ClosedRow, SpanRow
@@ -21,6 +22,7 @@ from shoal.model.quantities import many
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.task.spec import Spec, Submission
+from shoal.model.task.task_field import fields_with
 from shoal.wire.messages import Order
 
 ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
@@ -108,9 +110,14 @@ def _check_again(run: Run, first: int, submission: Submission) -> None:
     """Refuse an addition that differs from what is at that element already."""
     for spec in submission.specs:
         array = run.array_of(first)
-        if array is None or array.first != first or array.spec != spec:
+        if array is None or array.first != first or _as_added(array.spec, spec) != spec:
             raise Conflict(f"another task is at element {first}", code="wrong_place", field="first")
         first += spec.count
+
+
+def _as_added(spec: Spec, added: Spec) -> Spec:
+    """A spec without what a person may have changed in it since it was added."""
+    return replace(spec, **{field.name: getattr(added, field.name) for field in fields_with(Spec, "queued")})
 
 
 def close(state: State, command: Close) -> dict[str, Any]:
@@ -228,6 +235,8 @@ def _release_children(state: State, parent: Array) -> None:
                 ranges = [[low, high - 1] for low, high in child.todo.ranges()]
                 state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
                 child.since = state.now
+                for element in child.apart:
+                    state.queue.offer_apart(child, element)
                 state.queue.offer(child)
 
 
@@ -274,7 +283,7 @@ def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause,
             state.order(pilot, Order("cancel", str(attempt.id), why))
             # The time was used, though for nothing: it counts for the owner, too [GWP G12; promise I14].
             if attempt.running:
-                attempt.took = (state.now - (attempt.started or attempt.leased)) * task.array.spec.needs.cores
+                attempt.took = (state.now - (attempt.started or attempt.leased)) * attempt.needs.cores
                 state.account(task.array, pilot, attempt.took, "lost")
     if task.array.spec.rerun is not Rerun.SAFE:
         # The row keeps these copies until they are known to be dead: a retry must not overlap them [promise I3].

@@ -204,7 +204,11 @@ def deadline(value: Any, field: str) -> tuple[Optional[float], Optional[float]]:
             f"{echo(value)!r} is not a time", code="bad_duration", field=field,
             hint='write for example "2026-11-16T08:00+01:00", or "2h" from now on',
         )  # fmt: skip
-    return parse_duration(value, field), None
+    try:
+        return parse_duration(value, field), None
+    except BadInput as error:
+        hint = 'write "2h" from now on, or a time such as "2026-11-16T08:00"'
+        raise BadInput(f"{echo(value)!r} is no deadline", code=error.code, field=field, hint=hint) from None
 
 
 def shell_lines(value: Any, field: str) -> tuple[str, ...]:

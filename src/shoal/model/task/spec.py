@@ -77,26 +77,27 @@ class Spec:
         functions="never", placeholders=True, lease="same")
     cores: int = entry(1, kind.WHOLE, whole(1, limits.MAX_CORES),
         "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}",
-        option=Option("N", "Cores a task uses [default: 1]."), keyword=True, matching="needs", lease="made")
+        option=Option("N", "Cores a task uses [default: 1]."), keyword=True, queued=True, matching="needs", lease="made")
     memory: int = entry(0, kind.SIZE, parse_size,
         "Memory the task takes. Its processes are watched together; above this it is killed (`out_of_memory`). "
         "Without it nothing is reserved and nothing limited.", _SIZES,
         option=Option("SIZE", "Memory a task may use, e.g. 4G; over it, it is stopped."),
-        keyword=True, matching="needs", lease="made", same_result=_LIMIT)
+        keyword=True, queued=True, matching="needs", lease="made", same_result=_LIMIT)
     disk: int = entry(0, kind.SIZE, parse_size,
         "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
-        option=Option("SIZE", "Disk space a task needs, e.g. 10G."), matching="needs", lease="made", same_result=_LIMIT)
+        option=Option("SIZE", "Disk space a task needs, e.g. 10G."),
+        queued=True, matching="needs", lease="made", same_result=_LIMIT)
     gpus: int = entry(0, kind.WHOLE, whole(0, 1024),
         "Graphics devices. Each task gets its own in `CUDA_VISIBLE_DEVICES`.", "0 to 1,024",
-        option=Option("N", "GPUs a task uses."), keyword=True, matching="needs", lease="made")
+        option=Option("N", "GPUs a task uses."), keyword=True, queued=True, matching="needs", lease="made")
     time: Optional[float] = entry(None, kind.DURATION, parse_duration,
         "Time limit of one attempt. Then SIGTERM, and SIGKILL after the grace (`over_time`).", "above 0, up to ten years",
         option=Option("TIME", "Time limit of a task, e.g. 90s, 15m, 2h30m."),
-        keyword=True, matching="key", lease="same", same_result=_LIMIT)
+        keyword=True, queued=True, matching="key", lease="same", same_result=_LIMIT)
     retries: int = entry(0, kind.WHOLE, whole(0, limits.MAX_RETRIES),
         "How often an attempt that failed is followed by another. A lost pilot burns none.",
         f"0 to {limits.MAX_RETRIES}; 0 with `rerun = \"never\"`",
-        option=Option("N", "Try a failed task again, up to N times."), keyword=True,
+        option=Option("N", "Try a failed task again, up to N times."), keyword=True, queued=True,
         same_result="only failed attempts are followed by others")
     rerun: Rerun = entry(Rerun.SAFE, kind.TEXT, read.rerun_class,
         "What may happen when the pilot is lost: see [states](states.md#re-run-classes).", "`safe`, `exclusive` or `never`",
@@ -104,7 +105,7 @@ class Spec:
         keyword=True, matching="key", lease="made", same_result="it decides what happens to attempts that are lost")
     priority: float = entry(0.0, kind.NUMBER, read.priority,
         "Higher goes first among ready tasks. Equal ones go in the order of submission.", f"±{limits.MAX_PRIORITY:g}",
-        option=Option("X", "Higher goes first."), keyword=True, matching="key", same_result=_WHEN)
+        option=Option("X", "Higher goes first."), keyword=True, queued=True, matching="key", same_result=_WHEN)
     labels: dict[str, str] = entry(dict, kind.TABLE, read.labels,
         "Kept with the task.", f"{limits.MAX_LABELS} names", same_result="people read them, the task does not")
     params: Optional[Sweep] = entry(None, kind.PARAMS, read.sweep,
@@ -136,15 +137,15 @@ class Spec:
         "What a pilot must be: an [expression](../explain/expressions.md) over its tags, such as "
         '`memory_mb >= 4000 and arch == "x86_64"`.', _EXPRESSION,
         option=Option("EXPR", "Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."),
-        keyword=True, matching="key")
+        keyword=True, queued=True, matching="key")
     rank: str = entry("", kind.EXPRESSION, read.expression,
         "Which pilot is best: an expression that gives a number; the largest goes first, where it is undefined goes last.",
         _EXPRESSION, option=Option("EXPR", "Which of them is best: the highest number, e.g. 'cpu_mhz'."),
-        keyword=True, matching="key", same_result="a preference: any pilot that fulfils `require` may run the task")
+        keyword=True, queued=True, matching="key", same_result="a preference: any pilot that fulfils `require` may run the task")
     deadline: tuple[Optional[float], Optional[float]] = entry((None, None), kind.MOMENT, read.deadline,
         "When it should be done: `2h` from the submission on, or `2026-11-16T08:00+01:00`. Tasks alike go by their deadline.",
         "up to ten years", option=Option("TIME", "When it should be done: 2h from now, or 2026-11-16T08:00."),
-        keyword=True, same_result=_WHEN)
+        keyword=True, queued=True, same_result=_WHEN)
     order: str = entry("", kind.TEXT, read.text(65),  # [DIANE U10]
         "A parameter by whose value elements go, smallest first; with `-` before it, largest first.",
         f"{limits.MAX_ORDERED:,} tasks",
@@ -160,7 +161,7 @@ class Spec:
         functions="never", matching="surroundings", is_program=True, lease="same")
     licences: tuple[tuple[str, int], ...] = entry((), kind.COUNTS, read.licences,
         "Named licences it takes while it runs; how many there are is said in the policy.", f"{limits.MAX_LICENCES} names",
-        option=Option("NAME[=N]", "A licence it holds (repeat for more).", "licence"), matching="needs",
+        option=Option("NAME[=N]", "A licence it holds (repeat for more).", "licence"), queued=True, matching="needs",
         same_result="the server counts them, the task does not see them")
     checkpoint: tuple[str, ...] = entry((), kind.TEXTS, read.files(limits.MAX_CHECKPOINT),  # [GWP G10]
         "Files by which it can go on later. With exit code 85, or if they were written before a stop, "

@@ -67,6 +67,7 @@ class Field:
     placeholders: bool = False  # `{name}` of a sweep is filled in
     # Where matching looks at it: "key" (an attribute of the class key), "needs", "kind" (the program), "surroundings".
     matching: str = ""
+    queued: bool = False  # `shoal set` changes it for tasks that have not begun
     is_program: bool = False  # part of what is executed: failures of tasks that are equal in these are compared
     lease: str = ""  # "same": the lease has it under its name; "made": lease_message puts it in in another form
     # Why another value cannot change the result of a task that succeeded. Empty, and so whenever nobody thought about

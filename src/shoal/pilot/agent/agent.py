@@ -28,7 +28,7 @@ from shoal.pilot.agent.renewal import Renewal
 from shoal.pilot.agent.send_schedule import SendSchedule
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, Lease, Order, Registered, Report
+from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAnswer, Lease, Order, Registered, Report
 
 FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
@@ -56,6 +56,7 @@ class Agent:
         self._schedule = SendSchedule()
         self._beat, self._changed_at = 10.0, 0.0
         self._stop_all = False
+        self._stop_at: Optional[float] = None  # set: we leave, and end then what still runs
         self._has_signed_off = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
         self._mute = False  # the server refuses us for good: nothing is sent any more
@@ -77,6 +78,7 @@ class Agent:
             events.Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
             events.Announced: self._on_announced,
             events.Outlived: self._on_outlived,
+            events.Looked: self._on_looked,
             events.Tick: lambda event, now, actions: None,
         }
 
@@ -88,6 +90,9 @@ class Agent:
             self._contact = now
         actions: list[Action] = []
         self._on[type(event)](event, now, actions)
+        if self._stop_at is not None and now >= self._stop_at:
+            self._stop_at = None
+            self._on_leave(events.Leave(self.leaving, now=True), now, actions)
         begun = self._slots.begin(now)
         actions += begun
         if any(begin.lease.function for begin in begun):
@@ -122,6 +127,8 @@ class Agent:
             times.append(self._since() + limit + 0.01)
         if recall is not None:
             times.append(recall)
+        if self._stop_at is not None:
+            times.append(self._stop_at)
         return min(times) if times else None
 
     # --- events
@@ -193,6 +200,7 @@ class Agent:
                 exchange.tags,
                 exchange.published,
                 exchange.checkpoints,
+                exchange.files,
             )
         ):
             actions += self.outbox.reject(exchange, event.why, event.is_sure)
@@ -323,8 +331,10 @@ class Agent:
             self._schedule.urgent = True
 
     def _obey(self, order: Order, now: float, actions: list[Action]) -> None:
-        if order.kind == "drain":
-            self._on_leave(events.Leave(order.why or "told to drain"), now, actions)
+        if order.kind in ("drain", "stop"):
+            self._on_leave(events.Leave(order.why or "told to end", checkpoint=order.kind == "stop"), now, actions)
+            if order.within is not None and not self._stop_all:
+                self._stop_at = min(self._stop_at or float("inf"), now + order.within)
         elif order.kind == "move":
             actions += self._slots.move(order.attempt, order.why)
             self._give_back(self._slots.take_out(parse_attempt(order.attempt)), order.why)
@@ -339,8 +349,23 @@ class Agent:
             actions.append(events.Signal(order.attempt, order.signal))
         elif order.kind == "tail" and order.attempt in self.running:
             actions.append(events.Watch(order.attempt, order.stream))
+        elif order.kind in ("list_files", "read_file"):
+            self._look(order, now, actions)
         elif order.kind == "renew":
             self._renewal.order(order.why)
+
+    def _look(self, order: Order, now: float, actions: list[Action]) -> None:
+        """Have a question about the files of an attempt answered, if it runs here."""
+        for attempt, run in self.running.items():
+            if order.attempt == attempt or (run.lease.function and order.attempt in run.left):
+                actions.append(events.Look(order))
+                return
+        over = FileAnswer(order.request, "it does not run here any more", "not_running")
+        self._on_looked(events.Looked(over), now, actions)
+
+    def _on_looked(self, event: events.Looked, now: float, actions: list[Action]) -> None:
+        self.outbox.add_file(event.answer)
+        self._schedule.urgent = True
 
     def _is_idle(self) -> bool:
         busy = self.running or self.waiting or self.leaving
@@ -400,9 +425,8 @@ class Agent:
         if is_poll:
             self._schedule.on_polled(now, self._slots.has_unreported(now))
         else:
-            self._schedule.on_sent(
-                now, self.outbox.has_report(self._in_flight.underway), self._slots.has_unreported(now)
-            )
+            more = self.outbox.has_report(self._in_flight.underway) or self.outbox.has_file
+            self._schedule.on_sent(now, more, self._slots.has_unreported(now))
         return exchange
 
     def _maybe_finish(self, now: float, actions: list[Action]) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from shoal.wire.messages import Batch, Exchange, FormerPilot, Lease, LogPiece, Registered, Reply, Report, TagValue
+from shoal.wire.messages import (
+    Batch,
+    Exchange,
+    FileAnswer,
+    FormerPilot,
+    Lease,
+    LogPiece,
+    Order,
+    Registered,
+    Reply,
+    Report,
+    TagValue,
+)
 
 
 # --- events
@@ -99,6 +111,13 @@ class Wrote:
 
 
 @dataclass(frozen=True)
+class Looked:
+    """What was asked about the files of an attempt is answered."""
+
+    answer: FileAnswer
+
+
+@dataclass(frozen=True)
 class Leave:
     """Take nothing new, finish, end; `now` also stops what runs, `mute`: the server refuses us for good. `checkpoint`:
     what can write one does so at once and goes on elsewhere, because there may be little time left."""
@@ -147,7 +166,7 @@ class Tick:
 
 Event = Union[
     Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Saved, Called, Wrote, Leave, Fetched,
-    Noticed, Announced, Outlived, Tick,
+    Noticed, Announced, Outlived, Looked, Tick,
 ]  # fmt: skip
 
 
@@ -209,6 +228,13 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Look:
+    """List a directory of a running attempt, or read a part of a file in it; answered by `Looked`."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
 class Fetch:
     """Fetch the zip of the pilot that the server wants us to become."""
 
@@ -246,4 +272,4 @@ class Finish:
     renew: str = ""
 
 
-Action = Union[Join, Send, Begin, Stop, Recall, Signal, Watch, Fetch, Complain, Settle, Contact, Finish]
+Action = Union[Join, Send, Begin, Stop, Recall, Signal, Watch, Look, Fetch, Complain, Settle, Contact, Finish]

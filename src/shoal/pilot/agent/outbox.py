@@ -16,11 +16,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shoal.model.limits import MAX_BODY, MAX_REPORTS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
+from shoal.model.limits import (
+    MAX_BODY,
+    MAX_FILE_ANSWERS,
+    MAX_PEEKS,
+    MAX_REPORTS,
+    MAX_TAIL,
+    MAX_TAILS,
+    MAX_TASK_TAGS,
+)
 from shoal.pilot.agent.events import Action, Complain, Settle
 from shoal.wire.batches import cut, merge, report_of, weigh_batch
 from shoal.wire.chunk import names
-from shoal.wire.messages import Batch, Checkpoint, Exchange, Held, LogPiece, Published, Report, TagValue, Verdict
+from shoal.wire.messages import (
+    Batch,
+    Checkpoint,
+    Exchange,
+    FileAnswer,
+    Held,
+    LogPiece,
+    Published,
+    Report,
+    TagValue,
+    Verdict,
+)
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, encoded as JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
@@ -39,9 +58,10 @@ class ExchangeContent(NamedTuple):
     tails: list[LogPiece]
     published: list[Published]
     checkpoints: list[Checkpoint]
+    files: list[FileAnswer]
 
 
-NOTHING = ExchangeContent([], [], {}, [], [], [])
+NOTHING = ExchangeContent([], [], {}, [], [], [], [])
 
 
 class Outbox:
@@ -55,6 +75,9 @@ class Outbox:
         self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
         self._counts: Counter[str] = Counter()  # of them, by run
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
+        self._files: deque[FileAnswer] = deque(
+            maxlen=MAX_PEEKS
+        )  # somebody waits for them, and asks again if they are lost
         self.more = False  # executors have more tails than were taken
         self._tails: deque[tuple[LogPiece, int]] = deque()
         self._suspects: OrderedDict[str, int] = OrderedDict()  # attempt -> refusals of it alone by the server
@@ -104,6 +127,15 @@ class Outbox:
         """Add a checkpoint; it replaces an older one of the attempt that was not sent yet."""
         self._checkpoints.pop(checkpoint.attempt, None)
         self._checkpoints[checkpoint.attempt] = checkpoint
+
+    def add_file(self, answer: FileAnswer) -> None:
+        """Add the answer to a question about files."""
+        self._files.append(answer)
+
+    @property
+    def has_file(self) -> bool:
+        """True if such an answer is in no exchange yet."""
+        return bool(self._files)
 
     def held(self) -> list[Held]:
         """Attempts that are done and not acknowledged, as exchanges list them."""
@@ -159,7 +191,8 @@ class Outbox:
         tails, checkpoints = self._pack_tails(_streams(underway)), self._next_checkpoints(underway)
         for one in checkpoints:
             del self._checkpoints[one.attempt]
-        return ExchangeContent(reports, batches, tags, tails, published, checkpoints)
+        files = [self._files.popleft() for _ in range(min(MAX_FILE_ANSWERS, len(self._files)))]
+        return ExchangeContent(reports, batches, tags, tails, published, checkpoints, files)
 
     def has_checkpoint(self, underway: Sequence[Exchange]) -> bool:
         """True if a checkpoint can be sent now."""
@@ -222,6 +255,7 @@ class Outbox:
             self._tails.extendleft((tail, _weigh(tail)) for tail in reversed(exchange.tails))
             self.tags = {**exchange.tags, **self.tags}
             self._put_back_published(exchange.published)
+            self._files.extendleft(reversed(exchange.files))
             for one in exchange.checkpoints:
                 self._checkpoints.setdefault(one.attempt, one)  # unless there is a newer one
 
@@ -237,7 +271,7 @@ class Outbox:
         """Take back what a refused exchange carried; `is_sure`: the server itself refused its content. Returns what
         follows for a report that was sent alone."""
         if not is_sure:
-            self.put_back([replace(exchange, tails=[])])  # the tails may be what the proxy refuses
+            self.put_back([replace(exchange, tails=[], files=[])])  # which may be what the proxy refuses
         for batch in exchange.batches:
             if self.batches.pop(batch.attempt, None) is not None:
                 self.reports.update((attempt, report_of(batch, at)) for at, attempt in enumerate(names(batch)))

@@ -178,6 +178,11 @@ class CommandExecutor:
         self._tails.watch(action.attempt, action.stream, proctree.now())
         return action.attempt in self._here
 
+    def directory(self, attempt: str) -> Optional[str]:
+        """The directory that an attempt runs in; None if it is not here or has not begun."""
+        here = self._here.get(attempt)
+        return here.made.cwd if here is not None and here.made is not None and here.guarded else None
+
     def settle(self, action: Settle) -> None:
         """The server has decided on a report: nothing of the attempt stays here."""
         here = self._here.pop(action.attempt, None)

@@ -157,6 +157,10 @@ class FunctionExecutor:
             self._tails.watch(action.attempt, action.stream, proctree.now())
         return True
 
+    def directory(self, attempt: str) -> Optional[str]:
+        """The directory that the calls of a piece are made in; None if it is not here."""
+        return self._runners.directory(attempt)
+
     # --- blobs
     def _fetch(self, digest: str, then: Then) -> None:
         self._file_threads.do(lambda: self._carry(lambda blobs: blobs.fetch(digest), then, digest))

@@ -138,6 +138,11 @@ class Runners:
         _, one, is_running = self._where(attempt)
         return one.files() if one is not None and is_running else None
 
+    def directory(self, attempt: str) -> Optional[str]:
+        """The directory of the runner that has a call; None if no runner has it."""
+        _, one, _ = self._where(attempt)
+        return one.kind.cwd if one is not None else None
+
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
         return self._listener.fileno()

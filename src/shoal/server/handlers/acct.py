@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from shoal.db.accounts import AccountQuery
-from shoal.engine.records import Attempt
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
@@ -28,14 +27,9 @@ class AcctHandler(CallHandler):
         """Core seconds of attempts under way, by pilot: they are in no row yet, and not idle either."""
         return {
             pilot.name: sum(
-                self._cores(attempt) * max(0.0, now - max(since, attempt.leased, attempt.started or 0.0))
+                attempt.needs.cores * max(0.0, now - max(since, attempt.leased, attempt.started or 0.0))
                 for attempt in running
             )
             for pilot in self.service.engine.state.pilots.values()
             if (running := [attempt for attempt in pilot.live.values() if attempt.running])
         }
-
-    def _cores(self, attempt: Attempt) -> int:
-        run = self.service.engine.state.runs.get(attempt.id.run)
-        array = run.array_of(attempt.id.element) if run is not None else None
-        return array.spec.needs.cores if array is not None else 1

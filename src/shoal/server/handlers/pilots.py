@@ -20,6 +20,7 @@ from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
 from shoal.model.ids import is_pilot, parse_attempt
+from shoal.model.quantities import parse_duration
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
@@ -114,6 +115,7 @@ class PilotsHandler(CallHandler):
                 exchange = complete(self.service.engine.state, pilot, exchange)
             if pilot.session == digest(exchange.session):  # otherwise it is refused
                 self._claim_results(exchange, pilot)
+                self.context.file_answers.deliver(pilot.names, exchange.files)
                 exchange = self._hold_checkpoints(exchange, pilot)
         reply = await self.service.exchange(exchange)
         self.context.metrics.exchanges += 1
@@ -232,8 +234,9 @@ class PilotsHandler(CallHandler):
                 raise NotFound(f"no pilot {name} is connected", code="unknown_pilot", hint="see `shoal pilots`")
         names = request.pilots or [name for name in living if self._may_end(call.caller, name)]
         call.about = " ".join(names[:8])
-        why = request.why[:200] or "drained by the user"
-        return answer(await self.service.command(Drain(tuple(names), why)))
+        within = parse_duration(request.within, "within") if request.within is not None else None
+        why = request.why[:200] or f"{'stopped' if request.stop else 'drained'} by the user"
+        return answer(await self.service.command(Drain(tuple(names), why, within, request.stop)))
 
     def _may_end(self, caller: Caller, name: str) -> bool:
         try:

@@ -24,7 +24,9 @@ from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
 from shoal.server.handlers.events import EventsHandler
 from shoal.server.handlers.logs import LogsHandler
+from shoal.server.handlers.manage import ManageHandler
 from shoal.server.handlers.open_runs import OpenRunsHandler
+from shoal.server.handlers.peek import PeekHandler
 from shoal.server.handlers.people import PeopleHandler
 from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
@@ -56,6 +58,8 @@ def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
         "blobs": BlobHandler(context),
         "acct": AcctHandler(context),
         "policy": PolicyHandler(context),
+        "manage": ManageHandler(context),
+        "peek": PeekHandler(context),
     }
     handlers: dict[Route, Handler] = {}
     for route in ROUTES:

@@ -27,7 +27,7 @@ _STATUS = {
     "405": "not this method", "408": "too slow", "409": "not now", "410": "no longer kept", "411": "no length",
     "413": "too large", "415": "not JSON", "416": "no such range", "421": "another host", "422": "a wrong value",
     "429": "too much, see Retry-After", "500": "a defect in the server; the request changed nothing",
-    "503": "the database was taken away or cannot be read", "507": "disk full",
+    "503": "the database was taken away or cannot be read", "504": "a pilot did not answer", "507": "disk full",
 }  # fmt: skip
 
 

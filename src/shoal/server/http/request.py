@@ -33,6 +33,7 @@ _CODES = {
     "too_deep": 400, "bad_utf8": 400, "bad_path": 400, "encoding_refused": 415, "want_json": 415, "unauthorised": 401,
     "too_slow": 408, "wrong_host": 421, "site_full": 429, "disk_full": 507, "quota": 507, "no_length": 411, "want_bytes": 415,
     "no_such_range": 416, "internal_error": 500, "database_gone": 503, "disk_error": 503, "corrupt": 503,
+    "pilot_silent": 504,
 }  # fmt: skip
 
 

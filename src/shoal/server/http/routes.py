@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
-from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_RESULTS, MAX_WAIT
+from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_PEEK, MAX_RESULTS, MAX_WAIT
 from shoal.wire.http import requests
 from shoal.wire.messages import Exchange, Register
 
@@ -103,6 +103,17 @@ ROUTES: tuple[Route, ...] = (
           rule="targets", body=requests.RetryRequest, acts=True),
     Route("POST", "/v1/signal", "runs.signal", "Send a signal to running tasks.", "Signalled", scope="cancel",
           rule="targets", body=requests.SignalRequest, acts=True),
+    Route("POST", "/v1/set", "manage.set_fields", "Change fields of tasks that have not begun.", "FieldsSet",
+          scope="submit", rule="targets", body=requests.SetRequest, acts=True),
+    Route("POST", "/v1/runs/{run}/copy", "manage.copy", "Submit the same work once more, with changes.", "Submitted",
+          scope="submit", rule="run", body=requests.CopyRequest, acts=True),
+    Route("POST", "/v1/remove", "manage.remove", "Remove finished runs.", "Removed", scope="cancel", rule="targets",
+          body=requests.RemoveRequest, acts=True),
+    Route("GET", "/v1/tasks/{task}/files", "peek.files", "A directory of a running task.", "FilesPage", rule="task",
+          query=(Query("path"),)),
+    Route("GET", "/v1/tasks/{task}/file", "peek.file", "A part of a file of a running task.", "", rule="task",
+          text=_BYTES, query=(Query("path"), Query("offset", int, 0), Query("tail", int, None, 1, MAX_PEEK),
+                              Query("length", int, MAX_PEEK, 1, MAX_PEEK))),
     Route("GET", "/v1/events", "events.read", "Events after a number of the journal.", "EventsPage",
           query=(_AFTER, _LIMIT, Query("run"), Query("kind"), Query("wait", int, 0, 0, 3600))),
     *_BLOBS,

@@ -54,11 +54,41 @@ class SignalRequest:
 
 
 @dataclass(frozen=True)
+class SetRequest:
+    """Other values of task fields for the tasks of these runs, or for these tasks, that have not begun."""
+
+    targets: list[str]
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """What is different in a copy of a run. `only`: states and ranges of tasks, such as "failed" or "1-20,33"; `env` of
+    the fields is added to what the tasks have."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    only: str = ""
+    name: Optional[str] = None
+    seed: Optional[int] = None
+    key: str = ""  # idempotency
+
+
+@dataclass(frozen=True)
+class RemoveRequest:
+    """Finished runs to be removed."""
+
+    runs: list[str]
+
+
+@dataclass(frozen=True)
 class DrainRequest:
-    """Pilots that shall end; none: all one may end."""
+    """Pilots that shall end; none: all one may end. `within`: when they stop what still runs; `stop`: what can write a
+    checkpoint does so at once."""
 
     pilots: list[str] = field(default_factory=list)
     why: str = ""
+    within: Optional[Quantity] = None
+    stop: bool = False
 
 
 @dataclass(frozen=True)

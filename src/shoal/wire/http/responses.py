@@ -55,6 +55,15 @@ WhyAnswer = _answer("WhyAnswer", "Why something is where it is.", target=str, st
 Cancelled = _answer("Cancelled", "How many tasks were cancelled.", cancelled=int, already_final=int)
 Retried = _answer("Retried", "How many tasks are ready again, and of which runs.", tasks=int, runs=list[str])
 Signalled = _answer("Signalled", "How many running tasks get the signal.", signalled=int, not_running=int)
+FieldsSet = _answer("FieldsSet",
+    "How many tasks have other fields now, and how many had begun: they have them from their next attempt on.",
+    tasks=int, begun=int, warnings=list[str])
+Removed = _answer("Removed", "How many runs were removed, with how many tasks and bytes of logs.",
+    runs=int, tasks=int, log_bytes=int)
+FilesPage = _answer("FilesPage",
+    "A directory of a running task: name, kind (file, directory, link, other), size and time of each entry; `total`: how "
+    "many there are, of which the first are listed.",
+    directory=str, entries=list[Row], total=int)
 EventsPage = _answer("EventsPage", "A part of the journal; go on after `last`.", events=list[Row], last=int)
 PilotsPage = _answer("PilotsPage", "Pilots, newest first.", pilots=list[Row])
 HostsPage = _answer("HostsPage", "Hosts, the one seen last first.", hosts=list[Row])

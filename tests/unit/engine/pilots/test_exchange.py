@@ -6,10 +6,12 @@ import dataclasses
 
 import pytest
 
-from shoal.engine.commands import Enrol, Talk
+from shoal.engine.commands import Drain, Enrol, Look, Talk
 from shoal.model.errors import BadInput, Conflict, ShoalError
+from shoal.model.ids import TaskId
+from shoal.model.limits import MAX_ENTRIES, MAX_FILE_ANSWERS, MAX_PEEK
 from shoal.model.timing import Timing
-from shoal.wire.messages import PROTOCOL, Capacity, Held, Register, Report
+from shoal.wire.messages import PROTOCOL, Capacity, FileAnswer, FileEntry, Held, Register, Report
 from tests.unit.engine.stand import OWNER, Stand, back, bad, brief, good
 
 
@@ -609,3 +611,71 @@ def test_a_copy_that_failed_is_not_taken_back_by_holding_it() -> None:
     held = {attempt: "running"}
     assert [o.attempt for o in pilot.orders("cancel", held=held)] == [attempt]
     assert all(str(a) != attempt for a in stand.task(run).live)
+
+
+# --- ends of pilots, and looks at files
+def test_a_drain_with_a_time_says_how_long_is_left_and_a_stop_after_it_is_ordered_too() -> None:
+    stand = Stand()
+    pilot = stand.pilot()
+    stand.submit({})
+    pilot.work()
+    stand.do(Drain((pilot.name,), "maintenance", within=100.0))
+    (order,) = [o for a in stand.last.answers for o in a.reply.orders]
+    assert (order.kind, order.within) == ("drain", 100.0)
+    stand.restart()
+    stand.now += 40.0
+    pilot.talk()
+    (order,) = pilot.orders("drain")
+    assert order.within == pytest.approx(60.0), "the time is kept over a restart"
+    pilot.talk(leaving="maintenance")
+    assert stand.do(Drain((pilot.name,), "now", within=500.0)).result == {"pilots": 0}, "it cannot be put off"
+    assert stand.do(Drain((pilot.name,), "now", within=5.0, stop=True)).result == {"pilots": 1}
+    (order,) = [o for a in stand.last.answers for o in a.reply.orders] or pilot.orders("stop", leaving="maintenance")
+    assert (order.kind, order.within) == ("stop", 5.0)
+    assert stand.sound()
+
+
+def test_an_older_pilot_is_drained_where_a_newer_one_is_stopped() -> None:
+    stand = Stand()
+    old = stand.pilot(protocol=PROTOCOL - 1)
+    stand.do(Drain((old.name,), "now", within=5.0, stop=True))
+    assert [order.kind for order in old.talk().orders] == ["drain"]
+
+
+def test_a_question_about_files_goes_to_the_pilot_of_the_newest_running_attempt() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-2"})
+    pilot = stand.pilot()
+    attempt = pilot.work()
+    found = stand.do(Look(TaskId(run, 1), "read_file", "q", "out/x", -5, 10)).result
+    assert found.name == pilot.name
+    (order,) = [o for a in stand.last.answers for o in a.reply.orders] or pilot.orders("read_file")
+    assert (order.attempt, order.path, order.offset, order.count, order.request) == (attempt, "out/x", -5, 10, "q")
+    with pytest.raises(Conflict, match=f"r{run}.2 does not run"):
+        stand.do(Look(TaskId(run, 2), "list_files", "q"))
+
+
+def test_an_older_pilot_is_not_asked_about_files() -> None:
+    stand = Stand()
+    run = stand.submit({})
+    pilot = stand.pilot(protocol=PROTOCOL - 1)
+    pilot.work()
+    with pytest.raises(Conflict, match="of an older version and shows no files"):
+        stand.do(Look(TaskId(run, 1), "list_files", "q"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FileAnswer("q", data="A" * (2 * MAX_PEEK)),
+        FileAnswer("q", entries=[FileEntry("x", "file")] * (MAX_ENTRIES + 1)),
+        FileAnswer("q", entries=[FileEntry("x" * 5000, "file")]),
+        FileAnswer("q", error="x" * 5000),
+    ],
+)
+def test_an_answer_about_files_that_is_too_large_is_refused(answer: FileAnswer) -> None:
+    pilot = Stand().pilot()
+    with pytest.raises(BadInput, match="out of bounds"):
+        pilot.send(pilot.make(files=[answer]))
+    with pytest.raises(BadInput, match="too many answers about files"):
+        pilot.send(pilot.make(files=[FileAnswer("q")] * (MAX_FILE_ANSWERS + 1)))

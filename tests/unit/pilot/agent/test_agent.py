@@ -27,6 +27,8 @@ from shoal.pilot.agent.events import (
     Join,
     Joined,
     Leave,
+    Look,
+    Looked,
     NoAnswer,
     Noticed,
     Outdated,
@@ -47,6 +49,7 @@ from shoal.wire.messages import (
     Batch,
     Capacity,
     Exchange,
+    FileAnswer,
     FormerPilot,
     Held,
     Lease,
@@ -962,6 +965,49 @@ def test_who_leaves_gives_back_what_waits_finishes_what_runs_and_says_farewell()
         driver.answer()
     assert only(driver.did, Finish) == [Finish(0, "maintenance")]
     assert not driver.agent.reports
+
+
+def test_who_is_stopped_has_checkpoints_written_and_stops_the_rest_when_its_time_is_over() -> None:
+    driver = Driver(Capacity(2))
+    driver.begin(replace(lease(1), checkpoint=["state"]), lease(2))
+    actions = driver.answer(orders=[Order("stop", why="stopped by the user", within=30.0)])
+    assert [stop.attempt for stop in only(actions, Stop)] == ["r1.1#1@1"], "the other has no checkpoint"
+    assert driver.agent.deadline() is not None
+    driver.now += 29.0
+    assert only(driver.see(Tick()), Stop) == []
+    driver.now += 1.5
+    assert [stop.attempt for stop in only(driver.see(Tick()), Stop) if stop.attempt == "r1.2#1@1"] == ["r1.2#1@1"]
+    driver.see(Ended(done(2, "failed")))
+    assert driver.agent.reports["r1.2#1@1"].outcome == "returned", "it goes on elsewhere, and has not failed"
+
+
+def test_a_drain_with_a_time_lets_tasks_finish_within_it_and_a_later_order_may_only_shorten_it() -> None:
+    driver = Driver(Capacity(1))
+    driver.begin(lease(1))
+    assert only(driver.answer(orders=[Order("drain", why="maintenance", within=100.0)]), Stop) == []
+    driver.answer(orders=[Order("drain", why="maintenance", within=10.0)])
+    driver.answer(orders=[Order("drain", why="maintenance", within=500.0)])
+    driver.now += 11.0
+    assert [stop.attempt for stop in only(driver.see(Tick()), Stop)] == ["r1.1#1@1"]
+
+
+def test_questions_about_files_go_to_the_attempt_and_their_answers_to_the_server() -> None:
+    driver = Driver(Capacity(1))
+    driver.begin(lease(1), lease(2))
+    look = Order("read_file", "r1.1#1@1", path="x", count=10, request="q1")
+    assert only(driver.answer(orders=[look]), Look) == [Look(look)]
+    (exchange,) = sent(driver.see(Looked(FileAnswer("q1", data="eA==", size=1))))
+    assert [answer.request for answer in exchange.files] == ["q1"]
+    driver.answer()
+    assert not driver.agent.outbox.has_file
+
+
+def test_a_question_about_an_attempt_that_does_not_run_here_is_answered_at_once() -> None:
+    driver = Driver(Capacity(1))
+    driver.begin(lease(1), lease(2))
+    for attempt in ("r1.2#1@1", "r1.9#1@1"):
+        (exchange,) = sent(driver.answer(orders=[Order("list_files", attempt, request="q")]))[:1]
+        assert [(answer.request, answer.code) for answer in exchange.files] == [("q", "not_running")]
 
 
 def test_every_exchange_of_who_leaves_says_so() -> None:

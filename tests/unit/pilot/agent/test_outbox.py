@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from random import Random
 
-from shoal.model.limits import MAX_BODY, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
+from shoal.model.limits import MAX_BODY, MAX_FILE_ANSWERS, MAX_PEEKS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
 from shoal.pilot.agent.events import Settle
 from shoal.pilot.agent.outbox import MAX_PUBLISHED, PUBLISHED_KEPT, TAIL_BYTES, Outbox
 from shoal.wire import codec
-from shoal.wire.messages import Capacity, Checkpoint, Exchange, LogPiece, Published, Report
+from shoal.wire.messages import Capacity, Checkpoint, Exchange, FileAnswer, LogPiece, Published, Report
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
-    reports, batches, tags, tails, published, checkpoints = box.pack(underway)
+    reports, batches, tags, tails, published, checkpoints, files = box.pack(underway)
     return Exchange(
         2, "p1", "s", 1, 0, Capacity(), [], reports, tags, tails,
-        batches=batches, published=published, checkpoints=checkpoints,
+        batches=batches, published=published, checkpoints=checkpoints, files=files,
     )  # fmt: skip
 
 
@@ -173,3 +173,18 @@ def test_a_checkpoint_that_the_server_refuses_does_not_take_a_report_with_it() -
     said = send(box)
     assert box.reject(said, "refused", is_sure=True) == []
     assert send(box).reports == [report], "it rides alone next"
+
+
+def test_answers_about_files_ride_few_at_a_time_go_back_first_and_give_way_to_newer_ones() -> None:
+    box = Outbox(OrderedDict())
+    for number in range(MAX_FILE_ANSWERS + 1):
+        box.add_file(FileAnswer(f"q{number}"))
+    first = send(box)
+    assert [answer.request for answer in first.files] == [f"q{number}" for number in range(MAX_FILE_ANSWERS)]
+    assert box.has_file
+    assert box.is_empty, "nobody ends later for an answer: whoever waits asks again"
+    box.put_back([first])
+    assert [answer.request for answer in send(box, first).files] == [f"q{number}" for number in range(MAX_FILE_ANSWERS)]
+    for number in range(100):
+        box.add_file(FileAnswer(f"n{number}"))
+    assert send(box).files[0].request == f"n{100 - MAX_PEEKS}"

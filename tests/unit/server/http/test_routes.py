@@ -14,7 +14,9 @@ from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
 from shoal.server.handlers.events import EventsHandler
 from shoal.server.handlers.logs import LogsHandler
+from shoal.server.handlers.manage import ManageHandler
 from shoal.server.handlers.open_runs import OpenRunsHandler
+from shoal.server.handlers.peek import PeekHandler
 from shoal.server.handlers.people import PeopleHandler
 from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
@@ -33,6 +35,8 @@ PARTS: dict[str, type] = {
     "open": OpenRunsHandler,
     "acct": AcctHandler,
     "policy": PolicyHandler,
+    "manage": ManageHandler,
+    "peek": PeekHandler,
 }
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 

@@ -1,0 +1,5 @@
+-- At hand: runs can be removed.
+
+-- The highest number of a removed run, which is not used again; and which runs show results of an earlier one.
+INSERT INTO meta (key, value) VALUES ('last_removed', 0);
+CREATE INDEX tasks_reused ON tasks (reused, run) WHERE reused <> '';

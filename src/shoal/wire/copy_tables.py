@@ -1,0 +1,91 @@
+"""The tables of a run as a new submission: the same tasks, or some of them, with other values of fields [DIANE U5]."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
+
+from shoal.model.errors import BadInput, echo
+from shoal.model.rangeset import RangeSet
+from shoal.model.states import FINAL
+from shoal.wire.did_you_mean import did_you_mean
+from shoal.wire.task import parse_spec
+
+_NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_MERGED = ("env", "labels")  # what is given is added to what is there
+
+
+def parse_only(text: str, total: int) -> tuple[list[str], list[tuple[int, int]]]:
+    """States, and ranges low .. high - 1 of elements, of a text such as `failed`, `lost,cancelled` or `1-20,33`."""
+    states: list[str] = []
+    ranges: list[tuple[int, int]] = []
+    known = sorted(state.value for state in FINAL)
+    for part in text.split(","):
+        numbers = _NUMBERS.fullmatch(part.strip())
+        if part.strip() in known:
+            states.append(part.strip())
+        elif numbers:
+            low, high = int(numbers[1]), int(numbers[2] or numbers[1])
+            if not 1 <= low <= high <= total:
+                hint = f"its tasks are 1 to {total}"
+                raise BadInput(
+                    f"there are no tasks {echo(part.strip())} in the run", code="range", field="only", hint=hint
+                )
+            ranges.append((low, high + 1))
+        else:
+            hint = f"{did_you_mean(part.strip(), known)}; or numbers of tasks: 1-20,33"
+            raise BadInput(
+                f"{echo(part)!r} is neither a state nor a number", code="unknown_state", field="only", hint=hint
+            )
+    return states, ranges
+
+
+def copy_tables(
+    arrays: Sequence[tuple[int, Mapping[str, Any]]], chosen: Optional[RangeSet], changes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The tables of arrays, each given by its first element, for the chosen elements (None: all) and with changes. What
+    waited for a table of which nothing is left waits for it no longer."""
+    found: list[dict[str, Any]] = []
+    for first, table in arrays:
+        copied = dict(table) if chosen is None else _some(table, first, chosen)
+        if copied is not None:
+            for name, value in changes.items():
+                is_added = name in _MERGED and isinstance(value, Mapping)
+                copied[name] = {**copied.get(name, {}), **value} if is_added else value
+            found.append(copied)
+    names = {table["name"] for table in found if table.get("name")}
+    for copied in found:
+        if copied.get("after"):
+            copied["after"] = [name for name in copied["after"] if name in names]
+    return found
+
+
+def _some(table: Mapping[str, Any], first: int, chosen: RangeSet) -> Optional[dict[str, Any]]:
+    """The table with the chosen ones of its elements; None if none is."""
+    spec = parse_spec(table)
+    offsets = [at for at in range(spec.count) if first + at in chosen]
+    if not offsets:
+        return None
+    copied = dict(table)
+    if len(offsets) == spec.count:
+        return copied
+    if spec.function:
+        copied["calls"] = [table["calls"][at] for at in offsets]
+    elif spec.array is not None:
+        at_once = f"%{spec.throttle}" if spec.throttle is not None else ""
+        copied["array"] = _ranges(int(spec.array[0].at(at)["i"]) for at in offsets) + at_once
+    elif spec.sweep is not None:
+        copied["params"] = [spec.sweep.at(at) for at in offsets]
+    return copied
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`1-3,7` for 1, 2, 3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
