@@ -283,7 +283,7 @@ def counts_text(row: Mapping[str, Any]) -> str:
     counts, live = row["counts"], live_of(row)
     left = row["total"] - done_of(row) - live
     # The row counts ready and waiting tasks together; only tasks that name others can wait.
-    may_wait = any(array["task"].get("after") for array in row.get("arrays", ()))
+    may_wait = any(array["task"].get("after") or array["task"].get("after_any") for array in row.get("arrays", ()))
     shown = [
         ("succeeded", counts.get("succeeded", 0)),
         ("with pilots", live),

@@ -87,9 +87,9 @@ def describe_run(run: Json) -> Pairs:
         first, last = array["first"], array["first"] + array["count"] - 1
         elements = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
         yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
-        after = array["task"].get("after")
-        if after:
-            yield "", f"after {', '.join(clean(name) for name in after)}"
+        for field, how in (("after", "after"), ("after_any", "after the end of")):
+            if names := array["task"].get(field):
+                yield "", f"{how} {', '.join(clean(name) for name in names)}"
         params = array["task"].get("params") or array["task"].get("array")
         if params:
             yield "", f"for {shorten(clean(_params_text(params)), 120)}"

@@ -248,6 +248,7 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
     for spec in submission.specs[:20]:
         title = f"{clean(spec.name)}: " if spec.name else ""
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
+        after += f", after the end of {clean(', '.join(spec.after_any))}" if spec.after_any else ""
         directory = "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd
         click.echo(f"  {title}{spec.count:,} x {needs_text(spec)}{after}, in {clean(directory)}")
         for argv in commands(spec):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from typing import Any
 
 from aiohttp import web
@@ -18,10 +19,12 @@ from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
+from shoal.server.handlers.dependencies import outcomes_of, targets_of
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.request import Call, answer
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
+from shoal.wire.task import parse_spec
 
 
 class RunsHandler(CallHandler):
@@ -30,6 +33,9 @@ class RunsHandler(CallHandler):
     async def submit(self, call: Call) -> web.Response:
         """Accept a run."""
         request = await call.object(read_submission)
+        for target in targets_of(request.submission.specs):
+            self.context.check_target(call.caller, target)
+            await check_exists(self.context, target)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
@@ -174,8 +180,10 @@ class RunsHandler(CallHandler):
         spans = [span for span in failed.spans if _fits_span(where, span.state)]
         if loaded is None or not (rows or spans):
             return 0
+        awaited = targets_of(parse_spec(json.loads(array.task)) for array in loaded.arrays)
+        outcomes = await outcomes_of(self.service, awaited)
         self.service.load(loaded)
-        result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
+        result = await self.service.command(Retry(number, tuple(rows), tuple(spans), outcomes))
         return int(result["tasks"])
 
     async def _targets(self, call: Call, texts: list[str]) -> list[int | TaskId]:

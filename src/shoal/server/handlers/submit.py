@@ -18,6 +18,7 @@ from shoal.model.ids import parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.spec import Submission
 from shoal.server.handlers.check_expressions import check_expressions, check_fits, rank_warnings, tag_warnings
+from shoal.server.handlers.dependencies import outcomes_of, targets_of
 from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
@@ -66,6 +67,7 @@ async def submit(
     reruns: list[dict[str, Any]] = []
     if resume:
         reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature))
+    outcomes = await outcomes_of(service, targets_of(submission.specs))
     # From here to the command nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
@@ -87,7 +89,7 @@ async def submit(
     if submission.open:
         service.results.follow(state.next_run, state.next_seq - 1)
     answer = await service.command(
-        Submit(submission, owner, digest, signature, reused, env_file),
+        Submit(submission, owner, digest, signature, reused, env_file, outcomes),
         lambda result: service.accept(parse_run(result["run"])),
     )
     return {**answer, "reruns": reruns, "warnings": warnings}
