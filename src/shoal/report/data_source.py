@@ -17,7 +17,7 @@ from shoal.client.connection.embedded_server import Say, running_client, state_d
 from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.file_names import DATABASE
 from shoal.model.limits import MAX_LOOK, MAX_PAGE
-from shoal.model.states import FINAL
+from shoal.model.states import FINAL, TaskState
 from shoal.model.task.spec import Spec
 
 Json = dict[str, Any]
@@ -173,7 +173,7 @@ def _is_open(source: Source, target: str) -> bool:
     """True if a run, or a task, that others wait for is not over."""
     try:
         if "." in target:
-            return source.task(target)["state"] not in FINAL
+            return not TaskState(source.task(target)["state"]).final
         return source.run(target)["finished"] is None
     except NotFound:
         return False  # it was deleted, which only what is over can be
@@ -193,7 +193,7 @@ def waits_for(source: Source, info: Mapping[str, Any]) -> Callable[[Spec], bool]
     def count() -> None:
         succeeded.update(dict.fromkeys(sizes, 0))
         settled.update(succeeded)
-        for row in all_rows(source, str(info["run"]), FINAL):
+        for row in all_rows(source, str(info["run"]), [state.value for state in FINAL]):
             at = bisect_right(starts, row["element"]) - 1
             if at >= 0 and row["element"] < ordered[at].end:
                 succeeded[ordered[at].name] += row["state"] == "succeeded"

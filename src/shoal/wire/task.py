@@ -13,7 +13,7 @@ from shoal.model.limits import MAX_ORDERED
 from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
 from shoal.model.task.spec import Spec
-from shoal.model.task.sweep import holes
+from shoal.model.task.sweep import PATH_PARTS, holes, unknown_parts
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -71,6 +71,12 @@ def _check_placeholders(spec: Spec) -> None:
                 raise BadInput(
                     f"{{{echo(hole)}}} is not a parameter", code="unknown_param", field="command",
                     hint=f"{did_you_mean(hole, list(spec.sweep.names))}; write {{{{{echo(hole)}}}}} for the braces themselves",
+                )  # fmt: skip
+        for name, part in unknown_parts(text):
+            if name in spec.sweep.names:
+                raise BadInput(
+                    f"{{{name}.{echo(part)}}}: there is no part {echo(part)!r} of a value", code="unknown_param",
+                    field="command", hint=did_you_mean(part, list(PATH_PARTS)),
                 )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import click
 
 from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, common_options
-from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 
 
@@ -21,9 +20,9 @@ def cancel(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
       shoal cancel r12
       shoal cancel r12.7 r12.8
     """
-    for target in targets:
-        parse_target(target)
-    with Session(server).client_for(targets[0]) as client:
+    session = Session(server)
+    targets = tuple(session.find_target(target) for target in targets)
+    with session.client_for(targets[0]) as client:
         answer = client.cancel(targets)
     final = answer.get("already_final") or 0
     already = f", {final:,} {'was' if final == 1 else 'were'} finished already" if final else ""

@@ -12,7 +12,6 @@ from shoal.cli.session import Session, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.event import KINDS
-from shoal.model.ids import parse_run
 from shoal.report.data_source import Json
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -43,8 +42,6 @@ def events(
       shoal events --follow
       shoal events --run r12 --follow --json
     """
-    if run is not None:
-        parse_run(run)
     for kind in kinds:
         if kind not in KINDS:
             raise BadInput(
@@ -52,6 +49,7 @@ def events(
                 hint=did_you_mean(kind, list(KINDS)),
             )  # fmt: skip
     session = Session(server)
+    run = session.find_run(run) if run is not None else None
     if follows:
         _follow(session, run or "", kinds, after, as_json)
         return

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from shoal.cli.arguments.script import command_of, is_script, lacks_interpreter, options_of
 from shoal.cli.output.tables import clean, shorten
 from shoal.model.task.spec import FIELDS
 from shoal.model.task.task_field import Field
@@ -16,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).
 RAW = "shoal.raw"
 COMMAND = "shoal.command"
+SCRIPT = "shoal.script"  # the script that is run, if it is one
 
 
 class CommandWithArguments(click.Command):
@@ -27,10 +29,18 @@ class CommandWithArguments(click.Command):
             at = args.index("--")
             ctx.meta[COMMAND] = args[at + 1 :]
             return super().parse_args(ctx, args[:at])
+        start = first_argument(self, ctx, raw)
+        if start is not None and lacks_interpreter(raw[start]):
+            shown = clean(shlex.join([*ctx.command_path.split(), *raw[:start], "--", "sh", *raw[start:]]))
+            hint = f"begin it with #!/bin/sh, or write: {shorten(shown, 200)}"
+            raise click.UsageError(f"{clean(shorten(raw[start]))} does not begin with #! ({hint})", ctx)
+        if start is not None and is_script(raw[start]):
+            # As with sbatch, what stands behind the script is for the script.
+            ctx.meta[SCRIPT], ctx.meta[COMMAND] = raw[start], [*command_of(raw[start]), *raw[start + 1 :]]
+            return super().parse_args(ctx, [*options_of(self, ctx, raw[start]), *raw[:start]])
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            start = first_argument(self, ctx, raw)
             if start is None or is_file_name(raw[start]):
                 raise
             raise missing_dashes(ctx, raw[:start], raw[start:], error) from None
@@ -84,6 +94,7 @@ def options(*parts: Callable[[Any], Any]) -> Callable[[F], F]:
 RUN_OPTIONS = options(
     click.option("--name", help="A name for the run, shown in listings."),
     click.option("--dry-run", is_flag=True, help="Check everything and show what would be submitted; submit nothing."),
+    click.option("-j", "--jobs", "max_running", type=int, metavar="N", help="Run at most N tasks of the run at once."),
     click.option("--max-fail", type=int, metavar="N", help="Cancel the rest when N tasks have failed."),
     click.option("--resume", is_flag=True, help="Take over results of an equal earlier run; run only what is missing."),
     click.option("--label", multiple=True, metavar="K=V", help="A label for the run (repeat for more)."),

@@ -10,10 +10,10 @@ from shoal.cli.output.describe import run_state
 from shoal.cli.output.tables import clean, print_json, print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, common_options, read_pages, say
 from shoal.model.errors import BadInput, echo
-from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.data_source import HttpSource, Source
+from shoal.report.run_names import find_run
 from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -36,13 +36,14 @@ def ps(
       shoal ps
       shoal ps --state open
       shoal ps r12
+      shoal ps train                a run by its name: the latest that has it
       shoal ps r12 --state failed,lost --json
     """
     with Session(server).source() as source:
         if run is None:
             _list_runs(source, state or "", name or "", limit, as_json)
         else:
-            parse_run(run)
+            run = find_run(source, run, say)
             if name is not None:
                 raise BadInput("--name picks runs", code="usage", hint=f"leave it or {run} out")
             _list_tasks(source, run, state, limit, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import uuid
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.arguments.units import unit_notes
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
@@ -17,6 +19,7 @@ from shoal.cli.tasks.options import (
     QUIET_OPTION,
     RAW,
     RUN_OPTIONS,
+    SCRIPT,
     CommandWithArguments,
     first_argument,
     is_file_name,
@@ -24,7 +27,7 @@ from shoal.cli.tasks.options import (
     task_options,
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
-from shoal.cli.tasks.submission import Draft, draft_command, draft_file
+from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.model.errors import Unreachable
@@ -39,7 +42,7 @@ _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT [ARGUMENT]...]")
 @RUN_OPTIONS
 @task_options()
 @QUIET_OPTION
@@ -58,11 +61,14 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
       shoal run --array 1-2000%50 -- ./sim --case {i}
       shoal run --shell -- 'sort data.txt | uniq -c > counts.txt'
       shoal run tasks.toml
+      shoal run job.sh 42                        options from its #SHOAL lines, as with sbatch
+      shoal run --after r18 -- ./merge           when r18 has succeeded
 
     Ctrl-C detaches, and the run goes on; a second one within 2 s cancels it.
     Exit status: 0 only if all tasks succeeded.
     """
-    return _start(context, _draft(context, arguments, options, may_sweep=False), options)
+    session = Session(options["server"])
+    return _start(session, _draft(context, session, arguments, options, may_sweep=False), options)
 
 
 @click.command(cls=CommandWithArguments)
@@ -77,22 +83,27 @@ def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any)
     """Run a command for all combinations of parameters, and wait for the end.
 
     {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces.
+    Of a value that is a path: {f.name}, {f.stem}, {f.suffix}, {f.parent}.
 
     \b
     Examples:
       shoal sweep 'x=1..10' 'mode=a,b' -- ./sim --x {x} --mode {mode}
       shoal sweep 'E=10..100:10' 'seed=1..2000' -- ./sim --E {E} --seed {seed} -o out/{E}_{seed}.json
+      shoal sweep 'f=data/*.csv' -- ./fit {f} -o out/{f.stem}.json
       shoal sweep --resume 'x=1..20' -- ./sim --x {x}       runs only what an earlier sweep has not done
 
-    Values: 1..10, 10..100:10 (with a step), 0..1:0.1, a,b,c, or a mixture: 1..3,7.
+    \b
+    Values: 1..10, 10..100:10 (with a step), 0..1:0.1, 001..100 (zeros stay), a,b,c, or a mixture: 1..3,7;
+      *.txt (files), @list.txt (lines of a file), - or @- (lines of standard input); =TEXT: the text as it stands.
     """
     if not arguments and COMMAND in context.meta:
         raise click.UsageError(f"a sweep needs at least one parameter before -- ({_AXIS_HINT})", context)
-    return _start(context, _draft(context, arguments, options, may_sweep=True, must_sweep=True), options)
+    session = Session(options["server"])
+    return _start(session, _draft(context, session, arguments, options, may_sweep=True, must_sweep=True), options)
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT | NAME=VALUES...]")
 @RUN_OPTIONS
 @task_options()
 @json_option
@@ -108,8 +119,8 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
       shoal submit tasks.toml
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
-    draft = _draft(context, arguments, options, may_sweep=True)
     session = Session(options["server"])
+    draft = _draft(context, session, arguments, options, may_sweep=True)
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
@@ -125,10 +136,20 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
 
 
 def _draft(
-    context: click.Context, given: tuple[str, ...], options: dict[str, Any], may_sweep: bool, must_sweep: bool = False
+    context: click.Context,
+    session: Session,
+    given: tuple[str, ...],
+    options: dict[str, Any],
+    may_sweep: bool,
+    must_sweep: bool = False,
 ) -> Draft:
     """The submission that the arguments and options describe, checked."""
     command: list[str] | None = context.meta.get(COMMAND)
+    if options["name"] is None and SCRIPT in context.meta:
+        options["name"] = os.path.basename(context.meta[SCRIPT])
+    for field in PARENTS:
+        names = (name for text in options[field] for name in text.split(","))
+        options[field] = tuple(session.find_target(name) for name in names)
     if command is None:
         if len(given) == 1 and is_file_name(given[0]) and not must_sweep:
             return draft_file(given[0], options)
@@ -146,6 +167,8 @@ def _draft(
     if not command:
         raise click.UsageError(f"there is no command after -- (write: {context.command_path} ... -- COMMAND)", context)
     draft = draft_command(command, given, options)
+    for note in unit_notes(options):
+        say(f"note: {note}")
     _note_other_ranges(given)
     return draft
 
@@ -170,8 +193,7 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
     return click.UsageError(f"there is no command (write: {shorten(clean(example), 200)})", context)
 
 
-def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int:
-    session = Session(options["server"])
+def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     check_here(draft, session.is_far)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])

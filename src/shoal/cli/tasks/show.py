@@ -7,22 +7,22 @@ import click
 from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
-from shoal.model.errors import BadInput, NotFound, echo
-from shoal.model.ids import TaskId, is_pilot, parse_target
-from shoal.report.data_source import latest_run
+from shoal.model.errors import BadInput, NotFound
+from shoal.model.ids import TaskId, is_pilot, target_of
+from shoal.report.data_source import Source, latest_run
+from shoal.report.run_names import find_target
 
 
-def parse_any(text: str) -> int | TaskId | str:
-    """A run, a task or a pilot (which stays the text it is)."""
-    if is_pilot(text):
+def find_any(source: Source, text: str) -> str:
+    """The id of a run or task, which may be given by the name of its run, or of a pilot."""
+    if is_pilot(text) and any(row["pilot"] == text for row in source.pilots()["pilots"]):
         return text
     try:
-        return parse_target(text)
+        return find_target(source, text, say, "neither a run nor a task nor a pilot")
     except BadInput:
-        raise BadInput(
-            f"{echo(text)!r} is neither a run nor a task nor a pilot", code="bad_id",
-            hint="a run looks like r12, a task like r12.7, a pilot like p3f9c (`shoal pilots --all`)",
-        ) from None  # fmt: skip
+        if is_pilot(text):
+            raise NotFound(f"there is no pilot {text}", code="unknown_pilot", hint="see `shoal pilots --all`") from None
+        raise
 
 
 @click.command()
@@ -40,11 +40,10 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
     """
     with Session(server).source() as source:
         target = latest_run(source, say) if target is None else target
-        what = parse_any(target)
-        if isinstance(what, str):
-            found = next((row for row in source.pilots()["pilots"] if row["pilot"] == target), None)
-            if found is None:
-                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
+        target = find_any(source, target)
+        what = target_of(target)
+        if what is None:
+            found = next(row for row in source.pilots()["pilots"] if row["pilot"] == target)
             shown = describe_pilot(found)
         elif isinstance(what, TaskId):
             found = source.task(target)

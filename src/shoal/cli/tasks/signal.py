@@ -6,7 +6,6 @@ import click
 
 from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, common_options
-from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 from shoal.model.signals import parse_signal
 
@@ -24,9 +23,9 @@ def signal(name: str, targets: tuple[str, ...], as_json: bool, server: str | Non
       shoal signal INT r12         to all of the run that run
     """
     wanted = parse_signal(name)
-    for target in targets:
-        parse_target(target)
-    with Session(server).client_for(targets[0]) as client:
+    session = Session(server)
+    targets = tuple(session.find_target(target) for target in targets)
+    with session.client_for(targets[0]) as client:
         answer = client.signal(targets, wanted)
     idle = answer.get("not_running") or 0
     rest = f", {idle:,} {'does' if idle == 1 else 'do'} not run" if idle else ""

@@ -6,7 +6,6 @@ import click
 
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import QUIET_OPTION
-from shoal.model.ids import parse_run
 from shoal.report.data_source import latest_run
 
 
@@ -27,9 +26,8 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
     """
     from shoal.cli.output.wait_for_run import INTERRUPTED, wait_for
 
-    for run in runs:
-        parse_run(run)
     session = Session(server)
+    runs = tuple(session.find_run(run) for run in runs)
     if not runs:
         with session.source() as source:
             runs = (latest_run(source, say),)

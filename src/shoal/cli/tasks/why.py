@@ -6,8 +6,8 @@ import click
 
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options
-from shoal.cli.tasks.show import parse_any
-from shoal.model.ids import parse_place
+from shoal.cli.tasks.show import find_any
+from shoal.model.ids import is_pilot, parse_place
 
 
 @click.command()
@@ -23,9 +23,9 @@ def why(target: str, as_json: bool, server: str | None) -> None:
       shoal why site:local
       shoal why owner:anna
     """
-    if parse_place(target) is None:
-        parse_any(target)
     with Session(server).source() as source:
+        if parse_place(target) is None and not is_pilot(target):
+            target = find_any(source, target)
         answer = source.why(target)
     if as_json:
         print_json(answer)

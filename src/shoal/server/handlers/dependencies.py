@@ -9,7 +9,7 @@ from shoal.db.reader import Reader
 from shoal.engine.commands import Outcomes
 from shoal.engine.tasks.dependencies import Target, is_open, outside_of
 from shoal.model.ids import TaskId
-from shoal.model.states import FINAL, TaskState
+from shoal.model.states import TaskState
 from shoal.model.task.spec import Spec
 from shoal.server.service import Service
 
@@ -32,7 +32,7 @@ async def outcomes_of(service: Service, targets: Iterable[Target]) -> Outcomes:
         found = {target: outcome(service.reader, target) for target in over}
         if None not in found.values():
             return {target: bool(good) for target, good in found.items()}
-        await service.writer.ask(lambda db: None)  # answered after everything that was queued before
+        await service.writer.settled()
 
 
 def outcome(reader: Reader, target: Target) -> bool | None:
@@ -44,7 +44,7 @@ def outcome(reader: Reader, target: Target) -> bool | None:
         state = next((span.state for span in spans if span.low <= target.element < span.high), state)
         if state is None:
             return None if reader.run_row(target.run) is not None else False
-        return state == TaskState.SUCCEEDED if state in FINAL else None
+        return state == TaskState.SUCCEEDED.value if TaskState(state).final else None
     run = reader.run_row(target)
     if run is None:
         return False
