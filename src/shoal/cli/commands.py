@@ -41,10 +41,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("admin.token", "Make, list and revoke tokens."),
     "acct": ("admin.acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
     "audit": ("admin.audit", "Who did what with which token."),
+    "completion": ("completion", "Print the script that completes commands in your shell."),
+}
+# The list of commands, in groups.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "signal"),
+    "Look": ("ps", "show", "why", "logs", "results", "events", "acct"),
+    "Pool": ("join", "pilots", "hosts", "pilot", "site"),
+    "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
+    "Server": ("server", "prune", "completion"),
 }
 # Commands of others, and ours that do the same.
 HABITS: dict[str, str] = {
-    **dict.fromkeys(("queue", "squeue", "qstat", "bjobs", "condor_q", "status", "list", "ls", "jobs", "job", "stat"), "ps"),
+    **dict.fromkeys(
+        ("queue", "squeue", "qstat", "bjobs", "condor_q", "status", "list", "ls", "jobs", "job", "stat"), "ps"
+    ),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "condor_submit", "sub", "enqueue"), "submit"),
     **dict.fromkeys(("srun", "exec", "start", "parallel"), "run"),
     **dict.fromkeys(("kill", "scancel", "qdel", "bkill", "condor_rm", "delete", "del", "abort", "stop"), "cancel"),
@@ -93,8 +104,11 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # from the table: importing every module for one line is slow
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        # From the table: importing every module for one line is slow.
+        widest = max(map(len, COMMANDS))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names if name in COMMANDS])
 
 
 @click.group(

@@ -60,7 +60,9 @@ def _latest(source: Source, name: str, found: list[Json], say: Callable[[str], N
         if not mine:
             first = {row["owner"]: row["run"] for row in reversed(found)}
             shown = ", ".join(f"{run} ({owner})" for owner, run in list(first.items())[:5])
-            raise BadInput(f"several people have a run named {echo(name)!r}: {shown}", code="bad_id", hint="give its id")
+            raise BadInput(
+                f"several people have a run named {echo(name)!r}: {shown}", code="bad_id", hint="give its id"
+            )
         found = mine
     run = str(found[0]["run"])
     if len(found) > 1:

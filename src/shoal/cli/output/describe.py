@@ -27,7 +27,10 @@ def run_state(row: Json) -> str:
     """The state of a run."""
     counts = row["counts"]
     if row["finished"] is None:
-        return "running" if live_of(row) else "ready"
+        if live_of(row):
+            return "running"
+        # A program that has nothing to do for now may still add calls to it.
+        return "open" if row.get("open") and done_of(row) == row["total"] else "ready"
     if counts.get("succeeded", 0) == row["total"]:
         return "succeeded"
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"

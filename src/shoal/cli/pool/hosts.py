@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import ago, holder
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_json, print_table
 from shoal.cli.session import Session, common_options
 from shoal.model.quantities import show_duration
@@ -23,7 +24,7 @@ def hosts(as_json: bool, server: str | None) -> None:
     with Session(server).any_client("the list of hosts") as client:
         answer = client.hosts()
     if as_json:
-        print_json(answer)
+        print_json(iso_document(answer))
         return
     head = ("host", "site", "for", "pilots now", "ever", "succeeded", "failed", "lost", "core time", "known", "seen")
     print_table(head, [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, common_options
 from shoal.model.quantities import many
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="RUN|TASK...")
+@click.argument("targets", nargs=-1, required=True, metavar="RUN|TASK...", shell_complete=complete_runs)
 @common_options
 def cancel(targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
     """Cancel runs or tasks. What is finished stays as it is.

@@ -7,6 +7,7 @@ import sys
 import click
 
 from shoal.cli.output.describe import event_text, timestamp
+from shoal.cli.output.json_documents import event_document
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, server_option
 from shoal.client.client import Client
@@ -88,7 +89,7 @@ def _is_over(client: Client, run: str) -> bool:
 
 def _show(event: Json, as_json: bool) -> None:
     if as_json:
-        print_json(event)
+        print_json(event_document(event))
         return
     about = f"r{event['run']}" if event.get("run") is not None else "-"
     about += f".{event['task']}" if event.get("task") is not None else ""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, clean_block, write_raw
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
@@ -24,7 +25,7 @@ PATIENCE = 60.0  # seconds that a lost server is waited for
 
 
 @click.command()
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", shell_complete=complete_runs)
 @click.option("--stderr", is_flag=True, help="Standard error instead of standard output.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt [default: the latest].")
 @click.option("-f", "--follow", "follows", is_flag=True, help="Print what comes until the task is over.")

@@ -20,6 +20,21 @@ COMMAND = "shoal.command"
 SCRIPT = "shoal.script"  # the script that is run, if it is one
 
 
+OTHER = "This command"
+# Options of run, sweep and submit by their parameters, as --help shows them.
+OPTION_GROUPS: dict[str, tuple[str, ...]] = {
+    "Every day": (
+        "name", "cores", "memory", "time", "gpus", "retries", "array", "max_running", "after", "shell", "resume", "dry_run",
+    ),
+    "Which pilots, and when": (
+        "require", "rank", "disk", "licences", "container", "setup", "priority", "deadline", "order", "after_any", "strict",
+    ),
+    "Files and surroundings": ("cwd", "env", "stdin", "inputs", "outputs", "checkpoint", "checkpoint_every"),
+    "The run as a whole": ("max_fail", "rerun", "label", "seed", "key"),
+    OTHER: ("quiet", "as_json", "server", "help"),
+}  # fmt: skip
+
+
 class CommandWithArguments(click.Command):
     """A click command that splits its arguments at the first `--`, and explains a missing one."""
 
@@ -44,6 +59,17 @@ class CommandWithArguments(click.Command):
             if start is None or is_file_name(raw[start]):
                 raise
             raise missing_dashes(ctx, raw[:start], raw[start:], error) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options in groups, those of every day first."""
+        left = {param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))}
+        widest = max(len(name) for name, _ in left.values())
+        for title, names in OPTION_GROUPS.items():
+            rows = [left.pop(name) for name in names if name in left]
+            rows += list(left.values()) if title == OTHER else []  # an option that is in no group
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([(name.ljust(min(widest, 26)), about) for name, about in rows])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
 from shoal.model.quantities import many
@@ -23,7 +24,7 @@ CSV_PEEK = 1_000  # rows whose results decide the columns of a CSV
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, one row each.")
 @LIMIT_OPTION

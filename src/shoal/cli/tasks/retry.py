@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
@@ -15,7 +16,7 @@ AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[RUN|TASK]...")
+@click.argument("targets", nargs=-1, metavar="[RUN|TASK]...", shell_complete=complete_runs)
 @click.option("--state", type=click.Choice(AGAIN), help="Only tasks in this state.")
 @click.option("--cause", metavar="CAUSE", help="Only tasks that ended so, e.g. over_time, out_of_memory.")
 @click.option("--exit-code", type=int, metavar="N", help="Only tasks whose command ended with this code.")

@@ -32,10 +32,11 @@ from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
-from shoal.model.task.spec import OWN, Spec
-from shoal.model.task.sweep import fill, holes
+from shoal.model.task.spec import OWN, Spec, Submission
+from shoal.model.task.sweep import Value, fill, holes, show_value
 
 SHOWN = 3  # commands that --dry-run renders per spec
+REUSES = 5  # results taken over that --resume --dry-run names
 # Ranges as Slurm and others write them, which are single values here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
@@ -123,7 +124,7 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
     draft = _draft(context, session, arguments, options, may_sweep=True)
     check_here(draft, session.is_far)
     if options["dry_run"]:
-        return _dry_run(draft, options["as_json"])
+        return _dry_run(session, draft, options)
     answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
     _print_warnings(answer)
@@ -196,7 +197,7 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
 def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     check_here(draft, session.is_far)
     if options["dry_run"]:
-        return _dry_run(draft, options["as_json"])
+        return _dry_run(session, draft, options)
     _note_unused(draft)
     answer, client = send(session, draft, options["resume"], options["strict"])
     _print_warnings(answer)
@@ -208,13 +209,18 @@ def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], single)
 
 
-def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
-    """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice."""
+def send(
+    session: Session, draft: Draft, resume: bool, strict: bool = False, dry_run: bool = False
+) -> tuple[dict[str, Any], Client]:
+    """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice. `dry_run`: only ask
+    what would become of it."""
     client = session.client()
     document = {**draft.document, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
-    document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
+    document |= {
+        name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
+    }
     try:
         return client.submit(document), client
     except Unreachable:
@@ -256,15 +262,20 @@ def _note_unused(draft: Draft) -> None:
                 say(f"note: the command does not use {{{unused[0]}}}")
 
 
-def _dry_run(draft: Draft, as_json: bool) -> int:
-    """Print what would be submitted: count, first commands, needs, directory."""
+def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
+    """Print what would be submitted: count, first commands, needs, directory; and with --resume, what would not run."""
     submission = draft.submission
-    if as_json:
+    resumed: dict[str, Any] = {}
+    if options["resume"]:
+        answer, client = send(session, draft, resume=True, strict=options["strict"], dry_run=True)
+        client.close()
+        resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
+    if options["as_json"]:
         tasks = [
             {"name": spec.name, "count": spec.count, "commands": [shlex.join(c) for c in commands(spec)]}
             for spec in submission.specs
         ]
-        print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks})
+        print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks, **resumed})
         return 0
     click.echo(f"{many(submission.count, 'task')} would be submitted; nothing was.")
     for spec in submission.specs[:20]:
@@ -279,7 +290,38 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
             click.echo(f"    ... and {spec.count - SHOWN:,} more")
     if len(submission.specs) > 20:
         click.echo(f"  ... and {many(len(submission.specs) - 20, 'more table')}")
+    if options["resume"]:
+        for line in reuse_lines(submission, resumed):
+            click.echo(line)
     return 0
+
+
+def reuse_lines(submission: Submission, resumed: dict[str, Any]) -> list[str]:
+    """What --resume would take over, and why the rest would run."""
+    count, total = resumed["reused"], many(submission.count, "task")
+    lines = [f"--resume: {count:,} of {total} would not run again: an earlier equal run has the results"]
+    shown = []
+    for reuse in (resumed["reuses"] or ())[:REUSES]:
+        params = params_at(submission, reuse["element"])
+        what = ", ".join(f"{name}={clean(show_value(value))}" for name, value in params.items())
+        shown.append(f"{what or 'the task'} from {reuse['task']}")
+    if shown:
+        more = f"; and {count - len(shown):,} more" if count > len(shown) else ""
+        lines.append(f"  taken over: {'; '.join(shown)}{more}")
+    for rerun in resumed["reruns"] or ():
+        runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
+        lines.append(f"  {many(rerun['count'], 'task')} {runs}: {clean(rerun['why'])}")
+    return lines
+
+
+def params_at(submission: Submission, element: int) -> dict[str, Value]:
+    """The parameters of one element of a submission; none if it has none."""
+    first = 1
+    for spec in submission.specs:
+        if element < first + spec.count:
+            return spec.sweep.at(element - first) if spec.sweep is not None else {}
+        first += spec.count
+    return {}
 
 
 def commands(spec: Spec, most: int = SHOWN) -> list[list[str]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
+from shoal.cli.output.json_documents import iso_document, run_document, task_history
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput, NotFound
@@ -26,7 +28,7 @@ def find_any(source: Source, text: str) -> str:
 
 
 @click.command()
-@click.argument("target", required=False, metavar="[RUN|TASK|PILOT]")
+@click.argument("target", required=False, metavar="[RUN|TASK|PILOT]", shell_complete=complete_runs)
 @common_options
 def show(target: str | None, as_json: bool, server: str | None) -> None:
     """Everything about a run, a task or a pilot; without a name, about the latest run.
@@ -44,14 +46,14 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
         what = target_of(target)
         if what is None:
             found = next(row for row in source.pilots()["pilots"] if row["pilot"] == target)
-            shown = describe_pilot(found)
+            shown, document = describe_pilot(found), iso_document(found)
         elif isinstance(what, TaskId):
             found = source.task(target)
-            shown = describe_task(target, found)
+            shown, document = describe_task(target, found), task_history(target, found)
         else:
             found = source.run(target)
-            shown = describe_run(found)
+            shown, document = describe_run(found), run_document(found)
         if as_json:
-            print_json(found)
+            print_json(document)
         else:
             print_lines(pairs(shown))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_answer
 from shoal.cli.session import Session, common_options
 from shoal.model.quantities import many
@@ -12,7 +13,7 @@ from shoal.model.signals import parse_signal
 
 @click.command()
 @click.argument("name", metavar="SIGNAL")
-@click.argument("targets", nargs=-1, required=True, metavar="RUN|TASK...")
+@click.argument("targets", nargs=-1, required=True, metavar="RUN|TASK...", shell_complete=complete_runs)
 @common_options
 def signal(name: str, targets: tuple[str, ...], as_json: bool, server: str | None) -> None:
     """Send a signal to tasks that run: by name (USR1, SIGUSR1) or number (10).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options
 from shoal.cli.tasks.show import find_any
@@ -11,7 +12,7 @@ from shoal.model.ids import is_pilot, parse_place
 
 
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O")
+@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O", shell_complete=complete_runs)
 @common_options
 def why(target: str, as_json: bool, server: str | None) -> None:
     """Why a run, task, pilot, site or owner is where it is, and what would help.

@@ -65,9 +65,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     return {"tasks": count}
 
 
-def _check_parents(
-    state: State, run: Run, elements: list[int], spans: list[RetrySpan], outcomes: Outcomes
-) -> None:
+def _check_parents(state: State, run: Run, elements: list[int], spans: list[RetrySpan], outcomes: Outcomes) -> None:
     """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
     reopened: dict[int, int] = {}  # array's first -> elements that come back
     for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:

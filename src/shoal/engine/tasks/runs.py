@@ -369,6 +369,7 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
             before = run.settled
             already += before
             cancelled += cancel_run(state, run, command.why, command.unless_running)
+            run.open = run.open and command.unless_running  # what is cancelled as a whole gets no more tasks
         else:
             done = _cancel_task(state, run, target, command.why, command.unless_running)
             cancelled, already = cancelled + done, already + (not done)

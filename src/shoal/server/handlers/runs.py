@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+from collections import Counter
 from typing import Any
 
 from aiohttp import web
@@ -54,8 +55,9 @@ class RunsHandler(CallHandler):
         found = await self.service.query(
             lambda r: r.runs(limit=limit, before=first, state=state, name=call.text("name"), owners=owners)
         )
+        running = self._running()
         for row in found:
-            self._overlay(row)
+            self._overlay(row, running)
         return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
 
     async def run(self, call: Call) -> web.Response:
@@ -68,13 +70,18 @@ class RunsHandler(CallHandler):
         )
         if "run" not in found:
             raise unknown_run(number)
-        return self._overlay(found)
+        return self._overlay(found, self._running())
 
-    def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Add how many of a run's tasks are with pilots now: the row is written only when a task ends."""
+    def _running(self) -> Counter[int]:
+        """How many tasks of each run are known to run."""
+        pilots = self.service.engine.state.pilots.values()
+        return Counter(one.id.run for pilot in pilots for one in pilot.live.values() if one.running)
+
+    def _overlay(self, row: dict[str, Any], running: Counter[int]) -> dict[str, Any]:
+        """Add how many of a run's tasks are with pilots now, and run: the row is written only when a task ends."""
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
-            row["counts"]["live"] = run.live
+            row["counts"] |= {"live": run.live, "running": min(run.live, running[run.number])}
         for inner in ("signature", "digest", "env_file", "nonce", "base"):
             row.pop(inner, None)
         return row
