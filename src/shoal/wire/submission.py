@@ -120,8 +120,8 @@ def _check_graph(specs: list[Spec]) -> None:
     inside = [{*spec.after, *spec.after_any} & by_name.keys() for spec in specs]
     unmet = [len(parents) for parents in inside]
     children: dict[int, list[int]] = {}
-    for at, parents in enumerate(inside):
-        for parent in parents:
+    for at, named in enumerate(inside):
+        for parent in named:
             children.setdefault(by_name[parent], []).append(at)
     ready = [at for at, count in enumerate(unmet) if count == 0]
     while ready:

@@ -65,7 +65,7 @@ def task_history(task: str, found: Mapping[str, Any]) -> Json:
         "id": task,
         "state": found["state"],
         "task": task_document(run, {**row, "state": found["state"]}),
-        "run": run_document(found["run"]),
+        "run": run_document({**found["run"], "run": run}),
         "array": found["array"],
         "span": iso_document(found.get("span")),
         "events": [event_document(event) for event in found["events"]],

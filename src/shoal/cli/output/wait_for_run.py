@@ -227,7 +227,8 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
     fields = ("cause", "what", "count", "example", "message")
     failures = [{name: getattr(failure, name) for name in fields} for failure in tally.sorted_failures()]
     return {
-        "run": info["run"], "state": run_state(info), "name": info["name"], "tasks": info["total"], "counts": info["counts"], "seconds": wall,
+        "run": info["run"], "state": run_state(info), "name": info["name"], "tasks": info["total"], "counts": info["counts"],
+        "seconds": wall,
         "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(),
     }  # fmt: skip
 

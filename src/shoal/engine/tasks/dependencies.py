@@ -82,12 +82,12 @@ def take_settled(state: State) -> Iterator[Settled]:
     while state.ended:
         ended, state.ended = state.ended, []
         for one in ended:
-            targets = state.dependents.get(one.run)
-            for target in _hit(one, targets) if targets is not None else ():
+            targets = state.dependents.get(one.run, {})
+            for target in _hit(one, targets):
                 run = state.runs[one.run]
                 good = run.finals.get("succeeded", 0) == run.total if one.state is None else one.state
                 yield Settled(target, good is True or good is TaskState.SUCCEEDED, targets.pop(target))
-            if targets is not None and not targets:
+            if not targets:
                 state.dependents.pop(one.run, None)
 
 
