@@ -10,6 +10,7 @@ from shoal.model.quantities import many, parse_duration, parse_size, show_durati
 
 _BARE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _TWO_PARTS = re.compile(r"[0-9]+:[0-9]{1,2}")
+_PLAUSIBLE = 1 << 20  # bytes from which on a size without a unit may well be meant in bytes
 _TIMES = {"time": "--time", "deadline": "--deadline"}
 _SIZES = {"memory": "--memory", "disk": "--disk"}
 
@@ -29,5 +30,5 @@ def unit_notes(options: Mapping[str, Any]) -> Iterator[str]:
             )
     for name, option in _SIZES.items():
         text = str(options.get(name) or "").strip()
-        if _BARE.fullmatch(text):
-            yield f"{option} {text} is taken as {many(parse_size(text, name), 'byte')}, not megabytes as in Slurm; write {text}M"
+        if _BARE.fullmatch(text) and (size := parse_size(text, name)) < _PLAUSIBLE:
+            yield f"{option} {text} is taken as {many(size, 'byte')}, not megabytes as in Slurm; write {text}M"

@@ -30,7 +30,9 @@ def run_state(row: Json) -> str:
         if live_of(row):
             return "running"
         # A program that has nothing to do for now may still add calls to it.
-        return "open" if row.get("open") and done_of(row) == row["total"] else "ready"
+        if row.get("open") and done_of(row) == row["total"]:
+            return "open"
+        return "waiting" if counts.get("waiting", 0) == row["total"] - done_of(row) else "ready"
     if counts.get("succeeded", 0) == row["total"]:
         return "succeeded"
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"

@@ -49,6 +49,8 @@ def run_document(row: Mapping[str, Any]) -> Json:
     """A run: `run`, `state`, `counts`, ...; its tables as they were written."""
     found: Json = iso_document({name: value for name, value in row.items() if name != "arrays"})
     found = {"run": row["run"], "state": run_state(dict(row)), **found}
+    if "spans" in found:
+        found["spans"] = [{**span, "run": row["run"]} for span in found["spans"]]
     return found | ({"arrays": row["arrays"]} if "arrays" in row else {})
 
 
@@ -67,7 +69,7 @@ def task_history(task: str, found: Mapping[str, Any]) -> Json:
         "task": task_document(run, {**row, "state": found["state"]}),
         "run": run_document({**found["run"], "run": run}),
         "array": found["array"],
-        "span": iso_document(found.get("span")),
+        "span": {**iso_document(found["span"]), "run": run} if found.get("span") else None,
         "events": [event_document(event) for event in found["events"]],
     }
 

@@ -44,7 +44,7 @@ class CommandWithArguments(click.Command):
             at = args.index("--")
             ctx.meta[COMMAND] = args[at + 1 :]
             return super().parse_args(ctx, args[:at])
-        start = first_argument(self, ctx, raw)
+        start = None if ctx.resilient_parsing else first_argument(self, ctx, raw)
         if start is not None and lacks_interpreter(raw[start]):
             shown = clean(shlex.join([*ctx.command_path.split(), *raw[:start], "--", "sh", *raw[start:]]))
             hint = f"begin it with #!/bin/sh, or write: {shorten(shown, 200)}"
@@ -62,14 +62,15 @@ class CommandWithArguments(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options in groups, those of every day first."""
-        left = {param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))}
+        shown = (param for param in self.get_params(ctx) if isinstance(param, click.Option))
+        left = {param.name: record for param in shown if (record := param.get_help_record(ctx)) is not None}
         widest = max(len(name) for name, _ in left.values())
         for title, names in OPTION_GROUPS.items():
             rows = [left.pop(name) for name in names if name in left]
             rows += list(left.values()) if title == OTHER else []  # an option that is in no group
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl([(name.ljust(min(widest, 26)), about) for name, about in rows])
+                    formatter.write_dl([(name.ljust(widest), about) for name, about in rows])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]

@@ -81,7 +81,8 @@ class RunsHandler(CallHandler):
         """Add how many of a run's tasks are with pilots now, and run: the row is written only when a task ends."""
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
-            row["counts"] |= {"live": run.live, "running": min(run.live, running[run.number])}
+            waiting = sum(len(array.todo) for array in run.arrays if array.waiting)
+            row["counts"] |= {"live": run.live, "running": min(run.live, running[run.number]), "waiting": waiting}
         for inner in ("signature", "digest", "env_file", "nonce", "base"):
             row.pop(inner, None)
         return row
