@@ -17,7 +17,7 @@ from shoal.client.config import echo_path
 from shoal.client.console import say
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_BULK_BODY
-from shoal.model.task.sweep import Axis, Value, check_name, literal, parse_values
+from shoal.model.task.sweep import Axis, Value, check_name, literal, parse_values, sweep_of
 
 _PATTERN = re.compile(r"[*?]|\[[^]]+\]")
 
@@ -102,9 +102,8 @@ def params_of(axes: Sequence[str], directory: str) -> dict[str, str | list[Value
         name, _, text = axis.partition("=")
         if check_name(name) in found:
             raise BadInput(f"{name} is given twice", code="bad_param", field="params", hint="name each once")
-        values = found[name] = reader.expand(name, text)
-        if isinstance(values, str):
-            parse_values(values, name)
+        found[name] = reader.expand(name, text)
+    sweep_of([axis for axis in axes if isinstance(found[axis.partition("=")[0]], str)])
     return found
 
 

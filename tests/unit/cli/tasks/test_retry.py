@@ -38,9 +38,7 @@ def test_a_filter_picks_what_is_retried(
     assert server.sent("/v1/retry") == [body]
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--state", "succeeded"), ("--cause", "over_tim"), ("--exit-code", "x")]
-)
+@pytest.mark.parametrize("words", [(), ("--state", "succeeded"), ("--cause", "over_tim"), ("--exit-code", "x")])
 def test_a_filter_that_cannot_be_is_refused_here(typed: Typed, server: FakeServer, words: tuple[str, ...]) -> None:
     status, _, err = typed("retry", *words)
     assert (status, err.count("\n"), server.requests) == (2, 1, [])

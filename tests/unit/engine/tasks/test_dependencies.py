@@ -57,7 +57,10 @@ def test_a_failure_ends_those_that_need_it_and_frees_those_that_do_not(named: st
     pilot.talk(bad(pilot.work()))
     assert [stand.state(needs, n) for n in (1, 2)] == ["failed", "failed"]
     spans = {span.low: (span.cause, span.message) for span in stand.reader.spans(needs)}
-    assert spans == {1: ("dependency_failed", f"{named} did not succeed"), 2: ("dependency_failed", "x did not succeed")}
+    assert spans == {
+        1: ("dependency_failed", f"{named} did not succeed"),
+        2: ("dependency_failed", "x did not succeed"),
+    }
     assert stand.engine.state.runs[needs].finished is not None
     assert next_of(pilot).startswith(f"r{ended}.1#")
     assert stand.engine.state.dependents == {} and stand.sound()
