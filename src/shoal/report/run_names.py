@@ -13,13 +13,22 @@ from shoal.report.data_source import HttpSource, Json, Source
 LOOKED_AT = 100  # runs of one name
 _TASK_OF_NAME = re.compile(r"(.+)\.([1-9][0-9]{0,17})", re.DOTALL)
 _MAGIC = frozenset("*?[")
-_HINT = "see `shoal ps`"
+# What can be named -> what a text that names nothing is not, and how to mend it.
+RUN, TASK, ANY = "run", "task", "any"
+_WRONG = {
+    RUN: ("not a run", "a run looks like r12; see `shoal ps`"),
+    TASK: ("neither a run nor a task", "a run looks like r12, a task like r12.7; see `shoal ps`"),
+    ANY: (
+        "neither a run nor a task nor a pilot",
+        "a run looks like r12, a task like r12.7, a pilot like p3f9c; see `shoal ps` and `shoal pilots --all`",
+    ),
+}
 
 
-def find_target(source: Source, text: str, say: Callable[[str], None], kinds: str = "neither a run nor a task") -> str:
+def find_target(source: Source, text: str, say: Callable[[str], None], wanted: str = TASK) -> str:
     """The id of a run or task: given as such, or by the name of its run (`train`, `train.7`). An id comes before a name.
 
-    `kinds` says in the error what the text is not.
+    `wanted` is what the caller can use, for the error.
     """
     if target_of(text) is not None:
         return text
@@ -30,12 +39,13 @@ def find_target(source: Source, text: str, say: Callable[[str], None], kinds: st
     found = _named(source, task[1]) if task is not None else []
     if task is not None and found:
         return f"{_latest(source, task[1], found, say)}.{task[2]}"
-    raise BadInput(f"{echo(text)!r} is {kinds}, and no run has that name", code="bad_id", hint=_HINT)
+    what, hint = _WRONG[wanted]
+    raise BadInput(f"{echo(text)!r} is {what}, and no run has that name", code="bad_id", hint=hint)
 
 
 def find_run(source: Source, text: str, say: Callable[[str], None]) -> str:
     """The id of a run, given as such or by its name."""
-    found = find_target(source, text, say, "not a run")
+    found = find_target(source, text, say, RUN)
     if "." in found:
         raise BadInput(f"{echo(text)} is a task", code="bad_id", hint=f"name its run: {found.partition('.')[0]}")
     return found

@@ -12,7 +12,7 @@ from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput, NotFound
 from shoal.model.ids import TaskId, is_pilot, target_of
 from shoal.report.data_source import Source, latest_run
-from shoal.report.run_names import find_target
+from shoal.report.run_names import ANY, find_target
 
 
 def find_any(source: Source, text: str) -> str:
@@ -20,7 +20,7 @@ def find_any(source: Source, text: str) -> str:
     if is_pilot(text) and any(row["pilot"] == text for row in source.pilots()["pilots"]):
         return text
     try:
-        return find_target(source, text, say, "neither a run nor a task nor a pilot")
+        return find_target(source, text, say, ANY)
     except BadInput:
         if is_pilot(text):
             raise NotFound(f"there is no pilot {text}", code="unknown_pilot", hint="see `shoal pilots --all`") from None

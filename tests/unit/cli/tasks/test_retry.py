@@ -46,7 +46,8 @@ def test_a_filter_that_cannot_be_is_refused_here(typed: Typed, server: FakeServe
 
 def test_what_is_no_run_and_no_name_of_one_is_refused(typed: Typed, server: FakeServer) -> None:
     server.answers["/v1/runs"] = {"runs": [], "next": None}
-    text = "shoal: 'nope' is neither a run nor a task, and no run has that name (see `shoal ps`)\n"
+    hint = "a run looks like r12, a task like r12.7; see `shoal ps`"
+    text = f"shoal: 'nope' is neither a run nor a task, and no run has that name ({hint})\n"
     assert typed("retry", "nope") == (2, "", text)
 
 
