@@ -185,6 +185,7 @@ checkpoint_every = "5m"
 [[tasks]]                         # --- an array as in Slurm, four at a time
 name = "plot"
 after = ["fit"]
+after_any = ["prepare"]           # has ended, in whatever way
 command = ["./plot", "{i}"]
 array = "1-12%4"
 """
@@ -226,9 +227,12 @@ def task_page() -> list[str]:
         "KB, MB, ... are powers of 1000.  ",
         '**Durations**: seconds, or `"90s"`, `"15m"`, `"2h"`, `"1h30m"`, `"1d"`, `"02:30:00"`, `"1-00:00:00"`.  ',
         '**Values of a parameter**: `"1..10"`, `"10..100:10"` with a step, `"0..1:0.1"`, `"a,b,c"`, '
-        '`"1..3,7"`, or a TOML list.  ',
+        '`"1..3,7"`, or a TOML list; `"001..100"` keeps its zeros. The command line looks up, also in a task file: '
+        '`"*.txt"` files by a pattern, `"@list.txt"` lines of a file, `"@-"` or `"-"` of standard input; '
+        '`"=TEXT"` is the text as it stands.  ',
         f"**Placeholders**: `{{name}}` is filled in {and_list(filled)} of a sweep or array; "
         "in `shell` and `setup` its value is quoted for the place where it stands, and `{name:raw}` is the value as it is; "
+        "of a value that is a path also `{name.name}`, `{name.stem}`, `{name.suffix}` and `{name.parent}`; "
         "`{{` and `}}` stand for braces. In a single task braces mean nothing and stay as they are.",
         "",
         "## What can be changed while tasks are queued",
@@ -279,7 +283,7 @@ def resume_rows(fields: Mapping[str, Field]) -> list[Sequence[str]]:
 
 # --- states.md
 TASK_STATES = {
-    "waiting": "It waits for tasks named in `after`.",
+    "waiting": "It waits for tasks or runs named in `after` or `after_any`.",
     "ready": "It could be handed out. `shoal why` says why it is not.",
     "leased": "A pilot has it and has not started it yet.",
     "running": "A pilot runs it.",
@@ -289,7 +293,7 @@ TASK_STATES = {
     "lost": "Its pilot was lost and it must never run again (`rerun = never`).",
 }
 TASK_EDGES: dict[tuple[str, str], str] = {
-    ("waiting", "ready"): "all parents succeeded",
+    ("waiting", "ready"): "all parents succeeded, or ended",
     ("waiting", "cancelled"): "cancel",
     ("waiting", "failed"): "a parent did not succeed",
     ("ready", "leased"): "a pilot has room",
@@ -338,7 +342,7 @@ CAUSES = {
     "pilot_lost": "Its pilot was lost and it may not run again (`rerun = never`).",
     "poison": f"{limits.POISON_LOSSES} pilots were lost while they ran it. It is not given to another.",
     "cancelled": "A person cancelled it, or `max_fail` was reached.",
-    "dependency_failed": "A task named in `after` did not succeed.",
+    "dependency_failed": "A task or run named in `after` did not succeed.",
 }
 RERUNS = {
     "safe": "May run again, even while an older copy might still live. The first success counts, and counts once. "
@@ -376,7 +380,8 @@ def states_page() -> list[str]:
         "Reasons are not states. A task that fits no pilot is `ready`, and `shoal why` gives the reason.",
         "",
         "A run has no state of its own in the database. Listings call it `succeeded` if all tasks did, `failed` if one failed "
-        "or is lost, else `cancelled`; before its end `running` or `ready`.",
+        "or is lost, else `cancelled`; before its end `running`, `ready`, `waiting`, or `open` if it has nothing to do for now "
+        "and a program may add to it.",
         "",
         "## Pilot",
         *picture({(a.value, b.value) for a, to in states.PILOT_TABLE.items() for b in to}, PILOT_EDGES, ["gone"], "queued"),
@@ -532,6 +537,7 @@ LIMITS = {
     "MAX_ENV_BYTES": "one variable of `env`, and the whole environment of the submitter",
     "MAX_LABELS": "labels",
     "MAX_PARENTS": "names in `after`",
+    "MAX_OUTSIDE": "runs and tasks of other runs that one run waits for",
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
     "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
@@ -708,7 +714,8 @@ def cli_page() -> list[str]:
         ]),
         "## Options of most commands",
         *table(("option", "meaning"), [(code(name), text) for name, text in common.items()]),
-        "`--json` of `run`, `sweep` and `wait` prints one document at the end; of `results` one line for each task.",
+        "`--json` of `run`, `sweep` and `wait` prints one document at the end; of `results` one line for each task. "
+        "What is in them: [JSON](json.md). Where a run is asked for, its name does as well: the latest run that has it.",
         "",
         "## Which server",
         "The first of these that names one: `--server`, `$SHOAL_SERVER`, `shoal.toml` in the current directory, "

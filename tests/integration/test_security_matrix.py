@@ -104,6 +104,7 @@ POST /v1/prune                !    !    B    !    !    !    X    X    X    X    
 GET  /metrics                 !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 GET  /v1/openapi.json         !    !    B    !    !    !    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    !
 GET  /v1/ca                   Y    Y    B    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y
+GET  /                        Y    Y    B    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y
 GET  /v1/health               Y    Y    B    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y
 """
 ROWS = {(words[0], words[1]): words[2:] for words in map(str.split, TABLE.strip().splitlines())}

@@ -122,7 +122,7 @@ TYPED: list[tuple[int, list[str], int, str]] = [
     (0, ["results"], 3, "shoal run -- echo hello"),
     # --- acting
     (0, ["wait"], 3, "shoal run -- echo hello"),
-    (0, ["wait", "r1.1"], 2, "a run looks like r12"),
+    (0, ["wait", "r1.1"], 2, "r1.1 is a task (name its run: r1)"),
     (0, ["wait", "r1"], 3, "there is no r1"),
     (84, ["cancel", "r1"], 3, "there is no r1"),
     (0, ["cancel"], 2, "shoal cancel needs RUN|TASK (e.g. shoal cancel r12)"),

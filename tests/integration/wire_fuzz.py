@@ -447,7 +447,7 @@ class Wishes:
         """A command, or now and then a function."""
         calls = ("function", "calls", "initializer", "python")
         moves = ("params", "array", "stdin", "inputs", "outputs", "command")
-        rest = {key: part for key, part in parts.items() if key not in ("name", "shell", "after")}
+        rest = {key: part for key, part in parts.items() if key not in ("name", "shell", "after", "after_any")}
         command = {key: part for key, part in rest.items() if key not in calls}
         function = {key: part for key, part in rest.items() if key not in moves}
         commands = st.fixed_dictionaries({"command": command.pop("command")}, optional=command).map(_plausible)

@@ -46,6 +46,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("admin.token", "Make, list and revoke tokens."),
     "acct": ("admin.acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
     "audit": ("admin.audit", "Who did what with which token."),
+    "completion": ("completion", "Print the script that completes commands in your shell."),
+}
+# The list of commands, in groups.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "signal"),
+    "Look": ("ps", "show", "why", "logs", "results", "events", "acct"),
+    "Pool": ("join", "pilots", "hosts", "pilot", "site"),
+    "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
+    "Server": ("server", "prune", "completion"),
+}
+# Commands of others, and ours that do the same.
+HABITS: dict[str, str] = {
+    **dict.fromkeys(
+        ("queue", "squeue", "qstat", "bjobs", "condor_q", "status", "list", "ls", "jobs", "job", "stat"), "ps"
+    ),
+    **dict.fromkeys(("sbatch", "qsub", "bsub", "condor_submit", "sub", "enqueue"), "submit"),
+    **dict.fromkeys(("srun", "exec", "start", "parallel"), "run"),
+    **dict.fromkeys(("kill", "scancel", "qdel", "bkill", "condor_rm", "delete", "del", "abort", "stop"), "cancel"),
+    **dict.fromkeys(("top", "htop", "watch", "attach"), "wait"),
+    **dict.fromkeys(("log", "cat", "output", "tail", "stdout"), "logs"),
+    **dict.fromkeys(("sacct", "qacct", "sreport", "usage"), "acct"),
+    **dict.fromkeys(("sinfo", "nodes", "workers", "worker", "sites", "pbsnodes", "condor_status"), "pilots"),
+    **dict.fromkeys(("scontrol", "describe", "inspect", "info", "get"), "show"),
+    **dict.fromkeys(("array", "map", "batch"), "sweep"),
+    **dict.fromkeys(("rerun", "requeue", "resubmit", "restart"), "retry"),
+    **dict.fromkeys(("fairshare", "sshare", "sprio"), "share"),
+    **dict.fromkeys(("sacctmgr", "users"), "user"),
 }
 # Examples of arguments, by how their names begin.
 EXAMPLES = {"RUN": "r12", "TASK": "r12.7", "SIGNAL": "USR1 r12.7", "NAME": "anna", "NUMBER": "anna 2"}
@@ -76,12 +103,17 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command {args[0]!r} ({did_you_mean(args[0], list(COMMANDS))})")
+            ours = HABITS.get(args[0])
+            hint = f"here it is: shoal {ours}" if ours is not None else did_you_mean(args[0], list(COMMANDS))
+            raise click.UsageError(f"there is no command {args[0]!r} ({hint})")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # from the table: importing every module for one line is slow
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        # From the table: importing every module for one line is slow.
+        widest = max(map(len, COMMANDS))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names if name in COMMANDS])
 
 
 @click.group(

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from shoal.client.client import Client
-from shoal.client.config import find_target
+from shoal.client.config import find_target as find_server
 from shoal.client.connection import embedded_server
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.file_names import DATABASE
+from shoal.model.ids import target_of
 from shoal.model.limits import MAX_PAGE
 from shoal.report.data_source import Json, Source, nothing_submitted, open_file, source_of
+from shoal.report.run_names import find_run, find_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +28,7 @@ class Session:
     def __init__(self, server: str | None = None, changes: bool = False) -> None:
         """`changes`: the command changes something, so that it says in the end on which server, if that is not the embedded
         one."""
-        self.target = find_target(server)
+        self.target = find_server(server)
         if changes:
             self.tell(at_once=False)
 
@@ -87,6 +89,20 @@ class Session:
     def source(self) -> Source:
         """The source to read; no server is started."""
         return source_of(self.target, say)
+
+    def find_target(self, text: str) -> str:
+        """The id of a run or task, which may be given by the name of its run; nothing is read for an id."""
+        if target_of(text) is not None:
+            return text
+        with self.source() as source:
+            return find_target(source, text, say)
+
+    def find_run(self, text: str) -> str:
+        """The id of a run, which may be given by its name; nothing is read for an id."""
+        if isinstance(target_of(text), int):
+            return text
+        with self.source() as source:
+            return find_run(source, text, say)
 
     def bulk_source(self) -> Source:
         """The source to read much: of the embedded server the database file, which is faster than the server."""

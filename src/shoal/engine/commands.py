@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.engine.changes import TaskRow
@@ -10,6 +11,9 @@ from shoal.model.ids import TaskId
 from shoal.model.policy import Policy
 from shoal.model.task.spec import Submission
 from shoal.wire.messages import Exchange, Register
+
+# Runs and tasks of other runs that have ended, as the database knows it -> did all of it succeed?
+Outcomes = Mapping[int | TaskId, bool]
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Submit:
     signature: str = ""
     reused: tuple[tuple[int, TaskRow], ...] = ()
     env_file: str = ""
+    outcomes: Outcomes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Retry:
     run: int
     rows: tuple[TaskRow, ...]
     spans: tuple[RetrySpan, ...] = ()
+    outcomes: Outcomes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

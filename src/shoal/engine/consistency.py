@@ -7,6 +7,7 @@ from collections import Counter
 from shoal.engine.matching.classes import Leasable
 from shoal.engine.records import Array
 from shoal.engine.state import State
+from shoal.engine.tasks.dependencies import is_open, target_text
 from shoal.engine.why.runs_and_tasks import why_task
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
@@ -60,9 +61,15 @@ def _array(state: State, array: Array) -> list[str]:
             wrong.append(f"{name}: element {element} is in a class of its own but not ready")
     if Leasable(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but is in no class")
-    unmet = {p.first for p in array.run.arrays if p.spec.name in array.spec.after and p.spec.name and not p.complete}
-    if array.todo and unmet != array.unmet:
+    named = {p.first: p for p in array.run.arrays if p.spec.name}
+    unmet = {first for first, p in named.items() if p.spec.name in array.spec.after and not p.complete}
+    over = {first for first in array.unmet - unmet if named[first].is_over or first not in named}
+    if array.todo and (not unmet <= array.unmet or over):
         wrong.append(f"{name}: waits for {array.unmet}, should for {unmet}")
+    for target in array.awaits if array.todo else ():
+        run = target if isinstance(target, int) else target.run
+        if not is_open(state, target) or array not in state.dependents.get(run, {}).get(target, ()):
+            wrong.append(f"{name}: waits for {target_text(target)}, which is over or does not know it")
     for element, task in array.tasks.items():
         if element in array.done:
             wrong.append(f"{task.id}: final but still in memory")

@@ -136,6 +136,8 @@ class Engine:
             if state.out.changes or state.out.answers:
                 raise InternalError(f"{type(command).__name__} was refused after it had changed something") from refusal
             raise
+        if state.ended:
+            runs.settle_dependents(state)
         rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)

@@ -209,7 +209,8 @@ class Array:
     succeeded: int = 0
     tasks: dict[int, Task] = field(default_factory=dict)
     live: int = 0  # tasks with a live attempt
-    unmet: set[int] = field(default_factory=set)  # firsts of parents not yet complete
+    unmet: set[int] = field(default_factory=set)  # firsts of parents in this run that it waits for
+    awaits: dict[int | TaskId, bool] = field(default_factory=dict)  # runs, tasks elsewhere -> must they succeed?
     children: list[Array] = field(default_factory=list)
     queued: bool = False  # it is in its class's heap
     accepted: bool = True  # False until it is durable
@@ -245,7 +246,7 @@ class Array:
     @property
     def waiting(self) -> bool:
         """True if its elements wait for parents."""
-        return bool(self.unmet)
+        return bool(self.unmet or self.awaits)
 
     def count_live(self, by: int) -> None:
         """Tasks got their first live attempt, or lost their last."""
@@ -256,6 +257,11 @@ class Array:
     def complete(self) -> bool:
         """True if every element has succeeded."""
         return self.succeeded == self.count
+
+    @property
+    def is_over(self) -> bool:
+        """True if every element is final."""
+        return len(self.done) == self.count
 
     @property
     def throttled(self) -> bool:

@@ -17,7 +17,8 @@ from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import NO_NEEDS, Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
-from shoal.engine.tasks.runs import add_array, link, make_array, meet
+from shoal.engine.tasks.dependencies import enter as enter_dependency
+from shoal.engine.tasks.runs import add_array, link, make_array, meet, release_begun
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
@@ -95,12 +96,15 @@ def load(
         link(state.runs[row.run])
         for array in state.runs[row.run].arrays:
             meet(array)
+            if array.todo:
+                enter_dependency(state, array)
     for kept in tasks:
         _task(state, kept)
     for item in chunks:
         _chunk(state, item)
     for row in runs:
         for array in state.runs[row.run].arrays:
+            release_begun(array)
             for task in array.tasks.values():
                 if task.element in array.todo and task.special is not None and task.special.is_apart:
                     state.offer_back(task)

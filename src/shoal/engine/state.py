@@ -68,6 +68,19 @@ class Stopping(NamedTuple):
     attempt: Attempt
 
 
+class Ended(NamedTuple):
+    """Elements low .. high - 1 of a run became final; without a state, the run as a whole did."""
+
+    run: int
+    low: int = 0
+    high: int = 0
+    state: TaskState | None = None
+
+
+# Arrays of other runs that wait: by run, then by what of it they wait for.
+Dependents = dict[int, dict[int | TaskId, list[Array]]]
+
+
 @dataclass
 class State:
     """Everything the engine knows."""
@@ -111,6 +124,8 @@ class State:
     lease_key: bytes = b""  # that proofs of leases are made with
     working_off: dict[str, WorkOff] = field(default_factory=dict)  # by pilot
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
+    dependents: Dependents = field(default_factory=dict)
+    ended: list[Ended] = field(default_factory=list)  # of runs with dependents, in the command that is handled
     accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -341,7 +356,16 @@ class State:
             array.succeeded += high - low
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
+        if array.run.number in self.dependents:
+            self.ended.append(Ended(array.run.number, low, high, to))
         self.accounting.ledger.queued(array.run.owner, low - high)
+
+    def finish_run(self, run: Run) -> None:
+        """The run is over; the caller writes its row."""
+        run.finished = self.now
+        self.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=self.now - run.created)
+        if run.number in self.dependents:
+            self.ended.append(Ended(run.number))
 
     def remember(self, task: TaskId, winner: str, nonce: str, pilot: str) -> None:
         """Keep which attempt settled a task, and who reported it, for a while."""

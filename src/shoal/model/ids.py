@@ -118,6 +118,11 @@ def parse_target(text: str) -> Union[int, TaskId]:
     )
 
 
+def target_of(text: str) -> Union[int, TaskId, None]:
+    """The run or task that a text names by its id; None if it is no id."""
+    return parse_target(text) if _RUN.fullmatch(text) or _TASK.fullmatch(text) else None
+
+
 def parse_place(text: str) -> Optional[tuple[str, str]]:
     """`site:NAME` or `owner:NAME` as a pair; None if the text is neither."""
     kind, colon, name = text.partition(":")

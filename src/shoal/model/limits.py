@@ -63,6 +63,7 @@ MAX_ENV_ITEMS = 1_000
 MAX_ENV_BYTES = 1024 * 1024
 MAX_LABELS = 32
 MAX_PARENTS = 1_000
+MAX_OUTSIDE = 1_000  # runs and tasks of other runs that one submission waits for
 MAX_FILES = 1_000
 MAX_KEY = 128
 MAX_FINGERPRINTS = 20  # files of a run that `--resume` can name when they changed; of more, one digest of all

@@ -17,6 +17,7 @@ from shoal.client.connection.embedded_server import Say, running_client, state_d
 from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.file_names import DATABASE
 from shoal.model.limits import MAX_LOOK, MAX_PAGE
+from shoal.model.states import FINAL, TaskState
 from shoal.model.task.spec import Spec
 
 Json = dict[str, Any]
@@ -168,6 +169,16 @@ class _Array(NamedTuple):
     end: int
 
 
+def _is_open(source: Source, target: str) -> bool:
+    """True if a run, or a task, that others wait for is not over."""
+    try:
+        if "." in target:
+            return not TaskState(source.task(target)["state"]).final
+        return source.run(target)["finished"] is None
+    except NotFound:
+        return False  # it was deleted, which only what is over can be
+
+
 def waits_for(source: Source, info: Mapping[str, Any]) -> Callable[[Spec], bool]:
     """A function that says whether an array still waits for its parents; successes are counted once, when needed."""
     arrays = [
@@ -177,17 +188,29 @@ def waits_for(source: Source, info: Mapping[str, Any]) -> Callable[[Spec], bool]
     starts = [array.first for array in ordered]
     sizes = {array.name: array.end - array.first for array in arrays}
     succeeded: dict[str, int] = {}
+    settled: dict[str, int] = {}
 
     def count() -> None:
         succeeded.update(dict.fromkeys(sizes, 0))
-        for row in all_rows(source, str(info["run"]), ("succeeded",)):
+        settled.update(succeeded)
+        for row in all_rows(source, str(info["run"]), [state.value for state in FINAL]):
             at = bisect_right(starts, row["element"]) - 1
             if at >= 0 and row["element"] < ordered[at].end:
-                succeeded[ordered[at].name] += 1
+                succeeded[ordered[at].name] += row["state"] == "succeeded"
+                settled[ordered[at].name] += 1
+        for span in info["spans"]:
+            at = bisect_right(starts, span["low"]) - 1
+            if at >= 0:
+                settled[ordered[at].name] += span["high"] - span["low"]
 
     def waits(spec: Spec) -> bool:
-        if spec.after and not succeeded:
+        parents = (*spec.after, *spec.after_any)
+        if parents and not settled:
             count()
-        return any(succeeded[name] < sizes[name] for name in spec.after)
+        if any(succeeded[name] < sizes[name] for name in spec.after if name in sizes):
+            return True
+        if any(settled[name] < sizes[name] for name in spec.after_any if name in sizes):
+            return True
+        return any(_is_open(source, name) for name in parents if name not in sizes)
 
     return waits

@@ -15,10 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shoal.client.config import find_target
+from shoal.client.console import say
 from shoal.model.ids import parse_run, run_text
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import Axis, Steps
 from shoal.report.data_source import Json, Source, all_rows, source_of, waits_for
+from shoal.report.run_names import find_run
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)
@@ -28,9 +30,10 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
-    """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`."""
+    """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`, or by the run's name."""
     with source_of(find_target(server)) as source:
-        return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True))
+        named = run_text(run) if isinstance(run, int) else find_run(source, run, say)
+        return list(iterate(source, named, flat=True))
 
 
 def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
@@ -94,7 +97,7 @@ def axis_values(axis: Axis) -> Iterator[Any]:
     for piece in axis.pieces:
         if not isinstance(piece, Steps):
             yield from piece
-        elif "." in piece.start or "." in piece.step:
+        elif piece.width or not piece.is_whole:
             yield from map(piece.at, range(piece.count))
         else:
             start, step = int(piece.start), int(piece.step)

@@ -278,16 +278,25 @@ def live_of(row: Mapping[str, Any]) -> int:
     return int(row["counts"].get("live", 0))
 
 
+def running_of(row: Mapping[str, Any]) -> int:
+    """How many tasks of a run are known to run; of an older server, and without one, how many are with pilots."""
+    return int(row["counts"].get("running", live_of(row)))
+
+
 def counts_text(row: Mapping[str, Any]) -> str:
     """How many tasks of a run are in which state; what is empty is left out."""
     counts, live = row["counts"], live_of(row)
-    left = row["total"] - done_of(row) - live
-    # The row counts ready and waiting tasks together; only tasks that name others can wait.
-    may_wait = any(array["task"].get("after") for array in row.get("arrays", ()))
+    running = min(live, int(counts.get("running", 0)))
+    waiting = int(counts.get("waiting", 0))
+    left = row["total"] - done_of(row) - live - waiting
+    # The row of a database counts ready and waiting tasks together; only tasks that name others can wait.
+    may_wait = any(array["task"].get("after") or array["task"].get("after_any") for array in row.get("arrays", ()))
     shown = [
         ("succeeded", counts.get("succeeded", 0)),
-        ("with pilots", live),
-        ("ready or waiting" if may_wait else "ready", left),
+        ("running", running),
+        ("with pilots" if not running else "more with pilots", live - running),
+        ("ready or waiting" if may_wait and "waiting" not in counts else "ready", left),
+        ("waiting", waiting),
         *((state, counts.get(state, 0)) for state in FINAL[1:]),
     ]
     return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)

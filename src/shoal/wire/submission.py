@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
-from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_SPECS
+from shoal.model.ids import target_of
+from shoal.model.limits import MAX_ELEMENTS, MAX_KEY, MAX_OUTSIDE, MAX_SPECS
 from shoal.model.task.checks import short_text, whole
 from shoal.model.task.field_values import labels
 from shoal.model.task.spec import Spec, Submission
@@ -100,17 +101,27 @@ def _check_graph(specs: list[Spec]) -> None:
         if spec.name:
             by_name[spec.name] = at
     for at, spec in enumerate(specs):
-        for parent in spec.after:
-            if parent not in by_name:
-                raise NotFound(
-                    f"there is no task {echo(parent)!r} in this run", code="unknown_task", field=f"tasks[{at}].after",
-                    hint=did_you_mean(parent, list(by_name)) if by_name else "give the parent a name",
-                )  # fmt: skip
+        for field, parents in (("after", spec.after), ("after_any", spec.after_any)):
+            for parent in parents:
+                if parent not in by_name and target_of(parent) is None:
+                    raise NotFound(
+                        f"there is no task {echo(parent)!r} in this run", code="unknown_task",
+                        field=f"tasks[{at}].{field}",
+                        hint=did_you_mean(parent, list(by_name)) if by_name
+                        else "give the parent a name; an earlier run looks like r12",
+                    )  # fmt: skip
+    outside = {parent for spec in specs for parent in (*spec.after, *spec.after_any) if parent not in by_name}
+    if len(outside) > MAX_OUTSIDE:
+        raise BadInput(
+            f"it waits for {len(outside)} runs and tasks of others", code="range", field="after",
+            hint=f"at most {MAX_OUTSIDE}: wait for whole runs",
+        )  # fmt: skip
     # Kahn's order without recursion: chains may be long.
-    unmet = [len(set(spec.after)) for spec in specs]
+    inside = [{*spec.after, *spec.after_any} & by_name.keys() for spec in specs]
+    unmet = [len(parents) for parents in inside]
     children: dict[int, list[int]] = {}
-    for at, spec in enumerate(specs):
-        for parent in set(spec.after):
+    for at, named in enumerate(inside):
+        for parent in named:
             children.setdefault(by_name[parent], []).append(at)
     ready = [at for at, count in enumerate(unmet) if count == 0]
     while ready:
@@ -128,7 +139,8 @@ def _cycle(specs: list[Spec], by_name: dict[str, int], unmet: list[int]) -> str:
     path: list[int] = []
     while at not in path:
         path.append(at)
-        at = next(by_name[p] for p in specs[at].after if unmet[by_name[p]])
+        parents = (by_name[p] for p in (*specs[at].after, *specs[at].after_any) if p in by_name)
+        at = next(parent for parent in parents if unmet[parent])
     names = [echo(specs[i].name) for i in reversed([*path[path.index(at) :], at])]
     if len(names) > MAX_CYCLE:
         names[4:-4] = ["..."]

@@ -15,7 +15,7 @@ from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
 from shoal.model.task.shell_quote import check_shell
 from shoal.model.task.spec import Spec
-from shoal.model.task.sweep import HOLE, Sweep, holes
+from shoal.model.task.sweep import HOLE, PATH_PARTS, Sweep, holes, path_part, unknown_parts
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -86,6 +86,12 @@ def _check_placeholders(spec: Spec) -> None:
                     f"{{{echo(hole)}}} is not a parameter", code="unknown_param", field="command",
                     hint=f"{did_you_mean(hole, list(spec.sweep.names))}; write {{{{{echo(hole)}}}}} for the braces themselves",
                 )  # fmt: skip
+        for name, part in unknown_parts(text):
+            if name in spec.sweep.names:
+                raise BadInput(
+                    f"{{{name}.{echo(part)}}}: there is no part {echo(part)!r} of a value", code="unknown_param",
+                    field="command", hint=did_you_mean(part, list(PATH_PARTS)),
+                )  # fmt: skip
     for field, lines in (("shell", [spec.shell] if spec.shell is not None else []), ("setup", spec.setup)):
         for line in lines:
             check_shell(line, spec.sweep, field)
@@ -94,11 +100,16 @@ def _check_placeholders(spec: Spec) -> None:
             check_path_values(name, spec.sweep, field)
 
 
+def _part(found: re.Match[str], value: str) -> str:
+    """What a placeholder of a name becomes with a value."""
+    return "x" if not found[1] else path_part(value, found[2]) if found[2] else value
+
+
 def check_path_values(name: str, sweep: Sweep, field: str) -> None:
     """Refuse a value by which the name of a file would lead out of the task's directory: the name itself was checked."""
     for hole in holes(name):
         for value in sweep.values(hole):
-            filled = HOLE.sub(lambda found, value=value: value if found[1] else "x", name)  # type: ignore[misc]
+            filled = HOLE.sub(lambda found, value=value: _part(found, value), name)  # type: ignore[misc]
             if ".." in filled.split("/") or filled.startswith("/"):
                 raise BadInput(
                     f"{echo(name)} with the value {echo(value)!r} is not a path below the task's directory", code="bad_path",

@@ -9,11 +9,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from shoal.cli.commands import COMMANDS, cli
+from shoal.cli.commands import COMMANDS, GROUPS, HABITS, cli
 from shoal.cli.main import invoke
 from shoal.cli.session import Session
+from shoal.cli.tasks.options import OPTION_GROUPS
+from shoal.cli.tasks.run import run as run_command
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
@@ -294,6 +297,94 @@ def test_every_command_explains_itself_with_examples(capsys: pytest.CaptureFixtu
         assert f"shoal {name}" in out.replace("Usage: shoal", "")
     status, out, _ = run(capsys, "--help")
     assert all(name in out for name in COMMANDS)
+
+
+def test_every_command_is_in_one_group_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(GROUPS) == ["Work", "Look", "Pool", "People", "Server"]
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(COMMANDS)
+    _, out, _ = run(capsys, "--help")
+    assert [out.index(f"\n{group}:\n") for group in GROUPS] == sorted(out.index(f"\n{group}:\n") for group in GROUPS)
+
+
+def test_the_options_of_every_day_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "sweep", "submit"):
+        _, out, _ = run(capsys, command, "--help")
+        every_day, rest = out.split("\nEvery day:\n")[1].split("\n\n", 1)
+        assert "--cores" in every_day and "--after " in every_day and "-j, --jobs" in every_day
+        assert "--checkpoint-every" in rest and "--json" in rest.split("\nThis command:\n")[1]
+    grouped = [name for names in OPTION_GROUPS.values() for name in names]
+    declared = {param.name for param in run_command.params if isinstance(param, click.Option)}
+    assert declared == set(grouped) - {"help"}  # an option in no group would be shown at the end
+
+
+@pytest.mark.parametrize(
+    "theirs", ["queue", "status", "kill", "squeue", "sbatch", "scancel", "qsub", "qstat", "qdel", "list", "top"]
+)
+def test_commands_of_others_are_answered_with_ours(capsys: pytest.CaptureFixture[str], theirs: str) -> None:
+    said = f"shoal: there is no command '{theirs}' (here it is: shoal {HABITS[theirs]})\n"
+    assert run(capsys, theirs, "x") == (2, "", said)
+    assert HABITS[theirs] in COMMANDS and not HABITS.keys() & COMMANDS.keys()
+
+
+def test_a_bare_time_is_noted_with_its_unit(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "submit", "--time", "10", "--", "echo")
+    assert (status, client.submitted[0]["tasks"][0]["time"]) == (0, "10")
+    assert err == "shoal: note: --time 10 is taken as 10 seconds, not minutes as in Slurm; write 10s or 10m\n"
+
+
+def test_a_run_is_named_where_its_id_would_do(
+    client: FakeClient, source: FakeSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.info["name"] = "scan"
+    for words in (("ps",), ("show",), ("why",), ("results",), ("cancel",), ("retry",)):
+        assert run(capsys, *words, "scan")[0] == 0, words
+    assert run(capsys, "logs", "scan.1")[1] == "hello\n"
+    assert client.cancelled == ["r1"]
+    run(capsys, "submit", "--after", "scan,r7.1", "--after-any", "scan.2", "--", "echo")
+    sent = client.submitted[0]["tasks"][0]
+    assert (sent["after"], sent["after_any"]) == (["r1", "r7.1"], ["r1.2"])
+
+
+def test_all_tables_of_a_file_wait_for_what_the_command_line_names(
+    client: FakeClient, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.toml").write_text(
+        '[[tasks]]\nname = "a"\ncommand = ["true"]\n[[tasks]]\ncommand = ["true"]\nafter = ["a"]\n', encoding="utf-8"
+    )
+    assert run(capsys, "submit", "--after", "r7", "t.toml")[0] == 0
+    assert [table["after"] for table in client.submitted[0]["tasks"]] == [["r7"], ["a", "r7"]]
+
+
+def test_a_dry_run_of_resume_says_what_would_be_reused(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    client.answer |= {
+        "reused": 7,
+        "reuses": [{"element": n, "task": f"r4.{n}"} for n in range(1, 8)],
+        "reruns": [{"count": 1, "why": "failed in r1", "again": True}],
+    }
+    _, out, _ = run(capsys, "sweep", "--resume", "--dry-run", "x=11..18", "--", "echo", "{x}")
+    assert client.submitted[0]["dry_run"] is True and client.submitted[0]["resume"] is True
+    assert out.splitlines()[-3:] == [
+        "--resume: 7 of 8 tasks would not run again: an earlier equal run has the results",
+        "  taken over: x=11 from r4.1; x=12 from r4.2; x=13 from r4.3; x=14 from r4.4; x=15 from r4.5; and 2 more",
+        "  1 task runs again: failed in r1",
+    ]
+    document = json.loads(run(capsys, "sweep", "--resume", "--dry-run", "--json", "x=11..18", "--", "echo", "{x}")[1])
+    assert document["reused"] == 7 and len(document["reuses"]) == 7
+
+
+def test_runs_that_wait_or_are_open_are_called_so(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
+    source.info.update(name="", finished=None, total=3, counts={"live": 0, "running": 0, "waiting": 2, "succeeded": 1})
+    assert run(capsys, "ps", "r1")[1].splitlines()[0] == "r1: waiting, 3 tasks: 1 succeeded, 2 waiting"
+    source.info.update(counts={"live": 2, "running": 1, "succeeded": 1})
+    assert run(capsys, "ps", "r1")[1].splitlines()[0] == (
+        "r1: running, 3 tasks: 1 succeeded, 1 running, 1 more with pilots"
+    )
+    assert json.loads(run(capsys, "ps", "--json")[1])["runs"][0]["state"] == "running"
+    source.info.update(counts={"cancelled": 3}, open=1)
+    assert run(capsys, "ps", "r1")[1].startswith("r1: open, ")
+    source.info.update(finished=120.0)
+    assert run(capsys, "ps", "r1")[1].startswith("r1: cancelled, ")
 
 
 def test_without_a_command_a_newcomer_sees_three(capsys: pytest.CaptureFixture[str]) -> None:

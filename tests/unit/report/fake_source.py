@@ -81,7 +81,7 @@ class FakeSource:
         span = next((s for s in self.info["spans"] if s["low"] <= element < s["high"]), None)
         state = (row or span or {"state": "ready"})["state"]
         return {
-            "run": self.info["run"], "array": array, "task": row, "span": span, "state": state, "events": self.all_events,
+            "run": self.info, "array": array, "task": row, "span": span, "state": state, "events": self.all_events,
         }  # fmt: skip
 
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:

@@ -16,7 +16,7 @@ from shoal.wire.task import parse_spec
 
 DOCUMENTED_FIELDS = (
     "name command shell function cwd env setup stdin inputs outputs cores memory disk gpus time retries rerun require rank "
-    "priority labels params array after deadline python container licences checkpoint"
+    "priority labels params array after after_any deadline python container licences checkpoint"
 )
 LONG = "x" * 10_000
 NASTY = "\x1b]0;" + "y" * 300 + "\x07"
@@ -149,7 +149,7 @@ def test_a_callers_words_are_shown_short_and_escaped(what: str, tasks: list[Any]
 # --- single rows with more to say
 def test_an_unknown_field_hints_at_the_nearest() -> None:
     assert refused(task(core=2)).hint == "did you mean cores"
-    assert refused(task(wallclock=2)).hint.startswith("known: after, array")
+    assert refused(task(wallclock=2)).hint.startswith("known: after, after_any, array")
     assert refused(task(), tasks_=1).hint == "did you mean tasks"
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
+from shoal.cli.output.json_documents import iso_time
 from shoal.cli.output.tables import print_json, print_lines, table
 from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
@@ -51,7 +52,7 @@ def acct(by: str, since: str | None, until: str | None, as_csv: bool, as_json: b
     with Session(server).source() as source:
         found = account(source, by, low, high)
     if as_json:
-        print_json(found)
+        print_json({**found, **{name: iso_time(found[name]) for name in ("since", "until")}})
     elif as_csv:
         _write_csv(found)
     elif not found["rows"]:

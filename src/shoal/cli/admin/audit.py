@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import timestamp
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_json, print_lines, table
 from shoal.cli.session import Session, common_options, read_pages
 
@@ -26,7 +27,7 @@ def audit(token: str | None, user: str | None, limit: int, as_json: bool, server
     with Session(server).shared_client() as client:
         rows, before = read_pages(lambda n, start: client.audit(n, start, token or "", user or ""), "audit", limit)
     if as_json:
-        print_json({"audit": rows, "next": before})
+        print_json(iso_document({"audit": rows, "next": before}))
         return
     print_lines(table(("time", "user", "token", "from", "what", "about", "outcome", "times"), [
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import since
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_answer, print_json, print_table
 from shoal.cli.session import Session, common_options
 from shoal.model.people import check_name
@@ -50,7 +51,7 @@ def list_groups(as_json: bool, server: str | None) -> None:
     with Session(server).shared_client() as client:
         answer = client.groups()
     if as_json:
-        print_json(answer)
+        print_json(iso_document(answer))
         return
     rows = [(row["name"], row.get("users"), row.get("share"), since(row)) for row in answer["groups"]]
     print_table(("group", "people", "share", "since"), rows, "no groups: add one with `shoal group add NAME`")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from shoal.cli.output.describe import moment
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_answer, print_json
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.submission import parse_toml
@@ -56,7 +57,7 @@ def show(as_toml: bool, as_json: bool, server: str | None) -> None:
     with client_of(server) as client:
         found = client.policy()
     if as_json:
-        print_json(found)
+        print_json(iso_document(found))
         return
     by = f", changed by {clean(found['author'])}" if found["author"] else ""
     when = f" {moment(found['changed'])}" if found["changed"] else ""

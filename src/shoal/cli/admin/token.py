@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import ago, holder, until
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_answer, print_json, print_table
 from shoal.cli.session import Session, common_options, say
 from shoal.client.client import Client
@@ -56,7 +57,7 @@ def new(
         answer = client.new_token(SUBMIT, owner=user, scopes=scopes, expires=expires, note=note)
     join = join_of(client, answer)
     if as_json:
-        print_json({**answer, "login": str(join)})
+        print_json(iso_document({**answer, "login": str(join)}))
         return
     click.echo(str(join))
     say(f"this is shown only once; {clean(answer['id'])} ends {until(answer['expires'])}")
@@ -102,7 +103,7 @@ def list_(show_all: bool, as_json: bool, server: str | None) -> None:
     with Session(server).shared_client() as client:
         answer = client.tokens(show_all)
     if as_json:
-        print_json(answer)
+        print_json(iso_document(answer))
         return
     head = ("token", "kind", "for", "site", "scopes", "ends", "uses left", "pilots", "last used", "from", "note")
     none = "no tokens: make one with `shoal token new`, or `shoal join` for a pilot"

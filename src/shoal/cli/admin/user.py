@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import since
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_answer, table
 from shoal.cli.session import Session, common_options
 from shoal.model.people import ROLES, check_name
@@ -58,4 +59,4 @@ def list_users(as_json: bool, server: str | None) -> None:
     with Session(server).shared_client() as client:
         answer = client.users()
     rows = [(row["name"], row["group"] or "-", row["role"], row.get("share"), since(row)) for row in answer["users"]]
-    print_answer(answer, as_json, *table(("user", "group", "role", "share", "since"), rows))
+    print_answer(iso_document(answer), as_json, *table(("user", "group", "role", "share", "since"), rows))

@@ -10,7 +10,7 @@ import click
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import task_options
-from shoal.cli.tasks.submission import given_fields
+from shoal.cli.tasks.submission import given_values
 from shoal.model.errors import BadInput
 from shoal.model.ids import parse_run, parse_target
 from shoal.model.quantities import many
@@ -46,7 +46,7 @@ def copy(
             hint=f"copy some tasks of a run: shoal copy {run.replace('.', ' --only ', 1)}",
         )
     parse_run(run)
-    fields = given_fields(options)
+    fields = given_values(options)
     if only is not None and "array" in fields:
         raise click.UsageError("--only and --array together (which tasks of the run, or which instead of them?)")
     session = Session(server)

@@ -9,7 +9,7 @@ import click
 from shoal.cli.output.tables import clean, print_answer
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import task_options
-from shoal.cli.tasks.submission import given_fields
+from shoal.cli.tasks.submission import given_values
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 from shoal.model.task.spec import FIELDS, Spec
@@ -35,7 +35,7 @@ def set_command(targets: tuple[str, ...], as_json: bool, server: str | None, **o
     """
     for target in targets:
         parse_target(target)
-    fields = given_fields(options)
+    fields = given_values(options)
     if not fields:
         names = ", ".join(f"--{FIELDS[name].option_name}" for name in CHANGEABLE)
         raise click.UsageError(f"say what to change (one of {names})")

@@ -28,7 +28,12 @@ def run_state(row: Json) -> str:
     """The state of a run."""
     counts = row["counts"]
     if row["finished"] is None:
-        return "running" if live_of(row) else "ready"
+        if live_of(row):
+            return "running"
+        # A program that has nothing to do for now may still add calls to it.
+        if row.get("open") and done_of(row) == row["total"]:
+            return "open"
+        return "waiting" if counts.get("waiting", 0) == row["total"] - done_of(row) else "ready"
     if counts.get("succeeded", 0) == row["total"]:
         return "succeeded"
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
@@ -88,9 +93,9 @@ def describe_run(run: Json) -> Pairs:
         first, last = array["first"], array["first"] + array["count"] - 1
         elements = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
         yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
-        after = array["task"].get("after")
-        if after:
-            yield "", f"after {', '.join(clean(name) for name in after)}"
+        for field, how in (("after", "after"), ("after_any", "after the end of")):
+            if names := array["task"].get(field):
+                yield "", f"{how} {', '.join(clean(name) for name in names)}"
         params = array["task"].get("params") or array["task"].get("array")
         if params:
             yield "", f"for {shorten(clean(_params_text(params)), 120)}"

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from shoal.cli.output.tables import clean, shorten
+from shoal.cli.output.tables import clean, shorten, width
 from shoal.model.quantities import many, show_duration
 from shoal.report.summary import rate_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
 
 PLAIN_EVERY = 5.0
@@ -50,20 +51,43 @@ class Status:
         return max(0, self.done - self.reused) / self.elapsed if self.elapsed > 0 else 0.0
 
 
-def status_text(status: Status) -> str:
-    """The line of progress: counts, rate, time, pilots."""
-    parts = [f"{status.done:,}/{status.total:,}", f"running {status.running:,}", f"failed {status.failed:,}"]
+def parts_of(status: Status) -> dict[str, str]:
+    """The parts of the line of progress, in order: counts, rate, time, what is left, pilots."""
+    parts = {"done": f"{status.done:,}/{status.total:,}", "running": f"running {status.running:,}"}
+    parts["failed"] = f"failed {status.failed:,}"
     if status.cancelled:
-        parts.append(f"cancelled {status.cancelled:,}")
+        parts["cancelled"] = f"cancelled {status.cancelled:,}"
     if status.rate > 0:
-        parts.append(rate_text(status.rate))
-    parts.append(show_duration(status.elapsed))
+        parts["rate"] = rate_text(status.rate)
+    parts["elapsed"] = show_duration(status.elapsed)
     left = status.total - status.done
     if status.rate > 0 and left and status.elapsed > 1:
-        parts.append(f"about {show_duration(left / status.rate)} left")
+        parts["left"] = f"about {show_duration(left / status.rate)} left"
     if status.pilots:
-        parts.append(f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}")
-    return "  ".join(parts)
+        parts["pilots"] = f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}"
+    return parts
+
+
+def status_text(status: Status) -> str:
+    """The line of progress, whole."""
+    return "  ".join(parts_of(status).values())
+
+
+def fitted(status: Status, columns: int) -> tuple[str, str]:
+    """Title and line of progress for a terminal of so many columns: what says least is left out first. How much is done,
+    what failed and how long it will take stay longest."""
+    title, parts = title_of(status), {"bar": bar_of(status), **parts_of(status)}
+    dropped = iter(
+        ("pilots", "rate", "bar", "elapsed", "" if status.failed else "failed", "name", "running", "cancelled")
+    )
+    while width("  ".join((title, *parts.values()))) > columns:
+        name = next(dropped, None)
+        if name is None:
+            break
+        parts.pop(name, None)
+        if name == "name":
+            title = status.run
+    return title, "  ".join(parts.values())
 
 
 def title_of(status: Status) -> str:
@@ -130,6 +154,7 @@ class LiveDisplay:
 
     def __init__(self) -> None:
         self._live: Live | None = None
+        self._console: Console | None = None
 
     def update(self, status: Status) -> None:
         """Draw."""
@@ -137,16 +162,20 @@ class LiveDisplay:
             return
         from rich.text import Text  # imported here, because it is slow to import
 
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True, highlight=False)
+        title, text = fitted(status, self._console.width)  # asked anew: the window may have changed
         line = Text(no_wrap=True, overflow="ellipsis")  # Text takes no markup: a name cannot style or inject
-        line.append(title_of(status), style="bold")
-        line.append(f"  {bar_of(status)}  {status_text(status)}")
+        line.append(title, style="bold")
+        line.append(f"  {text}")
         if status.reason:
             line.append(f"\n  {reason_text(status)}", style="yellow")
         if self._live is None:
-            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(line, console=Console(stderr=True, highlight=False), refresh_per_second=4, transient=True)
+            self._live = Live(line, console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         else:
             self._live.update(line)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.output.describe import run_state
 from shoal.cli.output.progress_display import Display, Status, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_raw
 from shoal.cli.session import Session, say
@@ -226,7 +227,8 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
     fields = ("cause", "what", "count", "example", "message")
     failures = [{name: getattr(failure, name) for name in fields} for failure in tally.sorted_failures()]
     return {
-        "run": info["run"], "name": info["name"], "tasks": info["total"], "counts": info["counts"], "seconds": wall,
+        "run": info["run"], "state": run_state(info), "name": info["name"], "tasks": info["total"], "counts": info["counts"],
+        "seconds": wall,
         "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(),
     }  # fmt: skip
 

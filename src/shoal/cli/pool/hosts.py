@@ -7,6 +7,7 @@ import time
 import click
 
 from shoal.cli.output.describe import ago, holder
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_json, print_lines, print_table, table
 from shoal.cli.session import Session, common_options
 from shoal.model.quantities import show_duration
@@ -49,7 +50,7 @@ def hosts(where: str | None, site: str | None, columns: str | None, as_json: boo
             print_lines(table(names, rows))
         return
     if as_json:
-        print_json(answer)
+        print_json(iso_document(answer))
         return
     head = ("host", "site", "for", "pilots now", "ever", "succeeded", "failed", "lost", "core time", "known", "seen")
     print_table(head, [

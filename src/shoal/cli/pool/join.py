@@ -6,6 +6,7 @@ import click
 
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
 from shoal.cli.output.describe import until as until_text
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
 from shoal.cli.session import Session, argv_of, common_options, say
@@ -81,7 +82,7 @@ def join(
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:
-        print_json({**answer, "join": str(string), "line": line})
+        print_json(iso_document({**answer, "join": str(string), "line": line}))
         return
     say("run this line in a shell on the other host; it needs only Python 3.9 or newer, and a way out to the server")
     pilots = (

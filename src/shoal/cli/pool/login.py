@@ -7,6 +7,7 @@ import sys
 import click
 
 from shoal.cli.output.describe import until
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, json_option, say
 from shoal.client.config import CONFIG, config_home, find_target
@@ -42,7 +43,7 @@ def login(string: str, force: bool, as_json: bool) -> None:
     with client:
         file = write_login(client.url, join.token, client.ca)
     if as_json:
-        print_json({"server": client.url, "config": str(file), **identity})
+        print_json(iso_document({"server": client.url, "config": str(file), **identity}))
     else:
         click.echo(f"logged in to {client.url} as {_who(identity)}; the token ends {until(identity.get('expires'))}")
     used = find_target()
@@ -105,7 +106,7 @@ def whoami(as_json: bool, server: str | None) -> None:
     with Session(server).any_client("whoami") as client:
         identity = client.whoami()
     if as_json:
-        print_json({"server": client.url, **identity})
+        print_json(iso_document({"server": client.url, **identity}))
         return
     scopes = identity.get("scopes") or ()
     print_lines(pairs([

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_json, print_lines, print_table, table
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import echo
@@ -54,7 +55,7 @@ def pilots(
             _print_tags(names, [pilot.facts for pilot in chosen], as_json)
             return
     if as_json:
-        print_json({"pilots": rows})
+        print_json(iso_document({"pilots": rows}))
         return
     none = "no pilots, so nothing runs: start one with `shoal pilot start`"
     if session.is_embedded:

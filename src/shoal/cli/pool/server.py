@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from shoal.cli.output.describe import moment, until
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, pairs, print_json, print_lines
 from shoal.cli.pool.backup import backup, check, restore
 from shoal.cli.pool.known_servers import list_servers, use
@@ -203,7 +204,7 @@ def status(state: str | None, as_json: bool, server: str | None) -> None:
     with client:
         facts = client.server()
     if as_json:
-        print_json({"url": client.url, **facts})
+        print_json(iso_document({"url": client.url, **facts}))
         return
     shown: list[tuple[str, object]] = [("server", client.url)]
     if state_dir is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.output.describe import moment
+from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import print_answer, print_json, print_table
 from shoal.cli.session import Session, common_options
 
@@ -35,7 +36,7 @@ def list_sites(as_json: bool, server: str | None) -> None:
     with Session(server).shared_client() as client:
         answer = client.sites()
     if as_json:
-        print_json(answer)
+        print_json(iso_document(answer))
         return
     rows = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in answer["sites"]]
     print_table(("site", "for", "since"), rows, "no sites: the first `shoal join --site NAME` makes one")

@@ -7,12 +7,12 @@ import sys
 import click
 
 from shoal.cli.output.describe import event_text, timestamp
+from shoal.cli.output.json_documents import event_document
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.event import KINDS
-from shoal.model.ids import parse_run
 from shoal.report.data_source import Json
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -43,8 +43,6 @@ def events(
       shoal events --follow
       shoal events --run r12 --follow --json
     """
-    if run is not None:
-        parse_run(run)
     for kind in kinds:
         if kind not in KINDS:
             raise BadInput(
@@ -52,6 +50,7 @@ def events(
                 hint=did_you_mean(kind, list(KINDS)),
             )  # fmt: skip
     session = Session(server)
+    run = session.find_run(run) if run is not None else None
     if follows:
         _follow(session, run or "", kinds, after, as_json)
         return
@@ -90,7 +89,7 @@ def _is_over(client: Client, run: str) -> bool:
 
 def _show(event: Json, as_json: bool) -> None:
     if as_json:
-        print_json(event)
+        print_json(event_document(event))
         return
     about = f"r{event['run']}" if event.get("run") is not None else "-"
     about += f".{event['task']}" if event.get("task") is not None else ""

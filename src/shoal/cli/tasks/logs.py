@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, clean_block, write_raw
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, NotFound, Unreachable
-from shoal.model.ids import parse_target, parse_task
+from shoal.model.ids import target_of
 from shoal.model.quantities import many
 from shoal.model.states import TaskState
 from shoal.report.data_source import Json
@@ -24,7 +25,7 @@ PATIENCE = 60.0  # seconds that a lost server is waited for
 
 
 @click.command()
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", shell_complete=complete_runs)
 @click.option("--stderr", is_flag=True, help="Standard error instead of standard output.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt [default: the latest].")
 @click.option("-f", "--follow", "follows", is_flag=True, help="Print what comes until the task is over.")
@@ -38,11 +39,12 @@ def logs(task: str, stderr: bool, attempt: int | None, follows: bool, server: st
       shoal logs r12.7 --follow
       shoal logs r12.7 --stderr --attempt 1
     """
-    if isinstance(parse_target(task), int):
-        raise BadInput(f"{task} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {task}.1")
-    parse_task(task)
-    stream = "stderr" if stderr else "stdout"
     session = Session(server)
+    found = session.find_target(task)
+    if isinstance(target_of(found), int):
+        raise BadInput(f"{task} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {task}.1")
+    task = found
+    stream = "stderr" if stderr else "stdout"
     if follows:
         _follow(session, task, stream, attempt)
         return

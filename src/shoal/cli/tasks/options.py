@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from shoal.cli.arguments.script import command_of, is_script, lacks_interpreter, options_of
 from shoal.cli.output.tables import clean, shorten
 from shoal.model.task.spec import FIELDS
 from shoal.model.task.task_field import Field
@@ -16,6 +17,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).
 RAW = "shoal.raw"
 COMMAND = "shoal.command"
+SCRIPT = "shoal.script"  # the script that is run, if it is one
+
+
+OTHER = "This command"
+# Options of run, sweep and submit by their parameters, as --help shows them.
+OPTION_GROUPS: dict[str, tuple[str, ...]] = {
+    "Every day": (
+        "name", "cores", "memory", "time", "gpus", "retries", "array", "max_running", "after", "shell", "resume", "dry_run",
+    ),
+    "Which pilots, and when": (
+        "require", "rank", "disk", "licences", "container", "setup", "priority", "deadline", "order", "after_any", "strict",
+    ),
+    "Files and surroundings": ("cwd", "env", "stdin", "inputs", "outputs", "checkpoint", "checkpoint_every"),
+    "The run as a whole": ("max_fail", "rerun", "label", "seed", "key"),
+    OTHER: ("quiet", "as_json", "server", "help"),
+}  # fmt: skip
 
 
 class CommandWithArguments(click.Command):
@@ -27,13 +44,33 @@ class CommandWithArguments(click.Command):
             at = args.index("--")
             ctx.meta[COMMAND] = args[at + 1 :]
             return super().parse_args(ctx, args[:at])
+        start = None if ctx.resilient_parsing else first_argument(self, ctx, raw)
+        if start is not None and lacks_interpreter(raw[start]):
+            shown = clean(shlex.join([*ctx.command_path.split(), *raw[:start], "--", "sh", *raw[start:]]))
+            hint = f"begin it with #!/bin/sh, or write: {shorten(shown, 200)}"
+            raise click.UsageError(f"{clean(shorten(raw[start]))} does not begin with #! ({hint})", ctx)
+        if start is not None and is_script(raw[start]):
+            # As with sbatch, what stands behind the script is for the script.
+            ctx.meta[SCRIPT], ctx.meta[COMMAND] = raw[start], [*command_of(raw[start]), *raw[start + 1 :]]
+            return super().parse_args(ctx, [*options_of(self, ctx, raw[start]), *raw[:start]])
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            start = first_argument(self, ctx, raw)
             if start is None or is_file_name(raw[start]):
                 raise
             raise missing_dashes(ctx, raw[:start], raw[start:], error) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options in groups, those of every day first."""
+        shown = (param for param in self.get_params(ctx) if isinstance(param, click.Option))
+        left = {param.name: record for param in shown if (record := param.get_help_record(ctx)) is not None}
+        widest = max(len(name) for name, _ in left.values())
+        for title, names in OPTION_GROUPS.items():
+            rows = [left.pop(name) for name in names if name in left]
+            rows += list(left.values()) if title == OTHER else []  # an option that is in no group
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([(name.ljust(widest), about) for name, about in rows])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
@@ -84,6 +121,7 @@ def options(*parts: Callable[[Any], Any]) -> Callable[[F], F]:
 RUN_OPTIONS = options(
     click.option("--name", help="A name for the run, shown in listings."),
     click.option("--dry-run", is_flag=True, help="Check everything and show what would be submitted; submit nothing."),
+    click.option("-j", "--jobs", "max_running", type=int, metavar="N", help="Run at most N tasks of the run at once."),
     click.option("--max-fail", type=int, metavar="N", help="Cancel the rest when N tasks have failed."),
     click.option("--resume", is_flag=True, help="Take over results of an equal earlier run; run only what is missing."),
     click.option("--label", multiple=True, metavar="K=V", help="A label for the run (repeat for more)."),

@@ -6,22 +6,24 @@ import time
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.describe import run_state
+from shoal.cli.output.json_documents import run_document, task_document
 from shoal.cli.output.tables import clean, print_json, print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, common_options, read_pages, say
 from shoal.model.errors import BadInput, echo
-from shoal.model.ids import parse_run
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.data_source import HttpSource, Source
-from shoal.report.summary import counts_text, done_of, live_of
+from shoal.report.run_names import find_run
+from shoal.report.summary import counts_text, done_of, running_of
 from shoal.wire.did_you_mean import did_you_mean
 
 ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` shows by default
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @click.option("--state", help="Runs: open or finished. Tasks: failed,lost, ... [default: running and failed].")
 @click.option("--name", metavar="GLOB", help="Only runs with such a name, e.g. 'scan*'.")
 @LIMIT_OPTION
@@ -36,13 +38,14 @@ def ps(
       shoal ps
       shoal ps --state open
       shoal ps r12
+      shoal ps train                a run by its name: the latest that has it
       shoal ps r12 --state failed,lost --json
     """
     with Session(server).source() as source:
         if run is None:
             _list_runs(source, state or "", name or "", limit, as_json)
         else:
-            parse_run(run)
+            run = find_run(source, run, say)
             if name is not None:
                 raise BadInput("--name picks runs", code="usage", hint=f"leave it or {run} out")
             _list_tasks(source, run, state, limit, as_json)
@@ -56,15 +59,15 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
     most = 20 if limit is None else limit
     rows, more = read_pages(lambda size, before: source.runs(state, name, size, before or ""), "runs", most)
     if as_json:
-        print_json({"runs": rows, "next": more})
+        print_json({"runs": [run_document(row) for row in rows], "next": more})
         return
     if not rows:
         click.echo("no such runs" if state or name else "no runs yet: try `shoal run -- echo hello`")
         return
     now = time.time()
-    print_lines(table(("run", "name", "state", "done", "tasks", "with pilots", "failed", "age", "took"), [
+    print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took"), [
         (
-            row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], live_of(row),
+            row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], running_of(row),
             row["counts"].get("failed", 0) + row["counts"].get("lost", 0), show_duration(max(0.0, now - row["created"])),
             show_duration(max(0.0, (row["finished"] or now) - row["created"])),
         ) for row in rows
@@ -84,7 +87,8 @@ def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, 
     most = 50 if limit is None else limit
     rows, more = read_pages(lambda size, after: source.tasks(run, after or 0, size, states), "tasks", most)
     if as_json:
-        print_json({"run": run, "counts": info["counts"], "tasks": rows, "next": more})
+        tasks = [task_document(run, row) for row in rows]
+        print_json({"run": run, "state": run_state(info), "counts": info["counts"], "tasks": tasks, "next": more})
         return
     title = f"{run} {clean(info['name'])}" if info["name"] else run
     click.echo(f"{title}: {run_state(info)}, {many(info['total'], 'task')}: {counts_text(info)}")

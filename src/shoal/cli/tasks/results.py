@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
-from shoal.model.errors import BadInput
-from shoal.model.ids import parse_run, parse_task
 from shoal.model.quantities import many
 from shoal.report.data_source import Json, latest_run
 from shoal.report.results import columns_of, iterate
+from shoal.report.run_names import find_run
 
 TABLE_ROWS = 100
 MAX_MEMBERS = 8  # of a result that the table shows as columns
@@ -24,7 +24,7 @@ CSV_PEEK = 1_000  # rows whose results decide the columns of a CSV
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with a header.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, one row each.")
 @LIMIT_OPTION
@@ -44,13 +44,8 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json together (give one of them)")
-    if run is not None and "." in run:
-        parse_task(run)
-        raise BadInput(f"{run} is a task", code="bad_id", hint=f"name its run: {run.partition('.')[0]}")
-    if run is not None:
-        parse_run(run)
     with Session(server).bulk_source() as source:
-        run = latest_run(source, say) if run is None else run
+        run = latest_run(source, say) if run is None else find_run(source, run, say)
         info = source.run(run)
         rows: Iterator[Json] = iterate(source, run, flat=not as_json)
         if limit:

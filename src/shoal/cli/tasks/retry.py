@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput, echo
-from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 from shoal.model.states import Cause
 from shoal.wire.did_you_mean import did_you_mean
@@ -16,7 +16,7 @@ AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[RUN|TASK]...")
+@click.argument("targets", nargs=-1, metavar="[RUN|TASK]...", shell_complete=complete_runs)
 @click.option("--state", type=click.Choice(AGAIN), help="Only tasks in this state.")
 @click.option("--cause", metavar="CAUSE", help="Only tasks that ended so, e.g. over_time, out_of_memory.")
 @click.option("--exit-code", type=int, metavar="N", help="Only tasks whose command ended with this code.")
@@ -36,8 +36,8 @@ def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: 
       shoal retry r12 --cause out_of_memory
       shoal retry --host 'n017*' --state failed
     """
-    for target in targets:
-        parse_target(target)
+    session = Session(server, changes=True)
+    targets = tuple(session.find_target(target) for target in targets)
     given = {name: value for name, value in where.items() if value is not None}
     if not targets and not given:
         raise click.UsageError("say what to retry (e.g. shoal retry r12, or a filter: shoal retry --cause over_time)")
@@ -47,7 +47,7 @@ def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: 
             f"{echo(given['cause'])!r} is not a cause", code="unknown_cause", field="--cause",
             hint=did_you_mean(str(given["cause"]), causes),
         )  # fmt: skip
-    with Session(server, changes=True).client_for(targets[0] if targets else "run") as client:
+    with session.client_for(targets[0] if targets else "run") as client:
         answer = client.retry(targets, given)
     if as_json:
         print_json(answer)

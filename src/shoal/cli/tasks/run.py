@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import uuid
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.arguments.units import unit_notes
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
@@ -17,6 +19,7 @@ from shoal.cli.tasks.options import (
     QUIET_OPTION,
     RAW,
     RUN_OPTIONS,
+    SCRIPT,
     CommandWithArguments,
     first_argument,
     is_file_name,
@@ -24,24 +27,25 @@ from shoal.cli.tasks.options import (
     task_options,
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
-from shoal.cli.tasks.submission import Draft, draft_command, draft_file
+from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import BadInput, Unreachable
 from shoal.model.quantities import many
 from shoal.model.task.shell_quote import fill_shell
-from shoal.model.task.spec import OWN, Spec
-from shoal.model.task.sweep import fill, holes
+from shoal.model.task.spec import OWN, Spec, Submission
+from shoal.model.task.sweep import Value, fill, holes, show_value
 
 SHOWN = 3  # commands that --dry-run renders per spec
+REUSES = 5  # results taken over that --resume --dry-run names
 # Ranges as Slurm and others write them, which are single values here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT [ARGUMENT]...]")
 @RUN_OPTIONS
 @task_options()
 @QUIET_OPTION
@@ -60,11 +64,14 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
       shoal run --array 1-2000%50 -- ./sim --case {i}
       shoal run --shell -- 'sort data.txt | uniq -c > counts.txt'
       shoal run tasks.toml
+      shoal run job.sh 42                        options from its #SHOAL lines, as with sbatch
+      shoal run --after r18 -- ./merge           when r18 has succeeded
 
     Ctrl-C detaches, and the run goes on; a second one within 2 s cancels it.
     Exit status: 0 only if all tasks succeeded.
     """
-    return _start(context, _draft(context, arguments, options, may_sweep=False), options)
+    session = Session(options["server"])
+    return _start(session, _draft(context, session, arguments, options, may_sweep=False), options)
 
 
 @click.command(cls=CommandWithArguments)
@@ -79,22 +86,27 @@ def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any)
     """Run a command for all combinations of parameters, and wait for the end.
 
     {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces.
+    Of a value that is a path: {f.name}, {f.stem}, {f.suffix}, {f.parent}.
 
     \b
     Examples:
       shoal sweep 'x=1..10' 'mode=a,b' -- ./sim --x {x} --mode {mode}
       shoal sweep 'E=10..100:10' 'seed=1..2000' -- ./sim --E {E} --seed {seed} -o out/{E}_{seed}.json
+      shoal sweep 'f=data/*.csv' -- ./fit {f} -o out/{f.stem}.json
       shoal sweep --resume 'x=1..20' -- ./sim --x {x}       runs only what an earlier sweep has not done
 
-    Values: 1..10, 10..100:10 (with a step), 0..1:0.1, a,b,c, or a mixture: 1..3,7.
+    \b
+    Values: 1..10, 10..100:10 (with a step), 0..1:0.1, 001..100 (zeros stay), a,b,c, or a mixture: 1..3,7;
+      *.txt (files), @list.txt (lines of a file), - or @- (lines of standard input); =TEXT: the text as it stands.
     """
     if not arguments and COMMAND in context.meta:
         raise click.UsageError(f"a sweep needs at least one parameter before -- ({_AXIS_HINT})", context)
-    return _start(context, _draft(context, arguments, options, may_sweep=True, must_sweep=True), options)
+    session = Session(options["server"])
+    return _start(session, _draft(context, session, arguments, options, may_sweep=True, must_sweep=True), options)
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml | NAME=VALUES...]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT | NAME=VALUES...]")
 @RUN_OPTIONS
 @task_options()
 @json_option
@@ -110,11 +122,11 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
       shoal submit tasks.toml
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
-    draft = _draft(context, arguments, options, may_sweep=True)
     session = Session(options["server"])
+    draft = _draft(context, session, arguments, options, may_sweep=True)
     check_here(draft, session.is_far)
     if options["dry_run"]:
-        return _dry_run(draft, options["as_json"])
+        return _dry_run(session, draft, options)
     answer, client = send(session, draft, options["resume"], options["strict"])
     client.close()
     session.tell()
@@ -128,10 +140,20 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
 
 
 def _draft(
-    context: click.Context, given: tuple[str, ...], options: dict[str, Any], may_sweep: bool, must_sweep: bool = False
+    context: click.Context,
+    session: Session,
+    given: tuple[str, ...],
+    options: dict[str, Any],
+    may_sweep: bool,
+    must_sweep: bool = False,
 ) -> Draft:
     """The submission that the arguments and options describe, checked."""
     command: list[str] | None = context.meta.get(COMMAND)
+    if options["name"] is None and SCRIPT in context.meta:
+        options["name"] = os.path.basename(context.meta[SCRIPT])
+    for field in PARENTS:
+        names = (name for text in options[field] for name in text.split(","))
+        options[field] = tuple(session.find_target(name) for name in names)
     if command is None:
         if len(given) == 1 and is_file_name(given[0]) and not must_sweep:
             return draft_file(given[0], options)
@@ -149,6 +171,8 @@ def _draft(
     if not command:
         raise click.UsageError(f"there is no command after -- (write: {context.command_path} ... -- COMMAND)", context)
     draft = draft_command(command, given, options)
+    for note in unit_notes(options):
+        say(f"note: {note}")
     _note_other_ranges(given)
     return draft
 
@@ -173,11 +197,10 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
     return click.UsageError(f"there is no command (write: {shorten(clean(example), 200)})", context)
 
 
-def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int:
-    session = Session(options["server"])
+def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     check_here(draft, session.is_far)
     if options["dry_run"]:
-        return _dry_run(draft, options["as_json"])
+        return _dry_run(session, draft, options)
     _note_unused(draft)
     answer, client = send(session, draft, options["resume"], options["strict"])
     session.tell()
@@ -190,8 +213,11 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
     return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], single)
 
 
-def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
-    """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice."""
+def send(
+    session: Session, draft: Draft, resume: bool, strict: bool = False, dry_run: bool = False
+) -> tuple[dict[str, Any], Client]:
+    """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice. `dry_run`: only ask
+    what would become of it."""
     client = session.client()
     look = VisibleFiles()
     tasks = [
@@ -201,7 +227,9 @@ def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> 
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
-    document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
+    document |= {
+        name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
+    }
     try:
         return client.submit(document), client
     except BadInput as error:
@@ -248,20 +276,26 @@ def _note_unused(draft: Draft) -> None:
                 say(f"note: the command does not use {{{unused[0]}}}")
 
 
-def _dry_run(draft: Draft, as_json: bool) -> int:
-    """Print what would be submitted: count, first commands, needs, directory."""
+def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
+    """Print what would be submitted: count, first commands, needs, directory; and with --resume, what would not run."""
     submission = draft.submission
-    if as_json:
+    resumed: dict[str, Any] = {}
+    if options["resume"]:
+        answer, client = send(session, draft, resume=True, strict=options["strict"], dry_run=True)
+        client.close()
+        resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
+    if options["as_json"]:
         tasks = [
             {"name": spec.name, "count": spec.count, "commands": [shlex.join(c) for c in commands(spec)]}
             for spec in submission.specs
         ]
-        print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks})
+        print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks, **resumed})
         return 0
     click.echo(f"{many(submission.count, 'task')} would be submitted; nothing was.")
     for spec in submission.specs[:20]:
         title = f"{clean(spec.name)}: " if spec.name else ""
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
+        after += f", after the end of {clean(', '.join(spec.after_any))}" if spec.after_any else ""
         directory = "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd
         click.echo(f"  {title}{spec.count:,} x {needs_text(spec)}{after}, in {clean(directory)}")
         for argv in commands(spec):
@@ -270,7 +304,38 @@ def _dry_run(draft: Draft, as_json: bool) -> int:
             click.echo(f"    ... and {spec.count - SHOWN:,} more")
     if len(submission.specs) > 20:
         click.echo(f"  ... and {many(len(submission.specs) - 20, 'more table')}")
+    if options["resume"]:
+        for line in reuse_lines(submission, resumed):
+            click.echo(line)
     return 0
+
+
+def reuse_lines(submission: Submission, resumed: dict[str, Any]) -> list[str]:
+    """What --resume would take over, and why the rest would run."""
+    count, total = resumed["reused"], many(submission.count, "task")
+    lines = [f"--resume: {count:,} of {total} would not run again: an earlier equal run has the results"]
+    shown = []
+    for reuse in (resumed["reuses"] or ())[:REUSES]:
+        params = params_at(submission, reuse["element"])
+        what = ", ".join(f"{name}={clean(show_value(value))}" for name, value in params.items())
+        shown.append(f"{what or 'the task'} from {reuse['task']}")
+    if shown:
+        more = f"; and {count - len(shown):,} more" if count > len(shown) else ""
+        lines.append(f"  taken over: {'; '.join(shown)}{more}")
+    for rerun in resumed["reruns"] or ():
+        runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
+        lines.append(f"  {many(rerun['count'], 'task')} {runs}: {clean(rerun['why'])}")
+    return lines
+
+
+def params_at(submission: Submission, element: int) -> dict[str, Value]:
+    """The parameters of one element of a submission; none if it has none."""
+    first = 1
+    for spec in submission.specs:
+        if element < first + spec.count:
+            return spec.sweep.at(element - first) if spec.sweep is not None else {}
+        first += spec.count
+    return {}
 
 
 def commands(spec: Spec, most: int = SHOWN) -> list[list[str]]:

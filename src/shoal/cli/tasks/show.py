@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
+from shoal.cli.output.json_documents import iso_document, run_document, task_history
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
-from shoal.model.errors import BadInput, NotFound, echo
-from shoal.model.ids import TaskId, is_pilot, parse_target
-from shoal.report.data_source import latest_run
+from shoal.model.errors import BadInput, NotFound
+from shoal.model.ids import TaskId, is_pilot, target_of
+from shoal.report.data_source import Source, latest_run
+from shoal.report.run_names import ANY, find_target
 
 
-def parse_any(text: str) -> int | TaskId | str:
-    """A run, a task or a pilot (which stays the text it is)."""
-    if is_pilot(text):
+def find_any(source: Source, text: str) -> str:
+    """The id of a run or task, which may be given by the name of its run, or of a pilot."""
+    if is_pilot(text) and any(row["pilot"] == text for row in source.pilots()["pilots"]):
         return text
     try:
-        return parse_target(text)
+        return find_target(source, text, say, ANY)
     except BadInput:
-        raise BadInput(
-            f"{echo(text)!r} is neither a run nor a task nor a pilot", code="bad_id",
-            hint="a run looks like r12, a task like r12.7, a pilot like p3f9c (`shoal pilots --all`)",
-        ) from None  # fmt: skip
+        if is_pilot(text):
+            raise NotFound(f"there is no pilot {text}", code="unknown_pilot", hint="see `shoal pilots --all`") from None
+        raise
 
 
 @click.command()
-@click.argument("target", required=False, metavar="[RUN|TASK|PILOT]")
+@click.argument("target", required=False, metavar="[RUN|TASK|PILOT]", shell_complete=complete_runs)
 @common_options
 def show(target: str | None, as_json: bool, server: str | None) -> None:
     """Everything about a run, a task or a pilot; without a name, about the latest run.
@@ -40,19 +42,18 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
     """
     with Session(server).source() as source:
         target = latest_run(source, say) if target is None else target
-        what = parse_any(target)
-        if isinstance(what, str):
-            found = next((row for row in source.pilots()["pilots"] if row["pilot"] == target), None)
-            if found is None:
-                raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
-            shown = describe_pilot(found)
+        target = find_any(source, target)
+        what = target_of(target)
+        if what is None:
+            found = next(row for row in source.pilots()["pilots"] if row["pilot"] == target)
+            shown, document = describe_pilot(found), iso_document(found)
         elif isinstance(what, TaskId):
             found = source.task(target)
-            shown = describe_task(target, found)
+            shown, document = describe_task(target, found), task_history(target, found)
         else:
             found = source.run(target)
-            shown = describe_run(found)
+            shown, document = describe_run(found), run_document(found)
         if as_json:
-            print_json(found)
+            print_json(document)
         else:
             print_lines(pairs(shown))

@@ -12,15 +12,16 @@ from typing import Any
 
 import click
 
+from shoal.cli.arguments.values import expand_tables, params_of
 from shoal.client.config import echo_path, explain_toml
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
 from shoal.model.task.spec import FIELDS, OWN, Spec, Submission
-from shoal.model.task.sweep import sweep_of
 from shoal.model.task.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
 
-_OF_PARAMS = ("bad_array", "bad_param")
+_OF_PARAMS = ("bad_array", "bad_param", "no_such_file")
+PARENTS = ("after", "after_any")  # fields whose options also go with a task file
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,8 @@ def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[
     """The submission of a command on the command line, for the parameters in `axes`."""
     task: dict[str, Any] = {"command": list(command)}
     if axes:
-        sweep_of(axes)  # names the argument that is wrong, which the table could not
-        task["params"] = dict(axis.split("=", 1) for axis in axes)
-    task |= {field.name: _value(field, options[field.name]) for field in _given(options)}
+        task["params"] = params_of(axes, os.getcwd())
+    task |= {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
     if options.get("shell"):
         task["shell"] = " ".join(task.pop("command"))
     document = _with_run_options({"tasks": [task]}, options)
@@ -47,13 +47,17 @@ def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[
 
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     """The submission that a task file holds; an error names the file and the line."""
-    for field in _given(options):
-        hint = f"write it in the tables of {echo_path(name)}"
-        raise click.UsageError(f"--{field.option_name} does not go with a task file ({hint})")
+    parents = {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
+    for field_name in parents:
+        if field_name not in PARENTS:
+            hint = f"write it in the tables of {echo_path(name)}"
+            raise click.UsageError(f"--{FIELDS[field_name].option_name} does not go with a task file ({hint})")
     text = _read(name)
-    found = parse_toml(text, name)
-    document = _with_run_options(found, options)
+    document = _with_run_options(parse_toml(text, name), options)
     try:
+        if isinstance(document["cwd"], str):
+            document["tasks"] = expand_tables(document.get("tasks"), document["cwd"])
+        document["tasks"] = _with_parents(document["tasks"], parents)
         submission = _parse(document)
     except ShoalError as error:
         line_number = find_line(text, error)
@@ -63,9 +67,9 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     return Draft(document, submission, name)
 
 
-def given_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+def given_values(options: Mapping[str, Any]) -> dict[str, Any]:
     """The task fields that options were given for, as a task file would have them, each checked."""
-    found = {field.name: _value(field, options[field.name]) for field in _given(options)}
+    found = {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
     for name, value in found.items():
         FIELDS[name].read(value, name)
         if value and FIELDS[name].kind is EXPRESSION:
@@ -75,7 +79,20 @@ def given_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _given(options: Mapping[str, Any]) -> Iterator[Field]:
+def _with_parents(tables: Any, parents: Mapping[str, list[str]]) -> Any:
+    """The tables of a task file, all of which wait for what options name."""
+    if not isinstance(tables, list) or not parents:
+        return tables
+    found = []
+    for table in tables:
+        own = {name: table.get(name, []) for name in parents} if isinstance(table, dict) else {}
+        if all(isinstance(names, list) for names in own.values()):
+            table = {**table, **{name: [*names, *parents[name]] for name, names in own.items()}} if own else table
+        found.append(table)
+    return found
+
+
+def given_fields(options: Mapping[str, Any]) -> Iterator[Field]:
     """The task fields that options were given for."""
     for field in FIELDS.values():
         value = options.get(field.name)
@@ -83,8 +100,10 @@ def _given(options: Mapping[str, Any]) -> Iterator[Field]:
             yield field
 
 
-def _value(field: Field, given: Any) -> Any:
+def field_value(field: Field, given: Any) -> Any:
     """The value of an option as a task file would have it."""
+    if field.name in PARENTS:
+        return [name for text in given for name in text.split(",")]
     if field.kind.option == "many":
         return list(given)
     if field.kind.option == "pairs":
@@ -147,7 +166,7 @@ def _read(name: str) -> str:
 def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the options of the whole run, which override a file; the directory is the current one."""
     found = dict(document)
-    for name in ("name", "max_fail", "seed", "key"):
+    for name in ("name", "max_fail", "max_running", "seed", "key"):
         if options.get(name) is not None:
             found[name] = options[name]
     if options["label"]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import QUIET_OPTION
-from shoal.model.ids import parse_run
 from shoal.report.data_source import latest_run
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
 @QUIET_OPTION
 @common_options
 def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) -> int:
@@ -27,9 +27,8 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
     """
     from shoal.cli.output.wait_for_run import INTERRUPTED, wait_for
 
-    for run in runs:
-        parse_run(run)
     session = Session(server)
+    runs = tuple(session.find_run(run) for run in runs)
     if not runs:
         with session.source() as source:
             runs = (latest_run(source, say),)

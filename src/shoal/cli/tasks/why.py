@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options
-from shoal.cli.tasks.show import parse_any
-from shoal.model.ids import parse_place
+from shoal.cli.tasks.show import find_any
+from shoal.model.ids import is_pilot, parse_place
 
 
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O")
+@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O", shell_complete=complete_runs)
 @common_options
 def why(target: str, as_json: bool, server: str | None) -> None:
     """Why a run, task, pilot, site or owner is where it is, and what would help.
@@ -23,9 +24,9 @@ def why(target: str, as_json: bool, server: str | None) -> None:
       shoal why site:local
       shoal why owner:anna
     """
-    if parse_place(target) is None:
-        parse_any(target)
     with Session(server).source() as source:
+        if parse_place(target) is None and not is_pilot(target):
+            target = find_any(source, target)
         answer = source.why(target)
     if as_json:
         print_json(answer)

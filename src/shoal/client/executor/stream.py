@@ -233,6 +233,9 @@ class Stream:
                 return False
             self.break_off(BrokenExecutor(f"the server is gone: {error.line}"))
         except Conflict as error:
+            if error.code == "run_closed":
+                self.break_off(BrokenExecutor(f"{self.run} was cancelled, so that it takes no more calls"))
+                return True
             self.break_off(BrokenExecutor(f"somebody else adds to {self.run}: {error.line}"))
         except ShoalError as error:
             # The server refused these calls: the error is their result, and their numbers are free again.

@@ -478,7 +478,7 @@ class LeaseRound:
             self._places.probe(pilot.name, pilot.host, pilot.site, state.now)
         state.queue.relist(cls)
         # A child's start makes its parents' results visible: they must be durable first.
-        self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after)
+        self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after or spec.after_any)
 
     def log_leases(self) -> None:
         """Write one event for each owner."""

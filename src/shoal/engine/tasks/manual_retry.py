@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 from shoal.engine.changes import SpanDrop
-from shoal.engine.commands import Retry, RetrySpan
+from shoal.engine.commands import Outcomes, Retry, RetrySpan
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Run, Task, TaskOverrides
 from shoal.engine.state import State
-from shoal.engine.tasks.runs import array_at, meet
+from shoal.engine.tasks.dependencies import enter, failed_outside, target_text
+from shoal.engine.tasks.runs import array_at, meet, parents_of, release_begun
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId, run_text
 from shoal.model.states import TaskState, advance
@@ -29,17 +30,23 @@ def retry(state: State, command: Retry) -> dict[str, int]:
                 hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
             )  # fmt: skip
     spans = [span for span in command.spans if span.low in array_at(run, span.low).done]
-    _check_parents(run, [row.element for row in rows], spans)
+    _check_parents(state, run, [row.element for row in rows], spans, command.outcomes)
     check_queue(state, run.owner, len(rows) + sum(high - low for low, high, _ in spans))
     for row in rows:
         _reopen(state, run, row.element, row.element + 1, row.state)
     for low, high, before in spans:
         _reopen(state, run, low, high, before)
         state.change(SpanDrop(run.number, low, high))
-    by_name = {array.spec.name: array.first for array in run.arrays if array.spec.name}
+    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
-        array.unmet = {by_name[name] for name in array.spec.after}
+        array.unmet = {parent.first for parent in parents_of(array, by_name)}
         meet(array)
+        if array.todo:
+            enter(state, array)
+        release_begun(array)
+        for task in array.tasks.values():
+            if array.waiting and task.state is TaskState.READY:
+                task.state = TaskState.WAITING  # what it waits for runs again
     for row in rows:
         array = array_at(run, row.element)
         task = array.tasks[row.element] = Task(array, row.element, TaskState(row.state), number=row.attempt)
@@ -66,7 +73,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     return {"tasks": count}
 
 
-def _check_parents(run: Run, elements: list[int], spans: list[RetrySpan]) -> None:
+def _check_parents(state: State, run: Run, elements: list[int], spans: list[RetrySpan], outcomes: Outcomes) -> None:
     """A task whose parents stay failed would wait for ever: refuse, and name what helps."""
     reopened: dict[int, int] = {}  # array's first -> elements that come back
     for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:
@@ -74,7 +81,14 @@ def _check_parents(run: Run, elements: list[int], spans: list[RetrySpan]) -> Non
         reopened[first] = reopened.get(first, 0) + high - low
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for first in reopened:
-        for parent in (by_name[name] for name in array_at(run, first).spec.after):
+        array = array_at(run, first)
+        failed = failed_outside(state, array, outcomes)
+        if failed is not None:
+            raise Conflict(
+                f"{target_text(failed)}, which it waits for, did not succeed", code="parent_failed",
+                hint=f"retry that first: `shoal retry {target_text(failed)}`",
+            )  # fmt: skip
+        for parent in (by_name[name] for name in array.spec.after if name in by_name):
             if len(parent.done) - parent.succeeded > reopened.get(parent.first, 0):
                 raise Conflict(
                     f"{parent.spec.name}, which it waits for, did not succeed", code="parent_failed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, Task
 from shoal.engine.state import State, Stopping
+from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
@@ -52,6 +54,12 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         _take_over(state, run, command)
     for array in run.arrays:
         meet(array)
+    for array in run.arrays:
+        failed = failed_outside(state, array, command.outcomes)
+        if array.todo and failed is None:
+            enter(state, array)
+        elif array.todo and failed is not None:
+            _fail_dependent(state, array, failed)
     close_if_done(state, run)
     state.write_run(run)
     return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
@@ -85,7 +93,7 @@ def add(state: State, command: Add) -> dict[str, Any]:
     answer = {"run": run_text(run.number), "first": first, "tasks": submission.count, "again": False}
     if not run.open:
         raise Conflict(f"{run_text(run.number)} is closed", code="run_closed", hint="make a new run")
-    if any(spec.after for spec in submission.specs):
+    if any(spec.after or spec.after_any for spec in submission.specs):
         raise BadInput("tasks added to a run wait for nothing", code="usage", field="after", hint="leave it out")
     run.last_poll = state.now
     if first <= run.total:
@@ -145,8 +153,7 @@ def close_abandoned(state: State) -> None:
     """Close open runs in which nothing is left to do, and whose submitter did not poll for a while."""
     for run in state.runs.values():
         if may_be_abandoned(run) and state.now > run.last_poll + ABANDONED:
-            run.finished = state.now
-            state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
+            state.finish_run(run)
             state.write_run(run)
 
 
@@ -176,18 +183,35 @@ def add_array(run: Run, array: Array) -> None:
 
 
 def link(run: Run) -> None:
-    """Link children to parents by name; an array with an incomplete parent waits."""
+    """Link children to parents of the same run by name; an array with an incomplete parent waits."""
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
-        for name in set(array.spec.after):
-            parent = by_name[name]
+        for parent in parents_of(array, by_name):
             parent.children.append(array)
             array.unmet.add(parent.first)
 
 
+def parents_of(array: Array, by_name: Mapping[str, Array]) -> list[Array]:
+    """The arrays of its own run that an array waits for."""
+    spec = array.spec
+    return [by_name[name] for name in {*spec.after, *spec.after_any} if name in by_name]
+
+
 def meet(array: Array) -> None:
-    """Remove the parents that are complete from those that an array waits for."""
-    array.unmet = {first for first in array.unmet if not array_at(array.run, first).complete}
+    """Remove the parents that are complete, or need only be over and are, from those that an array waits for."""
+    array.unmet = {first for first in array.unmet if not _is_met(array, array_at(array.run, first))}
+
+
+def _is_met(child: Array, parent: Array) -> bool:
+    return parent.complete or (parent.is_over and parent.spec.name not in child.spec.after)
+
+
+def release_begun(array: Array) -> None:
+    """Elements of an array that are live were released: it does not wait again for what need only have ended, and was
+    retried meanwhile."""
+    if array.live and array.waiting:
+        array.unmet = {first for first in array.unmet if array_at(array.run, first).spec.name in array.spec.after}
+        array.awaits = {target: must_succeed for target, must_succeed in array.awaits.items() if must_succeed}
 
 
 def array_at(run: Run, first: int) -> Array:
@@ -212,11 +236,11 @@ def _take_over(state: State, run: Run, command: Submit) -> None:
 def after_final(state: State, array: Array, to: TaskState) -> None:
     """What follows from a final task: children, the run's limit of failures, the run's end."""
     run = array.run
-    if to is TaskState.SUCCEEDED:
-        if array.complete:
-            _release_children(state, array)
-    else:
+    if to is not TaskState.SUCCEEDED:
         _fail_children(state, array)
+    if array.children and array.is_over:
+        _release_children(state, array)
+    if to is not TaskState.SUCCEEDED:
         failed = run.finals.get("failed", 0) + run.finals.get("lost", 0)
         if run.max_fail is not None and failed >= run.max_fail and run.settled < run.total:
             cancel_run(state, run, f"{failed} tasks failed, the limit of this run (--max-fail)")
@@ -226,18 +250,48 @@ def after_final(state: State, array: Array, to: TaskState) -> None:
 
 def _release_children(state: State, parent: Array) -> None:
     for child in parent.children:
-        if parent.first in child.unmet:
+        if parent.first in child.unmet and _is_met(child, parent):
             child.unmet.discard(parent.first)
-            if not child.unmet and child.todo:
-                for task in child.tasks.values():
-                    if task.state is TaskState.WAITING:
-                        advance(task, TaskState.READY)
-                ranges = [[low, high - 1] for low, high in child.todo.ranges()]
-                state.emit("tasks_released", run=child.run.number, ranges=ranges[:100])
-                child.since = state.now
-                for element in child.apart:
-                    state.queue.offer_apart(child, element)
-                state.queue.offer(child)
+            _release(state, child)
+
+
+def _release(state: State, array: Array) -> None:
+    """Something that an array waited for is met: if it was the last, its elements are ready."""
+    if array.waiting or not array.todo:
+        return
+    for task in array.tasks.values():
+        if task.state is TaskState.WAITING:
+            advance(task, TaskState.READY)
+    ranges = [[low, high - 1] for low, high in array.todo.ranges()]
+    state.emit("tasks_released", run=array.run.number, ranges=ranges[:100])
+    array.since = state.now
+    for element in array.apart:
+        state.queue.offer_apart(array, element)
+    state.queue.offer(array)
+
+
+def settle_dependents(state: State) -> None:
+    """Release or close the tasks of other runs that waited for what has ended in this command."""
+    for target, succeeded, arrays in take_settled(state):
+        for array in arrays:
+            must_succeed = array.awaits.pop(target, None)
+            if must_succeed is None or not array.todo:
+                continue  # it was cancelled meanwhile
+            if succeeded or not must_succeed:
+                _release(state, array)
+            else:
+                _fail_dependent(state, array, target)
+                close_if_done(state, array.run)
+                state.write_run(array.run)
+
+
+def _fail_dependent(state: State, array: Array, target: int | TaskId) -> None:
+    """Close an array, and all behind it: a run or task that it needs ended without success."""
+    array.awaits.clear()
+    _close_todo(state, array, TaskState.FAILED, Cause.DEPENDENCY_FAILED, f"{target_text(target)} did not succeed")
+    _fail_children(state, array)
+    if array.children and array.is_over:
+        _release_children(state, array)
 
 
 def _fail_children(state: State, parent: Array) -> None:
@@ -245,10 +299,12 @@ def _fail_children(state: State, parent: Array) -> None:
     pending = [(parent, child) for child in parent.children]
     while pending:
         parent, child = pending.pop()
-        if child.todo and child.unmet:
+        if child.todo and child.unmet and parent.spec.name in child.spec.after:
             why = f"{parent.spec.name} did not succeed"
             _close_todo(state, child, TaskState.FAILED, Cause.DEPENDENCY_FAILED, why)
             pending.extend((child, below) for below in child.children)
+            if child.is_over:
+                _release_children(state, child)
 
 
 def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
@@ -303,8 +359,7 @@ def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause,
 def close_if_done(state: State, run: Run) -> None:
     """Every task is final: the run is over."""
     if run.finished is None and run.settled == run.total and not run.open:
-        run.finished = state.now
-        state.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=state.now - run.created)
+        state.finish_run(run)
 
 
 # --- cancellation
@@ -325,6 +380,7 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
             before = run.settled
             already += before
             cancelled += cancel_run(state, run, command.why, command.unless_running)
+            run.open = run.open and command.unless_running  # what is cancelled as a whole gets no more tasks
         else:
             done = _cancel_task(state, run, target, command.why, command.unless_running)
             cancelled, already = cancelled + done, already + (not done)
@@ -355,4 +411,6 @@ def _cancel_task(state: State, run: Run, target: TaskId, why: str, unless_runnin
     task = carve(state, chunk, target.element) if chunk is not None else state.task_at(array, target.element)
     finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
     _fail_children(state, array)
+    if array.is_over:
+        _release_children(state, array)
     return True

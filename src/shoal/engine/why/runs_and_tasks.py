@@ -19,7 +19,7 @@ def why_task(state: State, array: Array, element: int) -> Reason:
     """Why a task that is not final is where it is."""
     where = array.state_of(element)
     if where is TaskState.WAITING:
-        return _parents(array)
+        return _parents(state, array)
     if where is TaskState.READY:
         return why_ready(state, array, element)
     chunk = array.chunk_of(element)
@@ -33,12 +33,24 @@ def why_task(state: State, array: Array, element: int) -> Reason:
     return _live(state, task)
 
 
-def _parents(array: Array) -> Reason:
+def _parents(state: State, array: Array) -> Reason:
     parents = [array.run.array_of(first) for first in sorted(array.unmet)]
     names = [
         f"{p.spec.name} ({p.succeeded} of {p.count} succeeded)" if p.count > 1 else p.spec.name for p in parents if p
     ]
-    return Reason(PARENTS, f"it waits for {', '.join(names[:5])}", "it becomes ready when they have succeeded")
+    names += [_outside(state, target) for target in array.awaits]
+    needs_success = any(array.awaits.values()) or any(p.spec.name in array.spec.after for p in parents if p)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    how = "have succeeded" if needs_success else "have ended, in whatever way"
+    return Reason(PARENTS, f"it waits for {', '.join(names[:5])}{more}", f"it becomes ready when they {how}")
+
+
+def _outside(state: State, target: int | TaskId) -> str:
+    """A run, or a task of another run, that is waited for, and how far it is."""
+    if not isinstance(target, int):
+        return str(target)
+    run = state.runs[target]
+    return f"{run_text(target)}{f' {run.name}' if run.name else ''} ({run.settled} of {run.total} done)"
 
 
 def _live(state: State, task: Task) -> Reason:

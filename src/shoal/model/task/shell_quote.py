@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
-from shoal.model.task.sweep import HOLE, Sweep, Value, hole_value
+from shoal.model.task.sweep import HOLE, Sweep, Value, hole_value, path_part
 
 PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*")  # values that mean the same wherever they stand in a text
 RAW, BARE, SINGLE, DOUBLE, COMMENT, ONLY_PLAIN, VARIABLE = "raw", "bare", "single", "double", "comment", "plain", "$"
@@ -32,6 +32,7 @@ class Hole(NamedTuple):
     name: str
     place: str
     delimiter: str = ""  # of the here-document that it stands in
+    part: str = ""  # of a value that is a path
 
 
 Token = Union[str, Hole]  # a character, or a placeholder
@@ -62,7 +63,7 @@ def check_shell(text: str, sweep: Sweep, field_name: str) -> None:
 
 def _first_wrong(sweep: Sweep, hole: Hole) -> Optional[str]:
     """The first value of a parameter that cannot stand in this place."""
-    shown = sweep.values(hole.name)
+    shown = (path_part(text, hole.part) if hole.part else text for text in sweep.values(hole.name))
     return next((text for text in shown if not PLAIN.fullmatch(text) or text == hole.delimiter != ""), None)
 
 
@@ -88,7 +89,8 @@ def _plan(text: str) -> tuple[Union[str, Hole], ...]:
     end = 0
     for found in HOLE.finditer(text):
         tokens += text[end : found.start()]
-        tokens.append(found[0][0] if found[0] in ("{{", "}}") else Hole(found[0], found[1], RAW if found[2] else ""))
+        hole = Hole(found[0], found[1] or "", RAW if found[3] else "", part=found[2] or "")
+        tokens.append(found[0][0] if found[0] in ("{{", "}}") else hole)
         end = found.end()
     tokens += text[end:]
     if not any(isinstance(token, Hole) for token in tokens):

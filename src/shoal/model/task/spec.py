@@ -119,8 +119,14 @@ class Spec:
         option=Option("RANGE", "Many elements, as in Slurm: 1-2000%50 (parameter {i})."),
         functions="never", lease="made", same_result="compared task by task: each by its own `i`")
     after: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_PARENTS),
-        "Names of tables in the same run. These tasks wait until all tasks of those have succeeded.",
-        f"{limits.MAX_PARENTS:,} names")
+        "Names of tables in the same run, or earlier runs and tasks (`r18`, `r18.3`). These tasks wait until all tasks of "
+        "those have succeeded; if one did not, they fail (`dependency_failed`).",
+        f"{limits.MAX_PARENTS:,} names; {limits.MAX_OUTSIDE:,} runs and tasks a run",
+        option=Option("RUN|TASK", "Start when this has succeeded: r18, r18.3 or a run's name (repeat for more)."))
+    after_any: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_PARENTS),
+        "Like `after`, but what is named need only have ended, whether it succeeded or not.",
+        f"{limits.MAX_PARENTS:,} names; {limits.MAX_OUTSIDE:,} runs and tasks a run",
+        option=Option("RUN|TASK", "Start when this has ended, in whatever way (repeat for more)."))
     function: str = entry("", kind.TEXT, read.payload,
         "A Python callable, pickled, as base64 or as `sha256:` of a blob; instead of `command`. `shoal.Executor` writes it.",
         _PAYLOAD, matching="kind", is_program=True, lease="same")

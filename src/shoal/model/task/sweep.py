@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from typing import Optional, Union
@@ -16,7 +17,11 @@ Value = Union[str, int, float, bool]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RANGE = re.compile(r"(-?[0-9.]{1,20})\.\.(-?[0-9.]{1,20})(?::(-?[0-9.]{1,20}))?")
 _ARRAY = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
-HOLE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)(:raw)?\}")
+# Parts of a value that is a path: `{f.stem}`.
+PATH_PARTS = ("name", "stem", "suffix", "parent")
+HOLE = re.compile(rf"\{{\{{|\}}\}}|\{{([A-Za-z_][A-Za-z0-9_]*)(?:\.({'|'.join(PATH_PARTS)}))?(:raw)?\}}")
+_DOTTED = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)\}")
+_PADDED = re.compile(r"-?0[0-9]+")
 _RANGE_HINT = "a range is 1..10 or 10..100:10, a list is a,b,c"
 
 
@@ -27,6 +32,7 @@ class Steps:
     start: str
     step: str
     count: int
+    width: int = 0  # characters to which zeros are put before a whole number, which then is a text; 0: none
 
     @cached_property
     def _whole(self) -> Optional[tuple[int, int]]:
@@ -34,11 +40,17 @@ class Steps:
         takes."""
         return None if "." in self.start or "." in self.step else (int(self.start), int(self.step))
 
+    @property
+    def is_whole(self) -> bool:
+        """True if its values are whole numbers."""
+        return self._whole is not None
+
     def at(self, k: int) -> Value:
         """The k-th value, from 0."""
         whole = self._whole
         if whole is not None:
-            return whole[0] + k * whole[1]
+            value = whole[0] + k * whole[1]
+            return str(value).zfill(self.width) if self.width else value
         return float(Decimal(self.start) + k * Decimal(self.step))
 
 
@@ -133,23 +145,30 @@ def parse_values(text: str, name: str) -> tuple[Union[Steps, tuple[Value, ...]],
     for item in text.split(","):
         found = _RANGE.fullmatch(item)
         if found:
-            pieces.append(_steps(name, *found.groups()))
+            pieces.append(_padded(_steps(name, *found.groups()), found[1], found[2]))
         elif ".." in item and item.replace("..", "").replace(":", "").replace("-", "").replace(".", "").isalnum():
             raise BadInput(f"{echo(item)!r} is not a range", code="bad_array", field=name, hint=_RANGE_HINT)
         elif item == "":
             raise BadInput("an empty value", code="bad_array", field=name, hint=_RANGE_HINT)
         else:
-            pieces.append((_literal(item),))
+            pieces.append((literal(item),))
     return tuple(pieces)
 
 
-def _literal(item: str) -> Value:
+def literal(item: str) -> Value:
     """Numbers become numbers so that results sort and plot; `007` and `1e5x` stay text."""
     if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", item):
         return int(item)
     if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,17}", item) and str(float(item)) == item:
         return float(item)
     return item
+
+
+def _padded(steps: Steps, first: str, last: str) -> Steps:
+    """`001..100` keeps its zeros, as in a shell: all values are as wide as the wider end."""
+    if (_PADDED.fullmatch(first) or _PADDED.fullmatch(last)) and steps.is_whole:
+        return replace(steps, width=max(len(first), len(last)))
+    return steps
 
 
 def _steps(name: str, first: str, last: str, step: Optional[str]) -> Steps:
@@ -223,7 +242,22 @@ def fill(text: str, params: dict[str, Value]) -> str:
 
 def hole_value(found: re.Match[str], params: dict[str, Value]) -> str:
     """The text that one placeholder stands for."""
-    return show_value(params[found[1]])
+    value = show_value(params[found[1]])
+    return path_part(value, found[2]) if found[2] else value
+
+
+def path_part(path: str, part: str) -> str:
+    """A part of a path: of `runs/a.tar.gz` the name `a.tar.gz`, the stem `a.tar`, the suffix `.gz`, the parent `runs`."""
+    if part == "parent":
+        return posixpath.dirname(path) or "."
+    name = posixpath.basename(path)
+    stem, suffix = posixpath.splitext(name)
+    return {"name": name, "stem": stem, "suffix": suffix}[part]
+
+
+def unknown_parts(text: str) -> list[tuple[str, str]]:
+    """Placeholders such as `{f.stme}` whose part there is not: names and parts."""
+    return [(found[1], found[2]) for found in _DOTTED.finditer(text) if found[2] not in PATH_PARTS]
 
 
 def show_value(value: Value) -> str:

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiohttp import web
-
 from shoal.db.reader import Reader
 from shoal.db.retention import drop_logs
 from shoal.engine.commands import Remove, SetFields
@@ -30,6 +28,7 @@ from shoal.server.handlers.check_expressions import check_expressions, tag_warni
 from shoal.server.handlers.resume import sign
 from shoal.server.handlers.runs import check_exists
 from shoal.server.handlers.submit import SubmissionRequest, submit
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.codec import from_plain
 from shoal.wire.copy_tables import copy_tables, parse_only
@@ -45,7 +44,7 @@ class ManageHandler(CallHandler):
     """Calls that change runs after they were submitted."""
 
     # --- change what is queued
-    async def set_fields(self, call: Call) -> web.Response:
+    async def set_fields(self, call: Call) -> Response:
         """Give tasks that have not begun other values of task fields."""
         request = await call.object(lambda body: _with_fields(SetRequest, body))
         fields = _check_fields(request.fields, self.service.clock())
@@ -77,7 +76,7 @@ class ManageHandler(CallHandler):
         return done, tag_warnings(self.service.engine.state, owner, specs)
 
     # --- the same work once more
-    async def copy(self, call: Call) -> web.Response:
+    async def copy(self, call: Call) -> Response:
         """Submit what a run consists of, or some of it, as a new run with the same environment."""
         number, request = (
             parse_run(call.path_part("run")),
@@ -115,10 +114,12 @@ class ManageHandler(CallHandler):
             with contextlib.suppress(OSError):  # a run without an environment
                 environment = json.loads((self.service.state_dir / environment_name(number)).read_bytes())
         digest = hashlib.sha256(canonical([run_text(number), document]).encode()).hexdigest()
-        return SubmissionRequest(submission, digest, sign(submission, {}), row.env_file, environment, False, False)
+        return SubmissionRequest(
+            submission, digest, sign(submission, {}), row.env_file, environment, False, False, False
+        )
 
     # --- removal
-    async def remove(self, call: Call) -> web.Response:
+    async def remove(self, call: Call) -> Response:
         """Remove finished runs with their logs, environments and references to blobs; their accounts stay."""
         request = await call.body(RemoveRequest)
         if not request.runs or len(request.runs) > MAX_SPECS:

@@ -6,8 +6,6 @@ import base64
 import posixpath
 from dataclasses import asdict
 
-from aiohttp import web
-
 from shoal.engine.commands import Look
 from shoal.engine.matching.lease_message import parameters
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError
@@ -18,6 +16,7 @@ from shoal.model.task.spec import OWN
 from shoal.model.task.sweep import fill
 from shoal.server.context import CallHandler
 from shoal.server.handlers.runs import check_exists
+from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.messages import FileAnswer
 from shoal.wire.task import parse_spec
@@ -28,13 +27,13 @@ _ERRORS: dict[str, type[ShoalError]] = {"no_such_file": NotFound, "not_running":
 class PeekHandler(CallHandler):
     """Calls about the files of running tasks."""
 
-    async def files(self, call: Call) -> web.Response:
+    async def files(self, call: Call) -> Response:
         """The entries of a task's directory, or of one below it."""
         found = await self._ask(call, "list_files")
         entries = [asdict(entry) for entry in found.entries]
         return answer({"directory": found.directory, "entries": entries, "total": found.size})
 
-    async def file(self, call: Call) -> web.Response:
+    async def file(self, call: Call) -> Response:
         """A part of a file as it is now; its size and where the part begins are in the headers."""
         if not call.text("path"):
             raise BadInput("which file?", code="required", field="path", hint="name one of its files")
@@ -42,7 +41,7 @@ class PeekHandler(CallHandler):
         offset = call.number("offset") if tail is None else -tail
         found = await self._ask(call, "read_file", offset, call.number("length"))
         headers = {"X-Shoal-Offset": str(found.offset), "X-Shoal-Size": str(found.size)}
-        return web.Response(body=base64.b64decode(found.data), headers=headers, content_type="application/octet-stream")
+        return Response(body=base64.b64decode(found.data), headers=headers, content_type="application/octet-stream")
 
     async def _ask(self, call: Call, kind: str, offset: int = 0, count: int = 0) -> FileAnswer:
         task = parse_task(call.path_part("task"))

@@ -126,7 +126,7 @@ def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> 
     late: set[str] = set()
     for spec, rows in zip(specs, found, strict=True):
         begun = min((row.leased or 0.0 for _, row in rows), default=float("inf"))
-        late.update(parent for parent in spec.after if ends[parent] > begun)
+        late.update(parent for parent in (*spec.after, *spec.after_any) if ends.get(parent, 0.0) > begun)
     return [at for at, spec in enumerate(specs) if spec.name in late]
 
 
@@ -134,7 +134,7 @@ def _behind(specs: Sequence[Spec], left: list[int]) -> Iterator[int]:
     """The specs that wait, directly or not, for one of those that run: it may write what they read."""
     children: dict[str, list[int]] = {}
     for position, spec in enumerate(specs):
-        for parent in spec.after:
+        for parent in (*spec.after, *spec.after_any):
             children.setdefault(parent, []).append(position)
     seen: set[int] = set()
     while left:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import json
+from collections import Counter
 from typing import Any
 
 from shoal.db.end_reasons import ending_of
@@ -16,11 +18,13 @@ from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
+from shoal.server.handlers.dependencies import outcomes_of, targets_of
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
+from shoal.wire.task import parse_spec
 
 
 class RunsHandler(CallHandler):
@@ -29,6 +33,9 @@ class RunsHandler(CallHandler):
     async def submit(self, call: Call) -> Response:
         """Accept a run."""
         request = await call.object(read_submission)
+        for target in targets_of(request.submission.specs):
+            self.context.check_target(call.caller, target)
+            await check_exists(self.context, target)
         self.service.last_request = self.service.clock()
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
@@ -47,8 +54,9 @@ class RunsHandler(CallHandler):
         found = await self.service.query(
             lambda r: r.runs(limit=limit, before=first, state=state, name=call.text("name"), owners=owners)
         )
+        running = self._running()
         for row in found:
-            self._overlay(row)
+            self._overlay(row, running)
         return answer({"runs": found, "next": run_text(found[-1]["run"]) if len(found) == limit else None})
 
     async def run(self, call: Call) -> Response:
@@ -61,13 +69,19 @@ class RunsHandler(CallHandler):
         )
         if "run" not in found:
             raise unknown_run(number)
-        return self._overlay(found)
+        return self._overlay(found, self._running())
 
-    def _overlay(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Add how many of a run's tasks are with pilots now: the row is written only when a task ends."""
+    def _running(self) -> Counter[int]:
+        """How many tasks of each run are known to run."""
+        pilots = self.service.engine.state.pilots.values()
+        return Counter(one.id.run for pilot in pilots for one in pilot.live.values() if one.running)
+
+    def _overlay(self, row: dict[str, Any], running: Counter[int]) -> dict[str, Any]:
+        """Add how many of a run's tasks are with pilots now, and run: the row is written only when a task ends."""
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
-            row["counts"]["live"] = run.live
+            waiting = sum(len(array.todo) for array in run.arrays if array.waiting)
+            row["counts"] |= {"live": run.live, "running": min(run.live, running[run.number]), "waiting": waiting}
         for inner in ("signature", "digest", "env_file", "nonce", "base"):
             row.pop(inner, None)
         return row
@@ -173,8 +187,10 @@ class RunsHandler(CallHandler):
         spans = [span for span in failed.spans if _fits_span(where, span.state)]
         if loaded is None or not (rows or spans):
             return 0
+        awaited = targets_of(parse_spec(json.loads(array.task)) for array in loaded.arrays)
+        outcomes = await outcomes_of(self.service, awaited)
         self.service.load(loaded)
-        result = await self.service.command(Retry(number, tuple(rows), tuple(spans)))
+        result = await self.service.command(Retry(number, tuple(rows), tuple(spans), outcomes))
         return int(result["tasks"])
 
     async def _targets(self, call: Call, texts: list[str]) -> list[int | TaskId]:

@@ -16,6 +16,11 @@ from shoal.server.metrics import CONTENT_TYPE, Gauges
 from shoal.server.retention import prune
 from shoal.wire.http.requests import Nothing, PruneRequest
 
+GREETING = """\
+This is a Shoal server. It is used with the command `shoal`, not with a browser:
+ask whoever runs it for a login string, then type `shoal login -` and `shoal ps`.
+"""
+
 
 class ServerHandler(CallHandler):
     """Calls about the server itself."""
@@ -23,6 +28,10 @@ class ServerHandler(CallHandler):
     async def health(self, call: Call) -> Response:
         """The health check. No version, no names: anyone may call it."""
         return answer({"ok": True})
+
+    async def greet(self, call: Call) -> Response:
+        """A line for a person who looks here with a browser. No version, no names: anyone may call it."""
+        return Response(GREETING.encode(), content_type="text/plain; charset=utf-8")
 
     async def ca(self, call: Call) -> Response:
         """The CA certificate, which a joining pilot compares with the fingerprint before it trusts it."""

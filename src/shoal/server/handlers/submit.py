@@ -14,7 +14,7 @@ from shoal.engine.commands import Submit
 from shoal.engine.tasks.runs import again
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.file_names import LOGS, environment_name
-from shoal.model.ids import parse_run, run_text
+from shoal.model.ids import TaskId, parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.spec import Submission
 from shoal.server.handlers.check_expressions import (
@@ -24,6 +24,7 @@ from shoal.server.handlers.check_expressions import (
     tag_warnings,
     visible_warnings,
 )
+from shoal.server.handlers.dependencies import outcomes_of, targets_of
 from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
@@ -31,6 +32,7 @@ from shoal.wire.submission import canonical, parse_submission
 
 Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run
 
+MAX_ORIGINS = 100  # results taken over that an answer names
 _ENV_FILE = re.compile(r"/[^\0\n]{0,4000}/[0-9a-f]{64}\.json")
 
 
@@ -44,6 +46,7 @@ class SubmissionRequest(NamedTuple):
     environment: dict[str, str] | None
     resume: bool
     strict: bool
+    dry_run: bool
 
 
 def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
@@ -51,36 +54,46 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     fields = dict(body)
     env_file = _env_file(fields.pop("environment_file", None), fields)
     environment, fingerprints = _environment(fields.pop("environment", None)), fields.pop("fingerprints", None)
-    resume, strict = _flag(fields.pop("resume", False), "resume"), _flag(fields.pop("strict", False), "strict")
+    resume, strict, dry_run = (_flag(fields.pop(name, False), name) for name in ("resume", "strict", "dry_run"))
     submission = parse_submission(fields)
     # How files looked when they were submitted is no part of the work: the same work has the same key later, too.
     same = {**fields, "tasks": [{k: v for k, v in table.items() if k != "visible"} for table in fields["tasks"]]}
     digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
-    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict)
+    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict, dry_run)
 
 
 async def submit(
     service: Service, owner: str, request: SubmissionRequest, claim: Claim, size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; returns after the commit."""
-    submission, digest, signature, env_file, environment, resume, strict = request
+    submission, digest, signature, env_file, environment, resume, strict, dry_run = request
     warnings = check_submission(service, owner, submission, strict)
-    check_space(service, size)
-    blobs = blobs_of(submission)
-    if blobs:
-        claim(owner, 0, blobs)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume:
         reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature))
+    if dry_run:
+        would = {
+            "run": "",
+            "tasks": submission.count,
+            "reused": len(reused),
+            "again": False,
+            "reuses": _origins(reused),
+        }
+        return {**would, "reruns": reruns, "warnings": warnings}
+    check_space(service, size)
+    blobs = blobs_of(submission)
+    if blobs:
+        claim(owner, 0, blobs)
+    outcomes = await outcomes_of(service, targets_of(submission.specs))
     # From here to the command nothing is awaited: a key is either in the database or in the engine's memory.
     if submission.key:
         found = service.reader.find_key(owner, submission.key)
         if found is not None:
             row = service.reader.run_row(found.run)
             total = row.total if row is not None else 0
-            return {**again(found.run, total, found.digest, digest), "reruns": [], "warnings": warnings}
+            return {**again(found.run, total, found.digest, digest), "reuses": [], "reruns": [], "warnings": warnings}
     state = service.engine.state
     is_new = not submission.key or (owner, submission.key) not in state.keys
     if is_new:
@@ -95,10 +108,18 @@ async def submit(
     if submission.open:
         service.results.follow(state.next_run, state.next_seq - 1)
     answer = await service.command(
-        Submit(submission, owner, digest, signature, reused, env_file),
+        Submit(submission, owner, digest, signature, reused, env_file, outcomes),
         lambda result: service.accept(parse_run(result["run"])),
     )
-    return {**answer, "reruns": reruns, "warnings": warnings}
+    return {**answer, "reuses": _origins(reused), "reruns": reruns, "warnings": warnings}
+
+
+def _origins(reused: Reused) -> list[dict[str, Any]]:
+    """The first elements whose results are taken over, and the tasks that they are of."""
+    return [
+        {"element": element, "task": row.reused or str(TaskId(row.run, row.element))}
+        for element, row in reused[:MAX_ORIGINS]
+    ]
 
 
 def check_submission(service: Service, owner: str, submission: Submission, strict: bool = False) -> list[str]:

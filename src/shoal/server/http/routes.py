@@ -171,6 +171,8 @@ ROUTES: tuple[Route, ...] = (
           rule="caller"),
     Route("GET", "/v1/ca", "server.ca", "The server's CA certificate.", "", kinds=(), scope="", rule="public",
           text="application/x-pem-file"),
+    Route("GET", "/", "server.greet", "What this is, for a person with a browser.", "", kinds=(), scope="", rule="public",
+          text="text/plain"),
     Route("GET", "/v1/health", "server.health", "Is someone there?", "Ok", kinds=(), scope="", rule="public"),
 )  # fmt: skip
 

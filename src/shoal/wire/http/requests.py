@@ -197,6 +197,7 @@ class SubmissionBody:
     environment_file: Optional[str] = None
     fingerprints: Optional[dict[str, Any]] = None  # of files and environment, as the client saw them
     resume: bool = False  # take over results of earlier runs of the same work
+    dry_run: bool = False  # check it, and say what `resume` would take over; accept nothing
     strict: bool = False  # refuse a task that no pilot which is connected could ever run
 
 

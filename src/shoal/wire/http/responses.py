@@ -28,8 +28,9 @@ Failure = _answer("Failure", "Why a call was refused.", code=str, message=str, f
 ErrorAnswer = _answer("ErrorAnswer", "Every refusal.", error=Failure)
 Ok = _answer("Ok", "The server answers.", ok=bool)
 Submitted = _answer("Submitted",
-    "A run was accepted, or had been with the same key.",
-    run=str, tasks=int, reused=int, again=bool, reruns=list[Row], warnings=list[str])
+    "A run was accepted, or had been with the same key; with `dry_run` it would be, and `run` is empty. `reuses`: the first "
+    "elements whose results are taken over, and from which tasks.",
+    run=str, tasks=int, reused=int, again=bool, reuses=list[Row], reruns=list[Row], warnings=list[str])
 Added = _answer("Added", "Tasks were added to an open run, or had been.", run=str, first=int, tasks=int, again=bool)
 ClosedRun = _answer("ClosedRun", "Nothing more is added to a run.", run=str, finished=bool)
 ResultsPage = _answer("ResultsPage",

@@ -7,7 +7,15 @@ import sys
 
 import pytest
 
-from shoal.cli.output.progress_display import LiveDisplay, PlainDisplay, QuietDisplay, Status, bar_of, status_text
+from shoal.cli.output.progress_display import (
+    LiveDisplay,
+    PlainDisplay,
+    QuietDisplay,
+    Status,
+    bar_of,
+    fitted,
+    status_text,
+)
 from tests.unit.cli.fake_client import Clock
 
 
@@ -79,3 +87,30 @@ def test_quiet_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -
     display.note("careful")
     display.close()
     assert capsys.readouterr().err == "careful\n"
+
+
+BUSY = Status(
+    "r1234", "a name of some length", 20_000, 5_120, 12, 3, running=64, elapsed=3_700.0, pilots=32, slots=128
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (200, f"r1234 a name of some length  {bar_of(BUSY)}  {status_text(BUSY)}"),
+        (100, "r1234 a name of some length  5,135/20,000  running 64  failed 12  cancelled 3  about 2h58m left"),
+        (80, "r1234  5,135/20,000  running 64  failed 12  cancelled 3  about 2h58m left"),
+        (60, "r1234  5,135/20,000  failed 12  about 2h58m left"),
+        (40, "r1234  5,135/20,000  failed 12  about 2h58m left"),
+    ],
+)
+def test_on_a_narrow_terminal_the_time_that_is_left_stays(columns: int, line: str) -> None:
+    assert "  ".join(fitted(BUSY, columns)) == line
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40])
+def test_an_ordinary_run_fits_with_its_time(columns: int) -> None:
+    status = Status("r12", "scan", 100, 12, running=2, elapsed=12.3, pilots=1, slots=2)
+    line = "  ".join(fitted(status, columns))
+    assert len(line) <= columns
+    assert "r12" in line and "12/100" in line and line.endswith("left")

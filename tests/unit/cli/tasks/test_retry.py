@@ -14,6 +14,7 @@ def test_a_signal_is_sent_and_told(typed: Typed, server: FakeServer) -> None:
     server.answers["/v1/signal"] = {"signalled": 1, "not_running": 2}
     assert typed("signal", "10", "r1", "r2.3")[:2] == (0, "USR1 sent to 1 task, 2 do not run\n")
     assert server.sent("/v1/signal") == [{"targets": ["r1", "r2.3"], "signal": "USR1"}]
+    server.answers["/v1/runs"] = {"runs": [], "next": None}
     assert typed("signal", "USR1", "x")[0] == 2
     assert typed("signal", "USR1")[2] == "shoal: shoal signal needs RUN|TASK (e.g. shoal signal r12)\n"
 
@@ -37,12 +38,17 @@ def test_a_filter_picks_what_is_retried(
     assert server.sent("/v1/retry") == [body]
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--state", "succeeded"), ("--cause", "over_tim"), ("--exit-code", "x"), ("nope",)]
-)
+@pytest.mark.parametrize("words", [(), ("--state", "succeeded"), ("--cause", "over_tim"), ("--exit-code", "x")])
 def test_a_filter_that_cannot_be_is_refused_here(typed: Typed, server: FakeServer, words: tuple[str, ...]) -> None:
     status, _, err = typed("retry", *words)
     assert (status, err.count("\n"), server.requests) == (2, 1, [])
+
+
+def test_what_is_no_run_and_no_name_of_one_is_refused(typed: Typed, server: FakeServer) -> None:
+    server.answers["/v1/runs"] = {"runs": [], "next": None}
+    hint = "a run looks like r12, a task like r12.7; see `shoal ps`"
+    text = f"shoal: 'nope' is neither a run nor a task, and no run has that name ({hint})\n"
+    assert typed("retry", "nope") == (2, "", text)
 
 
 def test_a_filter_that_fits_nothing_says_so(typed: Typed, server: FakeServer) -> None:

@@ -7,7 +7,17 @@ import pytest
 
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_ELEMENTS, MAX_PARAMS
-from shoal.model.task.sweep import Sweep, Value, fill, holes, parse_array, parse_axis, show_value, sweep_of
+from shoal.model.task.sweep import (
+    Sweep,
+    Value,
+    fill,
+    holes,
+    parse_array,
+    parse_axis,
+    show_value,
+    sweep_of,
+    unknown_parts,
+)
 
 
 def values(word: str) -> list[Value]:
@@ -190,3 +200,42 @@ def test_a_value_with_braces_is_not_filled_again() -> None:
 @pytest.mark.parametrize(("value", "text"), [(True, "true"), (False, "false"), (1, "1"), (0.1, "0.1"), ("a b", "a b")])
 def test_values_stand_in_a_command_as_people_write_them(value: Value, text: str) -> None:
     assert show_value(value) == text
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("x=008..011", ["008", "009", "010", "011"]),
+        ("x=01..100:50", ["001", "051"]),
+        ("x=-01..01", ["-01", "000", "001"]),
+        ("x=10..08:-1", ["10", "09", "08"]),
+        ("x=0..2", [0, 1, 2]),
+        ("x=0..01:0.5", [0.0, 0.5, 1.0]),
+    ],
+)
+def test_zeros_before_a_number_are_kept(word: str, expected: list[Value]) -> None:
+    assert values(word) == expected
+
+
+def test_an_array_counts_as_slurm_does_without_zeros() -> None:
+    assert elements(parse_array("01-03")[0]) == [{"i": 1}, {"i": 2}, {"i": 3}]
+
+
+@pytest.mark.parametrize(
+    ("value", "filled"),
+    [
+        ("runs/a.tar.gz", "a.tar.gz a.tar .gz runs"),
+        ("a", "a a  ."),
+        ("/x", "x x  /"),
+        (".bashrc", ".bashrc .bashrc  ."),
+        (7, "7 7  ."),
+    ],
+)
+def test_parts_of_a_path_fill_placeholders(value: Value, filled: str) -> None:
+    text = "{f.name} {f.stem} {f.suffix} {f.parent}"
+    assert holes(text) == ["f"] * 4
+    assert fill(text, {"f": value}) == filled
+
+
+def test_parts_that_there_are_not_are_found() -> None:
+    assert unknown_parts("{f.stem} {f.stme} {{f.no}} {f.}") == [("f", "stme")]

@@ -58,6 +58,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "params": (COMMAND, {"x": "5..6"}),
     "array": ({"command": ["sim", "{i}"], "array": "1-2"}, "5-6"),
     "after": (COMMAND, ["parent"]),
+    "after_any": (COMMAND, ["parent"]),
     "function": (FUNCTION, "AAAA"),
     "calls": (FUNCTION, ["AC==", "AD=="]),
     "initializer": (FUNCTION, "AA=="),

@@ -134,6 +134,7 @@ def test_a_submission_has_what_is_checked_of_it() -> None:
         "environment_file",
         "fingerprints",
         "resume",
+        "dry_run",
         "strict",
     }  # taken out by server/handlers/submit.py before the rest is checked
     assert {field.name for field in dataclasses.fields(SubmissionBody)} == _SUBMISSION | beside

@@ -62,7 +62,7 @@ def test_rule_kinds_and_scope_are_words_we_know(route: Route) -> None:
     assert set(route.kinds) <= {SUBMIT, ENROL, SESSION}
     assert route.scope in ("", *SCOPES)
     assert route.method in (("GET", "HEAD", "PUT") if route.rule == "blob" else ("GET", "POST"))
-    assert route.path.startswith("/v1/") or route.path == "/metrics"
+    assert route.path.startswith("/v1/") or route.path in ("/metrics", "/")
     assert route.about.endswith((".", "?"))
 
 
@@ -89,9 +89,9 @@ def test_what_acts_is_a_post_and_is_written_down(route: Route) -> None:
 
 
 @each_route
-def test_only_two_calls_want_no_token(route: Route) -> None:
+def test_only_three_calls_want_no_token(route: Route) -> None:
     if route.rule == "public":
-        assert route.path in ("/v1/health", "/v1/ca")
+        assert route.path in ("/v1/health", "/v1/ca", "/")
         assert (route.method, route.kinds, route.scope, route.body) == ("GET", (), "", None)
     else:
         assert route.kinds

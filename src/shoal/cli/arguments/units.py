@@ -1,0 +1,34 @@
+"""Notes on numbers without a unit, which mean something else to people who come from Slurm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shoal.model.quantities import many, parse_duration, parse_size, show_duration
+
+_BARE = re.compile(r"[0-9]+(\.[0-9]+)?")
+_TWO_PARTS = re.compile(r"[0-9]+:[0-9]{1,2}")
+_PLAUSIBLE = 1 << 20  # bytes from which on a size without a unit may well be meant in bytes
+_TIMES = {"time": "--time", "deadline": "--deadline"}
+_SIZES = {"memory": "--memory", "disk": "--disk"}
+
+
+def unit_notes(options: Mapping[str, Any]) -> Iterator[str]:
+    """What was taken for each time and size that has no unit, if Slurm would take another."""
+    for name, option in _TIMES.items():
+        text = str(options.get(name) or "").strip()
+        if _BARE.fullmatch(text) and parse_duration(text) > 0:
+            yield f"{option} {text} is taken as {text} seconds, not minutes as in Slurm; write {text}s or {text}m"
+        elif _TWO_PARTS.fullmatch(text):
+            hours, minutes = text.split(":")
+            taken = show_duration(parse_duration(text))
+            yield (
+                f"{option} {text} is taken as {taken} (hours:minutes), not minutes:seconds as in Slurm;"
+                f" write {hours}h{minutes}m or {hours}m{minutes}s"
+            )
+    for name, option in _SIZES.items():
+        text = str(options.get(name) or "").strip()
+        if _BARE.fullmatch(text) and (size := parse_size(text, name)) < _PLAUSIBLE:
+            yield f"{option} {text} is taken as {many(size, 'byte')}, not megabytes as in Slurm; write {text}M"
