@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from shoal.cli.output.tables import clean, clean_block, write_raw
+from shoal.cli.output.tables import clean, clean_block, write_raw, write_stream
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, NotFound, Unreachable
@@ -47,11 +47,11 @@ def logs(task: str, stderr: bool, attempt: int | None, follows: bool, server: st
         _follow(session, task, stream, attempt)
         return
     with session.source() as source:
-        data = source.logs(task, stream, attempt)
-        if not data:
+        wrote = write_stream(source.logs(task, stream, attempt))
+        if not wrote:
             _check_ran(task, source.task(task), attempt)
-    write_raw(data)
-    if not data and sys.stdout.isatty():
+            _check_here(task, source.task(task), stream)
+    if not wrote and sys.stdout.isatty():
         say("nothing on standard error" if stderr else "nothing on standard output; try --stderr")
 
 
@@ -66,6 +66,7 @@ def _follow(session: Session, task: str, stream: str, attempt: int | None) -> No
         write = terminal_writer() if sys.stdout.isatty() else write_raw
         if not follow(client, task, stream, attempt, write):
             _check_ran(task, client.task(task), attempt)
+            _check_here(task, client.task(task), stream)
 
 
 def follow(
@@ -73,7 +74,7 @@ def follow(
     task: str,
     stream: str,
     attempt: int | None,
-    write: Callable[[bytes], None],
+    write: Callable[[bytes], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Write a stream as it grows, until the task is final; retries are followed, too. Returns the number of bytes."""
@@ -92,6 +93,8 @@ def follow(
             continue
         write(part.data)
         offset, received, lost = part.next, received + len(part.data), 0.0
+        if part.missing:
+            raise NotFound(f"{many(part.missing, 'byte')} of it never came from its host", code="log_not_whole")
         if found is None:
             continue
         latest = _latest(found)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FUNCTION = "function "  # prefix of the kind of a function
 CONTAINER = "container "  # prefix of the surroundings of a container
+STREAM_FILES = "streams "  # of what reads or writes files as its streams, which older pilots do not know
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten together with their durations
 # Names whose values change with every lease or moment: expressions over them are evaluated anew each time.
 VOLATILE = frozenset(
@@ -233,6 +234,8 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
         # Set-up lines may bring a container runtime, so that only without them the host must have one.
         surroundings = CONTAINER if spec.container and not spec.setup else ""
         surroundings += _digest([(field.name, value) for field, value in other])
+    if spec.stdin_data or spec.stdout or spec.stderr:
+        surroundings += STREAM_FILES
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
