@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from shoal.model.errors import BadInput, NotFound, Unreachable
 from shoal.model.ids import parse_target, parse_task
 from shoal.model.quantities import many
 from shoal.model.states import TaskState
+from shoal.model.task.sweep import fill
 from shoal.report.data_source import Json
+from shoal.wire.task import parse_spec
 
 WAIT = 10.0  # seconds that the server holds a request
 PAUSE = 1.0  # seconds before the next look at a task that does not run
@@ -137,3 +140,14 @@ def _check_ran(task: str, found: Json, attempt: int | None) -> None:
     because = clean(ended.get("message") or ended.get("cause") or "")
     reason = f": {because}" if because and because != found["state"] else ""
     raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")
+
+
+def _check_here(task: str, found: Json, stream: str) -> None:
+    """For a task without output: raise if it went to a file of the submitter's."""
+    spec, array = parse_spec(found["array"]["task"]), found["array"]
+    name = spec.stdout if stream == "stdout" else spec.stderr
+    if name:
+        if spec.sweep is not None:
+            name = fill(name, spec.sweep.at(parse_task(task).element - int(array["first"])))
+        path = os.path.join(str(found["run"].get("cwd") or ""), name)
+        raise NotFound(f"its {stream} is in {clean(path)}", code="no_log", hint="read it there")

@@ -108,7 +108,7 @@ def _check_program(spec: Spec, base: str | None) -> None:
         )  # fmt: skip
     if not os.access(path, os.X_OK):
         raise Refused(
-            f"{echo(program)} cannot be executed", code="no_such_program", field="command",
+            f"{echo(program)} cannot be executed", code="not_executable", field="command",
             hint=f"chmod +x {echo(program)}, or name its interpreter before it",
         )  # fmt: skip
 

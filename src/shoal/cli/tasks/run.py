@@ -11,6 +11,7 @@ import click
 
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
+from shoal.cli.output.wait_for_run import OWN_FAILURE
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tasks.options import (
     COMMAND,
@@ -24,10 +25,11 @@ from shoal.cli.tasks.options import (
     task_options,
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
-from shoal.cli.tasks.submission import Draft, draft_command, draft_file
+from shoal.cli.tasks.standard_input import STDIN, check_unread
+from shoal.cli.tasks.submission import Draft, draft_command, draft_file, with_sent_input
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
-from shoal.model.errors import Unreachable
+from shoal.model.errors import BadInput, ShoalError, Unreachable
 from shoal.model.quantities import many
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import fill, holes
@@ -35,6 +37,8 @@ from shoal.model.task.sweep import fill, holes
 SHOWN = 3  # commands that --dry-run renders per spec
 # Ranges as Slurm and others write them, which are single values here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
+# Of one command that could not be started, as shells have it.
+_BEFORE_START = {"no_such_program": 127, "not_executable": 126}
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
@@ -60,9 +64,20 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
       shoal run tasks.toml
 
     Ctrl-C detaches, and the run goes on; a second one within 2 s cancels it.
-    Exit status: 0 only if all tasks succeeded.
+
+    \b
+    Exit status of one command: its own; 128 + N if signal N ended it; 127 not found, 126 not executable;
+    125 if Shoal itself failed, or could not keep all of its output; 2 if this command line is wrong.
+    Of several tasks: 0 only if all succeeded, else 1.
     """
-    return _start(context, _draft(context, arguments, options, may_sweep=False), options)
+    draft = _draft(context, arguments, options, may_sweep=False)
+    try:
+        return _start(context, draft, options)
+    except ShoalError as error:
+        if isinstance(error, BadInput) or not _is_single(draft):
+            raise
+        say(error.line)
+        return _BEFORE_START.get(error.code, OWN_FAILURE)
 
 
 @click.command(cls=CommandWithArguments)
@@ -110,7 +125,7 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
     """
     draft = _draft(context, arguments, options, may_sweep=True)
     session = Session(options["server"])
-    check_here(draft, session.is_far)
+    draft = _check(draft, session, options)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
     answer, client = send(session, draft, options["resume"], options["strict"])
@@ -172,7 +187,7 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
 
 def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int:
     session = Session(options["server"])
-    check_here(draft, session.is_far)
+    draft = _check(draft, session, options)
     if options["dry_run"]:
         return _dry_run(draft, options["as_json"])
     _note_unused(draft)
@@ -182,8 +197,20 @@ def _start(context: click.Context, draft: Draft, options: dict[str, Any]) -> int
         _print_reused(answer)
     from shoal.cli.output.wait_for_run import wait_for
 
-    single = answer["tasks"] == 1 and not draft.origin
-    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], single)
+    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], _is_single(draft))
+
+
+def _is_single(draft: Draft) -> bool:
+    """True for one command on the command line: it is shown, and ends, as if it had run here."""
+    return draft.submission.count == 1 and not draft.origin
+
+
+def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
+    """Check the draft against this machine; standard input in files goes along where hosts may not see them."""
+    check_here(draft, session.is_far)
+    if options["stdin"] != STDIN and check_unread() and not options.get("quiet"):
+        say("note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)")
+    return with_sent_input(draft) if session.is_far and not options["dry_run"] else draft
 
 
 def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> tuple[dict[str, Any], Client]:
@@ -194,12 +221,18 @@ def send(session: Session, draft: Draft, resume: bool, strict: bool = False) -> 
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
     document |= {name: True for name, is_set in (("resume", resume), ("strict", strict)) if is_set}
     try:
-        return client.submit(document), client
+        return _submit(client, document, draft), client
     except Unreachable:
         if not session.is_embedded:
             raise
         client = session.client()  # an idle embedded server may just have been ending
-        return client.submit(document), client
+        return _submit(client, document, draft), client
+
+
+def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str, Any]:
+    for blob in draft.blobs:
+        client.put_blob([blob])
+    return client.submit(document)
 
 
 def _print_warnings(answer: dict[str, Any]) -> None:
