@@ -23,7 +23,7 @@ from shoal.engine.snapshot import LoadedRun
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
 from shoal.model.file_names import LOGS
-from shoal.model.ids import parse_attempt, run_text, start_count
+from shoal.model.ids import run_text, start_count
 from shoal.model.limits import MAX_LOOKS
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
@@ -397,4 +397,3 @@ def _sender(command: Command) -> str:
     if isinstance(command, Enrol):
         return f" with {command.token}"
     return f" of {command.owner}" if isinstance(command, Submit) else ""
-

@@ -32,7 +32,9 @@ def check_stream_files(specs: Sequence[Spec]) -> None:
             files = {field: fill(name, params) if params is not None else name for field, name in names.items()}
             if "" in files.values():
                 field = next(field for field in files if not files[field])
-                raise BadInput("a file without a name", code="bad_path_value", field=table + field, hint="e.g. out/{x}.txt")
+                raise BadInput(
+                    "a file without a name", code="bad_path_value", field=table + field, hint="e.g. out/{x}.txt"
+                )
             for field, file in files.items():
                 path, task = posixpath.normpath(file), f"{at}.{offset}"
                 if seen.setdefault(path, task) != task:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.progress_display import Display, Status, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
@@ -28,7 +29,6 @@ LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
 SHOWN_NOT_WHOLE = 5  # tasks whose output is not whole
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
-FAILED, REFUSED, OWN_FAILURE, INTERRUPTED = 1, 3, 125, 130
 
 Json = dict[str, Any]
 
@@ -99,9 +99,8 @@ class Watch:
             if now - self._looked >= LOOK_EVERY and now - self._began >= 0.5:
                 self._looked = now
                 self._facts = self.client.server()
-                if not self._running() and not self._over and self._facts.get("pilots"):
-                    self._ask_why(now)
-                elif now - self._moved > STUCK_AFTER and not self._running():
+                is_slow = now - self._moved > STUCK_AFTER
+                if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
                     self._ask_why(now)
         except Unreachable:
             return False  # the next page of events meets the same error and handles it

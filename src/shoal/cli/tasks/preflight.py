@@ -24,14 +24,25 @@ def check_here(draft: Draft, far: bool = False) -> None:
     """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are not known here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
-        if base is not None and not os.path.isdir(base):
-            raise BadInput(
-                f"there is no directory {echo_path(base)}", code="no_such_directory", field="cwd", hint="make it first"
-            )
+        if base is not None:
+            _check_directory(base)
         for field, name in named_files(spec):
             _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
         if not far:
             _check_program(spec, base)
+
+
+def _check_directory(path: str) -> None:
+    """Refuse a directory that is not there, or that nobody can work in."""
+    if not os.path.exists(path):
+        wrong, hint = f"there is no directory {echo_path(path)}", "make it first"
+    elif not os.path.isdir(path):
+        wrong, hint = f"{echo_path(path)} is not a directory", "name the directory that the tasks run in"
+    elif not os.access(path, os.X_OK):
+        wrong, hint = f"you may not enter the directory {echo_path(path)}", "chmod u+rx it, or choose another"
+    else:
+        return
+    raise BadInput(wrong, code="no_such_directory", field="cwd", hint=hint)
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from shoal.cli.main import OWN_FAILURE
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
-from shoal.cli.output.wait_for_run import OWN_FAILURE
 from shoal.cli.session import Session, json_option, say, server_option
 from shoal.cli.tasks.options import (
     COMMAND,
@@ -209,7 +209,9 @@ def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
     """Check the draft against this machine; standard input in files goes along where hosts may not see them."""
     check_here(draft, session.is_far)
     if options["stdin"] != STDIN and check_unread() and not options.get("quiet"):
-        say("note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)")
+        say(
+            "note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)"
+        )
     return with_sent_input(draft) if session.is_far and not options["dry_run"] else draft
 
 

@@ -14,6 +14,7 @@ import click
 
 from shoal.cli.tasks.standard_input import STDIN, read_file, read_standard_input
 from shoal.client.config import echo_path, explain_toml
+from shoal.client.working_directory import working_directory
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
@@ -103,7 +104,7 @@ def _value(field: Field, given: Any) -> Any:
         return split_pairs(f"--{field.option_name}", given)
     if field.kind.option == "counts":
         return dict(map(_licence, given))
-    return os.path.abspath(given) if field.name == "cwd" and given != OWN else given
+    return os.path.normpath(os.path.join(working_directory(), given)) if field.name == "cwd" and given != OWN else given
 
 
 def _parse(document: Mapping[str, Any]) -> Submission:
@@ -166,7 +167,7 @@ def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -
         labels = found.get("labels", {})
         found["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
     base = found.get("cwd", "")
-    found["cwd"] = os.path.abspath(base) if isinstance(base, str) else base
+    found["cwd"] = os.path.normpath(os.path.join(working_directory(), base)) if isinstance(base, str) else base
     return found
 
 

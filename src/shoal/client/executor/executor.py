@@ -28,6 +28,7 @@ from shoal.client.executor.options import (
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
 from shoal.client.executor.stream import Stream
+from shoal.client.working_directory import working_directory
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.wire.payload import Ref, container
@@ -200,7 +201,7 @@ class Executor(StandardExecutor):
         return table
 
     def _make_base(self) -> dict[str, Any]:
-        here = os.getcwd()
+        here = working_directory()
         path = [entry or here for entry in sys.path]
         env = {
             **self._env,

@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 
 from shoal.model.limits import MAX_STREAM
 
+
 # --- from pilot to guard
 @dataclass
 class Start:

@@ -48,7 +48,8 @@ class LogsHandler(CallHandler):
         return web.Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
 
     async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[str, bool]:
-        """The file of the attempt below the log directory, and whether it may still grow; `watch` has its pilot send new output."""
+        """The file of the attempt below the log directory, and whether it may still grow. `watch`: its pilot sends what is
+        new."""
         row = await self.service.query(lambda r: r.task_row(*task))
         if row is not None and row.reused:
             task = parse_task(row.reused)
