@@ -242,7 +242,7 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
     failures = [{name: getattr(failure, name) for name in fields} for failure in tally.sorted_failures()]
     return {
         "run": info["run"], "name": info["name"], "tasks": info["total"], "counts": info["counts"], "seconds": wall,
-        "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(),
+        "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(), "not_whole": tally.not_whole,
     }  # fmt: skip
 
 

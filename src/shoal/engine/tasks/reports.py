@@ -307,8 +307,10 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     found, step, past = judge_failure(state, pilot, task, report)
     task.cause, task.note = found.value, report.message
     if isinstance(step, Final):
-        if step.cause is not found or (found is Cause.OUT_OF_MEMORY and past.raises):
+        if step.cause is not found:
             task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
+        elif found is Cause.OUT_OF_MEMORY and past.raises:
+            task.note = f"{report.message}; {step.why}"
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
     state.drop_attempt(task, live.id)
