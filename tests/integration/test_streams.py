@@ -33,7 +33,9 @@ def writes(seed: int, stream: str = "stdout", size: int = LONG) -> list[str]:
     return ["python3", "-c", _WRITE.format(stream=stream, seed=seed, size=size)]
 
 
-def shoal(terminal: Terminal, *words: str, sends: bytes | None = None, **more: Any) -> subprocess.CompletedProcess[bytes]:
+def shoal(
+    terminal: Terminal, *words: str, sends: bytes | None = None, **more: Any
+) -> subprocess.CompletedProcess[bytes]:
     """A command whose streams are bytes; without `sends` its standard input is empty."""
     source: dict[str, Any] = {"input": sends} if sends is not None else {"stdin": subprocess.DEVNULL}
     source.update(more)

@@ -22,7 +22,8 @@ from shoal.model.quantities import many
 from shoal.model.task.spec import Spec
 
 Json = dict[str, Any]
-ON_ITS_WAY_EVERY = 0.1  # seconds between requests for output that is on its way from another host
+# Output that is on its way from another host: seconds between requests for it, and until it is given up.
+ON_ITS_WAY_EVERY, ON_ITS_WAY = 0.1, 60.0
 
 
 class Source(Protocol):
@@ -46,8 +47,8 @@ class Source(Protocol):
 class HttpSource:
     """A server, read page by page."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.client, self.sleep = client, sleep
         self.runs, self.run, self.tasks, self.task = client.runs, client.run, client.tasks, client.task
         self.pilots, self.acct, self.why = client.pilots, client.acct, client.why
 
@@ -60,12 +61,14 @@ class HttpSource:
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]:
         """The bytes of a stream up to now, part by part; of an ended attempt also those that are on their way."""
         part = self.client.logs(task, stream, attempt)
-        while part.data or part.more:
+        silent = 0.0
+        while part.data or (part.more and silent < ON_ITS_WAY):
             yield part.data
-            if not part.data:
-                time.sleep(ON_ITS_WAY_EVERY)
             if not part.more:
                 break
+            silent = 0.0 if part.data else silent + ON_ITS_WAY_EVERY
+            if silent:
+                self.sleep(ON_ITS_WAY_EVERY)
             part = self.client.logs(task, stream, attempt, part.next)
         if part.missing:
             raise NotFound(f"{many(part.missing, 'byte')} of it never came from its host", code="log_not_whole")

@@ -124,7 +124,7 @@ class Watch:
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
         answer = self.client.why(self.run)
-        self._is_impossible = is_impossible([reason["code"] for reason in answer.get("reasons") or ()])
+        self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
         if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment
             self._reason = reason_of(answer, IMPOSSIBLE if self._is_impossible else ())
         if not (self.session.is_embedded and self._is_impossible):
