@@ -78,7 +78,8 @@ def read_file(path: str, name: str) -> SentInput:
             return _take(file, echo_path(name))
     except OSError as error:
         hint = "name a file that you can read"
-        raise BadInput(f"cannot read {echo_path(name)}: {error.strerror}", field="stdin", hint=hint) from None
+        message = f"cannot read {echo_path(name)}: {error.strerror}"
+        raise BadInput(message, code="no_such_file", field="stdin", hint=hint) from None
 
 
 def _take(file: BinaryIO, name: str) -> SentInput:
