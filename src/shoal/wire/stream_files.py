@@ -20,10 +20,6 @@ def check_stream_files(specs: Sequence[Spec]) -> None:
         names = {field: getattr(spec, field) for field in _FIELDS if getattr(spec, field)}
         table = f"tasks[{at}]." if len(specs) > 1 else ""
         for field, name in names.items():
-            if name.endswith("/") or "\0" in name:
-                raise BadInput(
-                    f"{echo(name)!r} is not a file", code="bad_path_value", field=table + field, hint="e.g. out/{x}.txt"
-                )
             _check_names_all(spec, name, table + field)
         if spec.count * len(names) > MAX_STREAM_FILES:
             continue

@@ -28,6 +28,9 @@ def check_here(draft: Draft, far: bool = False) -> None:
             _check_directory(base)
         for field, name in named_files(spec):
             _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
+        for field, pattern in (("stdout", spec.stdout), ("stderr", spec.stderr)):
+            for name in _each(spec, pattern) if pattern else ():
+                _check_writable(field, os.path.join(draft.submission.cwd, name), name)
         if not far:
             _check_program(spec, base)
 
@@ -94,6 +97,25 @@ def _check_file(field: str, path: str, name: str) -> None:
             f"'{echo_path(name)}' is not a regular file that can be read", code="not_regular_file", field=field,
             hint="name a plain file; pack a directory into one first",
         )  # fmt: skip
+
+
+def _check_writable(field: str, path: str, name: str) -> None:
+    """Refuse a file for a stream that cannot be written; folders that are missing will be made."""
+    if os.path.isdir(path):
+        wrong = f"'{echo_path(name)}' is a directory"
+    else:
+        found = path
+        while not os.path.exists(found):
+            found = os.path.dirname(found)
+        if found == path and os.access(path, os.W_OK):
+            return
+        if found != path and os.path.isdir(found) and os.access(found, os.W_OK | os.X_OK):
+            return
+        wrong = f"'{echo_path(name)}' cannot be written"
+        wrong += (
+            "" if found == path else f": {echo_path(found)} is {'closed to you' if os.path.isdir(found) else 'a file'}"
+        )
+    raise BadInput(wrong, code="bad_path_value", field=field, hint="name a file that you can write")
 
 
 def _check_program(spec: Spec, base: str | None) -> None:

@@ -159,6 +159,14 @@ def array(value: Any, field: str) -> tuple[Sweep, Optional[int]]:
     return parse_array(value)
 
 
+def stream_file(value: Any, field: str) -> str:
+    """The name of a file that a stream is written to."""
+    name = short_text(value, field, 4096)
+    if not name.strip() or name.endswith("/") or "\0" in name:
+        raise BadInput(f"{echo(name)!r} is not a file", code="bad_path_value", field=field, hint="e.g. out/{x}.txt")
+    return name
+
+
 def max_output(value: Any, field: str) -> int:
     """A size that holds more than the mark of what is left out."""
     size = parse_size(value, field)

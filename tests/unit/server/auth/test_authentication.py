@@ -574,7 +574,7 @@ def test_revoking_a_token_ends_all_that_were_made_with_it(place: Place) -> None:
     other, _ = place.mint("boss", owner="anna")
     ended = place.access.revoke(place.caller("boss"), Revoke(tokens=[first.token]), NOW + 1)
     assert set(ended) == {first.token, child.token, grandchild.token}
-    refused(lambda: place.check(second), Refused, "unauthorised")
+    refused(lambda: place.check(second), Refused, "token_revoked")
     assert not place.access.is_live(grandchild.token) and place.access.is_live(other.token)
 
 
@@ -599,7 +599,7 @@ def test_what_was_made_with_a_token_that_is_forgotten_ends_by_its_name_for_an_ad
     )
     assert place.check(own).owner == "anna"
     assert place.access.revoke(place.caller("boss"), asked, NOW) == [child.token]
-    refused(lambda: place.check(own), Refused, "unauthorised")
+    refused(lambda: place.check(own), Refused, "token_revoked")
 
 
 def test_a_revocation_that_is_repeated_knows_whose_pilots_should_be_gone(place: Place) -> None:
