@@ -68,17 +68,17 @@ class Spec:
         functions="never", placeholders=True, lease="made")
     stdin_data: str = entry("", kind.TEXT, read.payload,
         "The bytes of the standard input themselves, as base64 or as `sha256:` of a blob; instead of `stdin`. "
-        "`shoal run --stdin -` writes it.", f"{limits.MAX_INLINE // 1024} KiB, or a blob", functions="never", lease="same")
+        "`shoal run --stdin -` writes it.", _PAYLOAD, functions="never", matching="surroundings", lease="same")
     stdout: str = entry("", kind.TEXT, read.stream_file,
         "File for the standard output, seen from the run's directory; its directory is made. Each attempt begins it anew. "
         "Without it the output is kept with the logs.", "4,096 bytes; no two tasks of a run may have the same",
         option=Option("FILE", "File for the standard output, e.g. 'out/{x}.txt'."),
-        functions="never", placeholders=True, lease="made")
+        functions="never", placeholders=True, matching="surroundings", lease="made")
     stderr: str = entry("", kind.TEXT, read.stream_file,
         "The same for the standard error. The name that `stdout` has: both go there.",
         "4,096 bytes; no two tasks of a run may have the same",
         option=Option("FILE", "File for the standard error; may be the same as --stdout."),
-        functions="never", placeholders=True, lease="made")
+        functions="never", placeholders=True, matching="surroundings", lease="made")
     max_output: int = entry(limits.MAX_STREAM, kind.SIZE, read.max_output,
         "How much is kept of what it prints, for each of the two streams: its head and tail. More is left out, which its "
         "message then says, and `shoal run` ends with another status than 0. Files of `stdout` and `stderr` have no bound.",
