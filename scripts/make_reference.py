@@ -162,6 +162,9 @@ cwd = "own"                       # a fresh directory for each attempt
 inputs = ["fit", "sorted.txt"]
 outputs = ["fit-{energy}-{mode}.json"]
 stdin = "sorted.txt"
+stdout = "log/fit-{energy}-{mode}.txt"
+stderr = "log/fit-{energy}-{mode}.err"
+max_output = "1G"                 # kept of each stream that has no file
 env = { LOG_LEVEL = "info" }
 cores = 2
 memory = "2G"
@@ -199,7 +202,15 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    unused -= {"function", "calls", "initializer", "python", "open", "visible"}  # nobody writes these by hand
+    unused -= {
+        "function",
+        "calls",
+        "initializer",
+        "python",
+        "open",
+        "visible",
+        "stdin_data",
+    }  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
@@ -604,12 +615,17 @@ LIMITS = {
     "MAX_TAILS": "such pieces in one exchange",
     "MAX_STDERR_TAIL": "standard error in the report of a failure",
     "MAX_LINE": "the last line of standard output kept as the result",
-    "MAX_STREAM": "kept of each stream of an attempt: its head and its tail, with a mark between",
+    "MAX_STREAM": "kept of each stream of an attempt, unless `max_output` says otherwise: its head and its tail",
+    "MIN_STREAM": "the smallest `max_output`",
+    "MAX_LOG_PART": "of a stream in one answer; the rest with the next",
+    "MAX_STDIN": "standard input that is sent with a task",
+    "MAX_STREAM_FILES": "files of `stdout` and `stderr` of a run that are compared one by one; of more only the parameters",
     "MAX_PEEK": "bytes of a running task's file in one answer; `shoal peek` asks on",
     "MAX_ENTRIES": "entries of a running task's directory in one answer",
     "MAX_FILE_ANSWERS": "such answers in one exchange",
     "MAX_PEEKS": "questions about files that one pilot has not answered yet",
     "PEEK_WAIT": "seconds that the answer of a pilot is waited for",
+    "STREAMS_KEPT": "streams on their way from other hosts whose sizes the server remembers",
     "MAX_ORDERS": "orders in one reply; the rest go with the next one",
     "GONE_KEPT": "pilots that ended lately and may come back for what they held",
     "HOSTS_KEPT": "hosts remembered in the server's memory",
@@ -631,7 +647,7 @@ TIMES = {
     "spool_end": "a pilot without contact that holds reports nobody has acknowledged ends",
     "grace": "from SIGTERM to SIGKILL of a task",
 }
-BYTES = re.compile(r"BODY|BODIES|BYTES|TAIL$|LINE$|STREAM|NAME|_RESERVE|MAX_KEY$|BLOB$|TASK_TAG$")
+BYTES = re.compile(r"BODY|BODIES|BYTES|TAIL$|LINE$|STREAM$|STDIN$|LOG_PART$|NAME|_RESERVE|MAX_KEY$|BLOB$|TASK_TAG$")
 
 
 def limits_page() -> list[str]:
@@ -687,7 +703,8 @@ def show_limit(name: str, value: float) -> str:
 
 # --- cli.md
 USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed, 2 wrong use, 3 refused, 4 no answer from the server,
-130 Ctrl-C, 70 a defect of Shoal. Notes and errors go to standard error, results to standard output."""
+130 Ctrl-C, 70 a defect of Shoal; `shoal run` of one command: its own, and 125 instead of 3 and 4. Notes and errors go to
+standard error, results to standard output."""
 
 
 def cli_page() -> list[str]:

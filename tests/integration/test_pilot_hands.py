@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from shoal.model.limits import MAX_STREAM
 from shoal.pilot.build_zip import build
 from shoal.wire import codec
 from shoal.wire.batches import report_of
@@ -442,12 +441,11 @@ def test_a_long_stream_arrives_whole_where_the_server_cannot_read_it(world: Worl
     short = world.lease(*python("for n in range(100_000): print(n)"))
     long = world.lease(*python("for n in range(1_000_000): print(n)"))
     texts = world.server.texts
-    for lease in (short, long):
-        world.server.run(lease)
-        world.server.wait(partial(lambda key: texts[key].endswith("99\n"), (lease.attempt, "stdout")))
+    for lease, size in ((short, 588_890), (long, 6_888_890)):
+        assert world.server.run(lease).out == size
+        world.server.wait(partial(lambda key, size: len(texts[key]) >= size, (lease.attempt, "stdout"), size))
     assert world.server.texts[short.attempt, "stdout"] == "".join(f"{n}\n" for n in range(100_000))
-    text = world.server.texts[long.attempt, "stdout"]
-    assert text.startswith("0\n1\n") and "left out by shoal" in text and len(text) <= MAX_STREAM
+    assert world.server.texts[long.attempt, "stdout"] == "".join(f"{n}\n" for n in range(1_000_000))
     world.end(pilot)
 
 
@@ -570,11 +568,12 @@ for i in range(500):
     sys.stdout.write("x" * 99 + "\\n" + "y" * 99_999 + "\\n")
 print("last")
 """
-    lease = world.lease(*python(chatty))
+    lease = world.lease(*python(chatty), max_output=1 << 20)
     report = world.server.run(lease)
     assert (report.outcome, report.last_line) == ("succeeded", "last")
+    assert "bytes of its stdout were left out" in report.message
     text = world.log(lease).read_text()
-    assert len(text) <= MAX_STREAM
+    assert len(text) == report.out <= 1 << 20
     assert text.startswith("first\n") and text.endswith("last\n")
     (mark,) = [line for line in text.splitlines() if "left out by shoal" in line]
     assert 40_000_000 < int(mark.split()[1]) <= 50_050_012

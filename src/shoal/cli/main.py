@@ -1,6 +1,7 @@
 """The `shoal` command: runs one command line and turns every error into one line and an exit status.
 
-0 all succeeded, 1 a task did not, 2 the command line or a file is wrong, 3 refused, 4 no answer, 130 Ctrl-C.
+0 all succeeded, 1 a task did not, 2 the command line or a file is wrong, 3 refused, 4 no answer, 130 Ctrl-C. `shoal run`
+of one command has its exit status, and 125 instead of 3 and 4.
 
 Everything large is imported inside `invoke`, so that Ctrl-C is handled while it is imported, too.
 """
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from shoal.model.errors import BadInput, ShoalError, Unreachable
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED, INTERNAL = 0, 1, 2, 3, 4, 130, 70
+OWN_FAILURE = 125  # of `shoal run` with one command, whose own exit status it has otherwise
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
@@ -53,10 +55,24 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and (lost := _lost_directory()) is not None:
+            say(lost.line)
+            return USAGE
         if os.environ.get("SHOAL_DEBUG"):
             raise
         say(f"internal error: {type(error).__name__}: {error}; please report it (SHOAL_DEBUG=1 shows where)")
         return INTERNAL
+
+
+def _lost_directory() -> BadInput | None:
+    """The error if the current directory was deleted under us, which any access to files may have met."""
+    from shoal.client.working_directory import working_directory
+
+    try:
+        working_directory()
+    except BadInput as error:
+        return error
+    return None
 
 
 def status_of(error: ShoalError) -> int:

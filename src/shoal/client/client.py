@@ -39,11 +39,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class LogPart:
-    """A part of a stream: its bytes, the offset of the next part, and whether there may be more."""
+    """A part of a stream: its bytes, the offset of the next part, and whether there may be more. `missing`: so many bytes
+    that the task wrote never came."""
 
     data: bytes
     next: int
     more: bool
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,13 @@ class Client:
         answer = self._send("GET", target, None, True, self._timeout + wait)
         following = answer.headers.get("x-shoal-next", "")
         next_offset = int(following) if following.isdecimal() else offset + len(answer.data)
-        return LogPart(answer.data, next_offset, answer.headers.get("x-shoal-more") == "1")
+        missing = answer.headers.get("x-shoal-missing", "")
+        return LogPart(
+            answer.data,
+            next_offset,
+            answer.headers.get("x-shoal-more") == "1",
+            int(missing) if missing.isdecimal() else 0,
+        )
 
     def why(self, target: str) -> Json:
         """Why a run, task or pilot is in its state: `target`, `state`, `reasons`."""

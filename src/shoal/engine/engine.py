@@ -43,8 +43,8 @@ from shoal.engine.tasks import failures, manual_retry, remove, runs, set_fields
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.pilots_and_sites import why_owner, why_site
 from shoal.engine.why.ready_task import widest_ban
-from shoal.engine.why.reason import Reason
-from shoal.engine.why.runs_and_tasks import why
+from shoal.engine.why.reason import Reason, is_impossible
+from shoal.engine.why.runs_and_tasks import why, why_run
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
 from shoal.model.policy import Rule
@@ -245,3 +245,12 @@ class Engine:
     def busy(self) -> bool:
         """Is there work that is not final?"""
         return any(run.finished is None for run in self.state.runs.values())
+
+    def may_progress(self, now: float) -> bool:
+        """Is there work that is not final, and of which something runs or may run on the pilots there are?"""
+        self.state.now = now
+        return any(
+            run.finished is None
+            and (run.live or not is_impossible([reason.code for reason in why_run(self.state, run)]))
+            for run in self.state.runs.values()
+        )

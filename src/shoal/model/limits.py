@@ -115,7 +115,12 @@ MAX_TAIL = 64 * 1024  # log bytes of one part
 MAX_TAILS = 64  # parts per exchange
 MAX_STDERR_TAIL = 4_096  # carried in the report of a failure
 MAX_LINE = 4_096  # last stdout line kept with a result
-MAX_STREAM = 1024 * 1024  # kept per stream, head and tail, with a mark between
+MAX_STREAM = 1 << 30  # kept per stream unless the task says otherwise: head and tail, with a mark between
+MIN_STREAM = 4_096  # a smaller bound would hold little more than the mark
+MAX_LOG_PART = 1024 * 1024  # of a stream in one answer: whoever reads a long one asks for it part by part
+MAX_STDIN = 1 << 30  # bytes of standard input that are sent with a task
+MAX_STREAM_FILES = 100_000  # files of `stdout` and `stderr` that are compared one by one when a run is submitted
+STREAMS_KEPT = 10_000  # streams on their way from other hosts whose sizes the server remembers
 
 MAX_PEEK = 256 * 1024  # bytes of a running task's file in one answer
 MAX_ENTRIES = 1_000  # of a directory in one answer

@@ -5,6 +5,7 @@ Every reading command works without a server [protocol 1].
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +18,13 @@ from shoal.client.connection.embedded_server import Say, running_client, state_d
 from shoal.model.errors import EventsGone, NotFound, echo
 from shoal.model.file_names import DATABASE
 from shoal.model.limits import MAX_LOOK, MAX_PAGE
+from shoal.model.quantities import many
 from shoal.model.states import FINAL, TaskState
 from shoal.model.task.spec import Spec
 
 Json = dict[str, Any]
+# Output that is on its way from another host: seconds between requests for it, and until it is given up.
+ON_ITS_WAY_EVERY, ON_ITS_WAY = 0.1, 60.0
 
 
 class Source(Protocol):
@@ -34,7 +38,7 @@ class Source(Protocol):
     def run(self, run: str) -> Json: ...
     def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = ()) -> Json: ...
     def task(self, task: str) -> Json: ...
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes: ...
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]: ...
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]: ...
     def pilots(self, state: str = "") -> Json: ...
     def acct(self, by: str = "", since: float = 0.0, until: float | None = None) -> Json: ...
@@ -44,8 +48,8 @@ class Source(Protocol):
 class HttpSource:
     """A server, read page by page."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.client, self.sleep = client, sleep
         self.runs, self.run, self.tasks, self.task = client.runs, client.run, client.tasks, client.task
         self.pilots, self.acct, self.why = client.pilots, client.acct, client.why
 
@@ -55,14 +59,20 @@ class HttpSource:
     def __exit__(self, *_: object) -> None:
         self.client.close()
 
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
-        """The bytes of a stream up to now."""
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]:
+        """The bytes of a stream up to now, part by part; of an ended attempt also those that are on their way."""
         part = self.client.logs(task, stream, attempt)
-        parts = [part.data]
-        while part.data and part.more:
+        silent = 0.0
+        while part.data or (part.more and silent < ON_ITS_WAY):
+            yield part.data
+            if not part.more:
+                break
+            silent = 0.0 if part.data else silent + ON_ITS_WAY_EVERY
+            if silent:
+                self.sleep(ON_ITS_WAY_EVERY)
             part = self.client.logs(task, stream, attempt, part.next)
-            parts.append(part.data)
-        return b"".join(parts)
+        if part.missing:
+            raise NotFound(f"{many(part.missing, 'byte')} of it never came from its host", code="log_not_whole")
 
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
         """The events up to now."""

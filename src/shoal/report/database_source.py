@@ -17,7 +17,7 @@ from shoal.engine.why.reason import Reason
 from shoal.model.errors import EventsGone, NotFound, Refused, echo
 from shoal.model.file_names import DATABASE, LOGS, log_name
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
-from shoal.model.limits import MAX_PAGE
+from shoal.model.limits import MAX_LOG_PART, MAX_PAGE
 from shoal.report.data_source import Json, waits_for
 from shoal.wire.task import parse_spec
 
@@ -114,21 +114,24 @@ class FileSource:
     def _state_of(self, info: Json, array: Json) -> str:
         return "waiting" if waits_for(self, info)(parse_spec(array["task"])) else "ready"
 
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
-        """The bytes of a stream, from its log file."""
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]:
+        """The bytes of a stream, part by part, from its log file."""
         found = parse_task(task)
         with self._explained():
             row = self._reader.task(found.run, found.element)
         if row is None:
             self.task(task)  # raises if there is no such task
-            return b""
+            return
         if row["reused"]:
-            return self.logs(row["reused"], stream)
+            yield from self.logs(row["reused"], stream)
+            return
         path = self._state / LOGS / log_name(found.run, found.element, attempt or row["attempt"], stream)
         try:
-            return path.read_bytes()
+            with path.open("rb") as file:
+                while part := file.read(MAX_LOG_PART):
+                    yield part
         except FileNotFoundError:
-            return b""  # empty streams leave no file
+            return  # empty streams leave no file
         except OSError as error:
             raise Refused(f"cannot read {echo(str(path))}: {error.strerror}", code="unreadable") from None
 

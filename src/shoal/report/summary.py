@@ -62,6 +62,7 @@ class Tally:
     reset: int = 0
     first: Failure | None = None  # the first failure, with its tail
     finished: bool = False
+    not_whole: dict[str, str] = field(default_factory=dict)  # tasks that succeeded, and what of their output is missing
     _sample: list[float] = field(default_factory=list)
     _seen: int = 0
     _rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -96,6 +97,8 @@ class Tally:
         self.states[state] += 1
         if data.get("host") and (data["host"] in self.hosts or len(self.hosts) < MAX_NAMES):
             self.hosts[str(data["host"])] += 1
+        if state == "succeeded" and data.get("message") and len(self.not_whole) < MAX_NAMES:
+            self.not_whole[task] = str(data["message"])
         if state == "succeeded" and isinstance(data.get("duration"), (int, float)):
             self._learn(float(data["duration"]))
         elif state in ("failed", "lost"):
@@ -135,6 +138,7 @@ class Tally:
         """Keep the events on the way, but not how tasks ended."""
         self.states.clear()
         self.failures.clear()
+        self.not_whole.clear()
         self._sample.clear()
         self._seen = 0
 

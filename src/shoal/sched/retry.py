@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
+from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun
 from shoal.sched.failure_cause import Whose
 
@@ -161,8 +162,12 @@ def _more_memory(terms: Terms, past: History, failure: Failure) -> Step:
         limit, reason = failure.largest, "what the largest host has"
     more = min(limit, int(now * terms.factor))
     if more <= now or past.raises >= MAX_RAISES:
-        return Final(Cause.OUT_OF_MEMORY, f"it was given {now} bytes, and more than {reason} is not tried")
-    return Retry(False, False, more, f"{more} bytes instead of {now}")
+        had = [terms.memory or past.base or now]
+        while had[-1] < now and len(had) <= MAX_RAISES:
+            had.append(min(now, int(had[-1] * terms.factor)))
+        tries = f"its attempts had {', '.join(map(show_size, had))}" if len(had) > 1 else f"it had {show_size(now)}"
+        return Final(Cause.OUT_OF_MEMORY, f"{tries}, and more than {reason} is not tried")
+    return Retry(False, False, more, f"{show_size(more)} instead of {show_size(now)}")
 
 
 def _unfit(terms: Terms, past: History, failure: Failure) -> Step:

@@ -296,7 +296,7 @@ async def _run(
             task.result()  # it never returns by itself: raise its error
         task.cancel()
     building.cancel()
-    if pilot is not None and not service.engine.busy and not service.is_rebuilding:
+    if pilot is not None and not service.is_rebuilding and not service.engine.may_progress(service.clock()):
         # Without work the pilot of this machine ends with its server; with work it stays for the next one.
         with contextlib.suppress(InternalError):  # logged; the server must end all the same
             service.post(Drain(tuple(service.engine.state.pilots), "the server ends"))
@@ -329,7 +329,7 @@ async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event) 
     service = context.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
-        if service.engine.busy or context.uploads.is_busy:
+        if service.engine.may_progress(service.clock()) or context.uploads.is_busy:
             service.last_request = service.clock()
         elif service.clock() - service.last_request > linger:
             log.info("no work for %.0f s, ending", linger)

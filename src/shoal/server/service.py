@@ -22,12 +22,13 @@ from shoal.engine.restore import restore
 from shoal.engine.snapshot import LoadedRun
 from shoal.model.credentials import digest, redact
 from shoal.model.errors import REFUSALS, InternalError, Refused, TooBusy, echo
-from shoal.model.file_names import LOGS, SUFFIX, log_name
-from shoal.model.ids import parse_attempt, run_text, start_count
-from shoal.model.limits import MAX_LOOKS, MAX_STREAM, MAX_TAIL
+from shoal.model.file_names import LOGS
+from shoal.model.ids import run_text, start_count
+from shoal.model.limits import MAX_LOOKS
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
 from shoal.server.recent_results import RecentResults
+from shoal.server.uploaded_logs import UploadedLogs
 from shoal.server.writer import Writer, fail, give
 from shoal.wire.messages import Exchange, Reply
 
@@ -103,6 +104,7 @@ class Service:
         self.last_request = self.started
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
         self.results = RecentResults()
+        self.uploaded_logs = UploadedLogs(state_dir / LOGS, reserve.has_space, self.clock)
         self.commit_wait = 0.0  # seconds that answers waited for their commit
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
         self._pauses = PauseDetector(self.clock())
@@ -299,16 +301,7 @@ class Service:
         pilot = self.engine.state.pilots.get(exchange.pilot)
         if pilot is None or pilot.session != digest(exchange.session) or pilot.has_heard(exchange.seq):
             return  # a stranger, or a repeated exchange: later output may be here already
-        for tail in exchange.tails:
-            attempt = parse_attempt(tail.attempt)
-            if tail.stream in SUFFIX and (pilot.holds(attempt) or pilot.ended_lately(attempt)):
-                name = log_name(attempt.run, attempt.element, attempt.number, tail.stream)
-                try:
-                    keep_tail(self.state_dir / LOGS / name, tail.text, tail.offset)
-                except OSError as error:  # a disk that is full must not keep a pilot from reporting
-                    log.warning(
-                        "a log is not kept: attempt=%s stream=%s: %s", attempt.text, tail.stream, error.strerror
-                    )
+        self.uploaded_logs.receive(self.engine.state, pilot, exchange)
 
     # --- reading
     async def query(self, query: Callable[[Reader], T], patient: bool = False) -> T:
@@ -404,19 +397,3 @@ def _sender(command: Command) -> str:
     if isinstance(command, Enrol):
         return f" with {command.token}"
     return f" of {command.owner}" if isinstance(command, Submit) else ""
-
-
-def keep_tail(path: Path, text: str, offset: int) -> None:
-    """Write a part of a stream at its offset; a part that would leave a hole changes nothing."""
-    data = text.encode("utf-8", "replace")
-    if len(data) > 3 * MAX_TAIL or not 0 <= offset <= 3 * MAX_STREAM:  # a byte that is not UTF-8 becomes three
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        if os.fstat(descriptor).st_size < offset:
-            return
-        os.pwrite(descriptor, data, offset)
-        os.ftruncate(descriptor, offset + len(data))
-    finally:
-        os.close(descriptor)

@@ -53,8 +53,10 @@ def _put(row: list[Report], alone: list[Report], batches: list[Batch]) -> None:
 
 def _batch(run: Sequence[Report]) -> Batch:
     columns = {name: [getattr(report, name) for report in run] for name in ("started", "duration", "cpu", "max_rss")}
-    lines = [report.last_line for report in run]
-    return Batch(run[0].attempt, len(run), last_line=lines if any(lines) else [], **columns)
+    for name in ("last_line", "out", "err"):
+        column = [getattr(report, name) for report in run]
+        columns[name] = column if any(column) else []
+    return Batch(run[0].attempt, len(run), **columns)
 
 
 def cut(batch: Batch, most: int) -> Iterator[Batch]:

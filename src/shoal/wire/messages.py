@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
+from shoal.model.limits import MAX_STREAM
+
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
 SINCE: dict[str, dict[str, int]] = {
-    "Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "visible": 5},
+    "Lease": {
+        "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
+        "visible": 5,
+    },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
-}
+}  # fmt: skip
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -116,7 +121,7 @@ class Report:
     stderr_tail: str = ""
     new_files: list[str] = field(default_factory=list)
     result: str = ""  # of a function: what it returned or raised, as a payload text (see `payload`)
-    out: int = 0  # bytes that a function wrote to stdout
+    out: int = 0  # bytes that are kept of its stdout
     err: int = 0
     files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
     staging: float = 0.0  # seconds spent on moving files in and out
@@ -168,6 +173,7 @@ class LogPiece:
     stream: str  # stdout, stderr
     text: str
     offset: int = 0  # bytes of the server's copy before it; 0 begins the copy anew
+    data: str = ""  # instead of the text: base64 of bytes that are no UTF-8, or that JSON would make much longer
 
 
 @dataclass(frozen=True)
@@ -266,6 +272,10 @@ class Lease:
     visible: dict[str, str] = field(
         default_factory=dict
     )  # paths that it needs or prefers -> evidence (`model/task/visible`)
+    stdout: str = ""  # the submitter's file for it; empty: it is kept with the logs
+    stderr: str = ""
+    stdin_data: str = ""  # a payload text: the bytes of its standard input
+    max_output: int = MAX_STREAM  # bytes that are kept of each stream
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from shoal.model.task.checks import short_text, whole
 from shoal.model.task.field_values import labels
 from shoal.model.task.spec import Spec, Submission
 from shoal.wire.did_you_mean import did_you_mean
+from shoal.wire.stream_files import check_stream_files
 from shoal.wire.task import parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed
@@ -44,6 +45,7 @@ def parse_submission(data: Any) -> Submission:
     if total > MAX_ELEMENTS:
         hint = f"at most {MAX_ELEMENTS} a run"
         raise BadInput(f"{total} tasks are too many", code="bad_array", field="tasks", hint=hint)
+    check_stream_files(specs)
     max_fail, seed = data.get("max_fail"), data.get("seed")
     return Submission(
         specs=tuple(specs),

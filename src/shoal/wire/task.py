@@ -40,6 +40,8 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
         raise BadInput("params and array together", code="bad_array", field="array", hint="give one of them")
     spec = table(**got)
     _check_placeholders(spec)
+    if spec.stdin_data and spec.stdin is not None:
+        raise BadInput("stdin and stdin_data together", code="required", field="stdin_data", hint="give one of them")
     _check_order(spec)
     _check_reruns(spec)
     if "checkpoint_every" in got and not spec.checkpoint and spec.checkpoint_every != Spec.checkpoint_every:

@@ -68,7 +68,7 @@ class FakeClient(Client):
     def logs(
         self, task: str, stream: str = "stdout", attempt: int | None = None, offset: int = 0, wait: float = 0.0
     ) -> LogPart:
-        data = self.source.logs(task, stream, attempt)[offset:]
+        data = b"".join(self.source.logs(task, stream, attempt))[offset:]
         return LogPart(data, offset + len(data), False)
 
     def why(self, target: str) -> Json:

@@ -84,9 +84,9 @@ class FakeSource:
             "run": self.info, "array": array, "task": row, "span": span, "state": state, "events": self.all_events,
         }  # fmt: skip
 
-    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
+    def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]:
         self.asked.append(("logs", task, stream, attempt))
-        return self.all_logs[task, stream]
+        return iter([self.all_logs[task, stream]])
 
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
         found = (event for event in self.all_events if event["seq"] > after)

@@ -154,3 +154,15 @@ def test_what_must_not_run_twice_ends_by_any_failure() -> None:
 @pytest.mark.parametrize("cause", [Cause.CANCELLED, Cause.POISON, Cause.DEPENDENCY_FAILED])
 def test_what_was_ended_on_purpose_stays_ended(cause: Cause) -> None:
     assert ends(next_step(cause, Terms(retries=5), History(), Failure(whose=Whose.HOST)), cause)
+
+
+def test_a_task_that_ran_out_of_memory_for_good_says_what_each_attempt_had() -> None:
+    terms, past, step = Terms(memory=G), History(), None
+    for _ in range(3):
+        step = next_step(Cause.OUT_OF_MEMORY, terms, past, Failure(max_rss=G))
+        if isinstance(step, Retry):
+            assert "instead of" in step.why
+            past = remember(past, Cause.OUT_OF_MEMORY, Failure(), step)
+    assert step == Final(
+        Cause.OUT_OF_MEMORY, "its attempts had 1.0G, 2.0G, 4.0G, and more than 4 times what it asked for is not tried"
+    )

@@ -155,8 +155,10 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 def test_the_table_is_the_contracts() -> None:
     # Beyond the documented list a function has its calls, and what is called before them; a sweep has an order
-    # [DIANE U10]; a checkpoint an interval [GWP G10]; the submitter's files are seen by evidence [ADR 0029].
-    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), "calls", "initializer", "order", "checkpoint_every", "visible"}
+    # [DIANE U10]; a checkpoint an interval [GWP G10]; streams have files, bytes and a bound.
+    streams = {"stdin_data", "stdout", "stderr", "max_output"}
+    others = {"calls", "initializer", "order", "checkpoint_every", "visible"}  # files are seen by evidence [ADR 0029]
+    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), *others, *streams}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:

@@ -77,14 +77,14 @@ def peek(task: str, file: str | None, tail: str | None, follows: bool, server: s
     _check_task(task)
     size = parse_size(tail, "--tail") if tail is not None else None
     with Session(server).client_for(task) as client:
-        write = terminal_writer() if sys.stdout.isatty() else write_raw
+        write: Callable[[bytes], object] = terminal_writer() if sys.stdout.isatty() else write_raw
         if file is None:
             _peek_output(client, task, size or TAIL, write)
         else:
             _peek(client, task, file, size, follows, write)
 
 
-def _peek_output(client: Client, task: str, size: int, write: Callable[[bytes], None]) -> None:
+def _peek_output(client: Client, task: str, size: int, write: Callable[[bytes], object]) -> None:
     """Write the end of a task's standard output."""
     part = client.logs(task, wait=PAUSE)  # a request that may wait has the pilot send what is new
     data = part.data
@@ -95,7 +95,7 @@ def _peek_output(client: Client, task: str, size: int, write: Callable[[bytes], 
 
 
 def _peek(
-    client: Client, task: str, file: str, tail: int | None, follows: bool, write: Callable[[bytes], None],
+    client: Client, task: str, file: str, tail: int | None, follows: bool, write: Callable[[bytes], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
     """Write a file from its beginning or its end on, up to its size of now or, following it, until the task is over."""

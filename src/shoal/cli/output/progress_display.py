@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PLAIN_EVERY = 5.0
+REASON_AGAIN, REASON_SELDOM = 60.0, 900.0  # seconds until the same reason is told again: each time twice as long
 PLAIN_FIRST = 1.0  # seconds until the first plain line
 LIVE_AFTER = 0.3  # seconds; a run that ends sooner needs no bar
 BAR = 16
@@ -39,6 +40,7 @@ class Status:
     pilots: int = 0
     slots: int = 0
     reason: str = ""  # why nothing runs
+    is_impossible: bool = False  # and can ever run on the pilots there are
 
     @property
     def done(self) -> int:
@@ -121,18 +123,28 @@ class PlainDisplay:
         self._stream = stream
         self._clock = clock
         self._next = clock() + PLAIN_FIRST
-        self._reason = ""
+        self._reason = self._told = ""
+        self._reason_again = self._pause = 0.0
 
     def update(self, status: Status) -> None:
         """Print if it is time."""
         now = self._clock()
-        new_reason = bool(status.reason) and status.reason != self._reason
+        new_reason = self._is_to_tell(status, now)
         if now < self._next and not (new_reason and not self._reason):
             return
         self._next, self._reason = now + PLAIN_EVERY, status.reason
         self.note(f"{title_of(status)}  {status_text(status)}")
         if new_reason:
-            self.note(f"  {reason_text(status)}")
+            self._tell_reason(status, now)
+
+    def _is_to_tell(self, status: Status, now: float) -> bool:
+        """True if the reason is another, or was told a while ago."""
+        return bool(status.reason) and (status.reason != self._reason or now >= self._reason_again)
+
+    def _tell_reason(self, status: Status, now: float) -> None:
+        self._pause = REASON_AGAIN if status.reason != self._told else min(2 * self._pause, REASON_SELDOM)
+        self._told, self._reason_again = status.reason, now + self._pause
+        self.note(f"  {reason_text(status)}")
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
@@ -146,7 +158,11 @@ class QuietDisplay(PlainDisplay):
     """For --quiet and --json: notes only, no progress."""
 
     def update(self, status: Status) -> None:
-        """Nothing is printed."""
+        """Nothing is printed, unless nothing can run on the pilots there are."""
+        now = self._clock()
+        if status.is_impossible and self._is_to_tell(status, now):
+            self._reason = status.reason
+            self._tell_reason(status, now)
 
 
 class LiveDisplay:

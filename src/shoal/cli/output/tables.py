@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import sys
@@ -127,14 +128,24 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, separators=(",", ":"), default=str))
 
 
-def write_raw(data: bytes, to_stderr: bool = False) -> None:
-    """Write a log: every byte to a pipe or file; without control characters to a terminal."""
+def write_stream(parts: Iterable[bytes], to_stderr: bool = False) -> int:
+    """Write a log part by part: every byte to a pipe or file, text without control characters to a terminal; returns the
+    number of bytes."""
     stream = sys.stderr if to_stderr else sys.stdout
-    if stream.isatty():
-        click.echo(
-            clean_block(data.decode("utf-8", "replace")), nl=bool(data) and not data.endswith(b"\n"), err=to_stderr
-        )
-        return
+    if not stream.isatty():
+        return sum(write_raw(part, to_stderr) for part in parts)
+    decoder, count, last = codecs.getincrementaldecoder("utf-8")("replace"), 0, b""
+    for part in parts:
+        click.echo(clean_block(decoder.decode(part)), nl=False, err=to_stderr)
+        count, last = count + len(part), part or last
+    rest = clean_block(decoder.decode(b"", final=True))
+    click.echo(rest, nl=bool(last) and not last.endswith(b"\n"), err=to_stderr)
+    return count
+
+
+def write_raw(data: bytes, to_stderr: bool = False) -> int:
+    """Write every byte to a pipe or file; returns their number."""
+    stream = sys.stderr if to_stderr else sys.stdout
     stream.flush()
     binary = getattr(stream, "buffer", None)
     if binary is None:  # a stream of text only, as in tests
@@ -142,3 +153,4 @@ def write_raw(data: bytes, to_stderr: bool = False) -> None:
     else:
         binary.write(data)
         binary.flush()
+    return len(data)

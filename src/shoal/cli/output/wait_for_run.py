@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.progress_display import Display, Status, choose_display
-from shoal.cli.output.tables import clean, print_json, print_lines, write_raw
+from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
-from shoal.engine.why.reason import NOT_VISIBLE, PARENTS, TOO_LARGE
+from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
@@ -27,8 +28,8 @@ STUCK_AFTER = 2.0  # nothing running for so long: say why
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
+SHOWN_NOT_WHOLE = 5  # tasks whose output is not whole
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
-REFUSED, INTERRUPTED = 3, 130
 
 Json = dict[str, Any]
 
@@ -52,6 +53,7 @@ class Watch:
     _moved: float = 0.0
     _facts: Json = field(default_factory=dict)
     _reason: str = ""
+    _is_impossible: bool = False  # no pilot that is connected can run any of it
     _hopeless_since: float | None = None
     _shown_failure: bool = False
     _lost_at: float | None = None
@@ -98,12 +100,13 @@ class Watch:
             if now - self._looked >= LOOK_EVERY and now - self._began >= 0.5:
                 self._looked = now
                 self._facts = self.client.server()
-                if now - self._moved > STUCK_AFTER and not self._running():
+                is_slow = now - self._moved > STUCK_AFTER
+                if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
                     self._ask_why(now)
         except Unreachable:
             return False  # the next page of events meets the same error and handles it
         if self._running() or self._over:
-            self._moved, self._reason, self._hopeless_since = now, "", None
+            self._moved, self._reason, self._hopeless_since, self._is_impossible = now, "", None, False
         if self._lost_at is not None:
             self._lost_at = None
             self.display.note("shoal: the server answers again")
@@ -114,6 +117,7 @@ class Watch:
                 succeeded=counts.get("succeeded", 0), failed=counts.get("failed", 0) + counts.get("lost", 0),
                 cancelled=counts.get("cancelled", 0), reused=self.tally.reused, elapsed=now - self._began,
                 pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0), reason=self._reason,
+                is_impossible=self._is_impossible,
             )
         )  # fmt: skip
         return True
@@ -121,13 +125,15 @@ class Watch:
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
         answer = self.client.why(self.run)
-        self._reason = reason_of(answer)
-        if not (self.session.is_embedded and nothing_fits(answer)):
+        self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
+        if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment
+            self._reason = reason_of(answer, IMPOSSIBLE if self._is_impossible else ())
+        if not (self.session.is_embedded and self._is_impossible):
             self._hopeless_since = None
         elif self._hopeless_since is None:
             self._hopeless_since = now
         elif now - self._hopeless_since > HOPELESS_AFTER:
-            self.hopeless = reason_of(answer, NOT_VISIBLE) or reason_of(answer, TOO_LARGE)
+            self.hopeless = self._reason
 
     def _running(self) -> int:
         """How many tasks run: of those with pilots, which also fetch tasks ahead, no more than there are slots."""
@@ -151,19 +157,13 @@ class Watch:
         return None
 
 
-def reason_of(why: Json, code: str = "") -> str:
-    """The first reason (with this code), with its fix."""
-    reasons = [reason for reason in why.get("reasons") or () if code in ("", reason.get("code"))]
+def reason_of(why: Json, codes: Collection[str] = ()) -> str:
+    """The first reason (with one of these codes), with its fix."""
+    reasons = [reason for reason in why.get("reasons") or () if not codes or reason.get("code") in codes]
     if not reasons:
         return ""
     first = reasons[0]
     return clean(f"{first['text']}" + (f" ({first['fix']})" if first.get("fix") else ""))
-
-
-def nothing_fits(why: Json) -> bool:
-    """Is everything that is left of a run too large for every pilot, or out of their sight, or behind something that is?"""
-    codes = {reason.get("code") for reason in why.get("reasons") or ()}
-    return bool(codes & {TOO_LARGE, NOT_VISIBLE}) and codes <= {TOO_LARGE, NOT_VISIBLE, PARENTS}
 
 
 def failure_text(failure: Failure) -> str:
@@ -190,36 +190,51 @@ def wait_for(
     finally:
         watch.display.close()
     if watch.hopeless:
-        return tell_hopeless(watch, as_json)
+        return tell_hopeless(watch, as_json, single)
     return tell_end(watch, as_json, single, quiet, complete=already <= FOLLOW_MOST and watch.tally.finished)
 
 
-def tell_hopeless(watch: Watch, as_json: bool) -> int:
+def tell_hopeless(watch: Watch, as_json: bool, single: bool = False) -> int:
     """Say why nothing of the run can run here, and what helps."""
     run = watch.run
     with HttpSource(watch.client) as source:
         if as_json:
             print_json({**end_document(source.run(run), watch.tally, None), "stuck": watch.hopeless})
     say(f"{run} cannot run here: {watch.hopeless}; it stays queued: `shoal cancel {run}` takes it back")
-    return REFUSED
+    return OWN_FAILURE if single else REFUSED
 
 
 def tell_end(watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool) -> int:
-    """Print the summary of a run; returns 0 only if all its tasks succeeded."""
+    """Print the summary of a run; returns 0 only if all its tasks succeeded and their output is whole, for a single command
+    its own exit status."""
     with HttpSource(watch.client) as source:
         info = source.run(watch.run)
         tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
         wall = info["finished"] - info["created"] if info["finished"] is not None else None
-        status = 0 if info["counts"].get("succeeded", 0) == info["total"] else 1
+        status = 0 if info["counts"].get("succeeded", 0) == info["total"] and not tally.not_whole else FAILED
+        if single:
+            status = exit_status(source.task(f"{watch.run}.1"))
         if as_json:
             print_json(end_document(info, tally, wall))
         elif single:
-            tell_single(source, f"{watch.run}.1", quiet)
+            status = tell_single(source, f"{watch.run}.1", quiet, status)
         elif not quiet or status:
             happened = [f"    {sentence}" for sentence in tally.happened()]
             lines = [*summary_lines(info, tally, wall), *(["  what happened:", *happened] if happened else [])]
             print_lines(clean(line) for line in [*lines, f"  rows: shoal results {watch.run}"])
+            for task, message in list(tally.not_whole.items())[:SHOWN_NOT_WHOLE]:
+                say(f"warning: {task} succeeded, but {clean(message)}")
         return status
+
+
+def exit_status(found: Json) -> int:
+    """The exit status of a single command: its own, as a shell has it; 125 if there is none, or if it is not all."""
+    row = found["task"] or {}
+    if found["state"] == "succeeded":
+        return OWN_FAILURE if row.get("message") else 0
+    if row.get("signal"):
+        return 128 + int(row["signal"])
+    return abs(int(row.get("exit_code") or 0)) or OWN_FAILURE
 
 
 def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
@@ -229,28 +244,31 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
     return {
         "run": info["run"], "state": run_state(info), "name": info["name"], "tasks": info["total"], "counts": info["counts"],
         "seconds": wall,
-        "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(),
+        "median": tally.quantile(0.5), "failures": failures, "happened": tally.happened(), "not_whole": tally.not_whole,
     }  # fmt: skip
 
 
-def tell_single(source: HttpSource, task: str, quiet: bool) -> None:
-    """Print the output of a single command as if it had run here, then one line about it."""
+def tell_single(source: HttpSource, task: str, quiet: bool, status: int = 0) -> int:
+    """Print the output of a single command as if it had run here, then one line about it; returns its exit status."""
     found = source.task(task)
     row = found["task"] or found.get("span") or {}
     for stream in ("stdout", "stderr"):
         try:
-            write_raw(source.logs(task, stream), to_stderr=stream == "stderr")
+            write_stream(source.logs(task, stream), to_stderr=stream == "stderr")
         except ShoalError as error:
             if row.get("attempt") and not row.get("reused"):
-                say(f"its {stream} is not there: {error.line}")
+                say(f"warning: its {stream} is not whole: {error.line}")
+                status = status or OWN_FAILURE
     sys.stdout.flush()
-    if found["state"] == "succeeded":
-        if not quiet:
-            where = f" on {row['host']}" if row.get("host") else ""
-            took = f" in {show_duration(row['duration'])}" if row.get("duration") is not None else ""
-            say(f"{task} succeeded{took}{where}")
-        return
-    say(f"{task} {found['state']}: {end_in_words(row)}")
+    if found["state"] != "succeeded":
+        say(f"{task} {found['state']}: {end_in_words(row)}")
+    elif row.get("message"):
+        say(f"warning: {task} succeeded, but {clean(row['message'])}")
+    elif not quiet:
+        where = f" on {row['host']}" if row.get("host") else ""
+        took = f" in {show_duration(row['duration'])}" if row.get("duration") is not None else ""
+        say(f"{task} succeeded{took}{where}")
+    return status
 
 
 def end_in_words(row: Json) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,14 +11,16 @@ from collections.abc import Callable
 import click
 
 from shoal.cli.completion import complete_runs
-from shoal.cli.output.tables import clean, clean_block, write_raw
+from shoal.cli.output.tables import clean, clean_block, write_raw, write_stream
 from shoal.cli.session import Session, say, server_option
 from shoal.client.client import Client
 from shoal.model.errors import BadInput, NotFound, Unreachable
-from shoal.model.ids import target_of
+from shoal.model.ids import parse_task, target_of
 from shoal.model.quantities import many
 from shoal.model.states import TaskState
+from shoal.model.task.sweep import fill
 from shoal.report.data_source import Json
+from shoal.wire.task import parse_spec
 
 WAIT = 10.0  # seconds that the server holds a request
 PAUSE = 1.0  # seconds before the next look at a task that does not run
@@ -49,11 +52,11 @@ def logs(task: str, stderr: bool, attempt: int | None, follows: bool, server: st
         _follow(session, task, stream, attempt)
         return
     with session.source() as source:
-        data = source.logs(task, stream, attempt)
-        if not data:
+        wrote = write_stream(source.logs(task, stream, attempt))
+        if not wrote:
             _check_ran(task, source.task(task), attempt)
-    write_raw(data)
-    if not data and sys.stdout.isatty():
+            _check_here(task, source.task(task), stream)
+    if not wrote and sys.stdout.isatty():
         say("nothing on standard error" if stderr else "nothing on standard output; try --stderr")
 
 
@@ -68,6 +71,7 @@ def _follow(session: Session, task: str, stream: str, attempt: int | None) -> No
         write = terminal_writer() if sys.stdout.isatty() else write_raw
         if not follow(client, task, stream, attempt, write):
             _check_ran(task, client.task(task), attempt)
+            _check_here(task, client.task(task), stream)
 
 
 def follow(
@@ -75,7 +79,7 @@ def follow(
     task: str,
     stream: str,
     attempt: int | None,
-    write: Callable[[bytes], None],
+    write: Callable[[bytes], object],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Write a stream as it grows, until the task is final; retries are followed, too. Returns the number of bytes."""
@@ -94,6 +98,8 @@ def follow(
             continue
         write(part.data)
         offset, received, lost = part.next, received + len(part.data), 0.0
+        if part.missing:
+            raise NotFound(f"{many(part.missing, 'byte')} of it never came from its host", code="log_not_whole")
         if found is None:
             continue
         latest = _latest(found)
@@ -136,3 +142,14 @@ def _check_ran(task: str, found: Json, attempt: int | None) -> None:
     because = clean(ended.get("message") or ended.get("cause") or "")
     reason = f": {because}" if because and because != found["state"] else ""
     raise NotFound(f"{task} never ran, it is {found['state']}{reason}", code="no_log", hint=f"see `shoal show {task}`")
+
+
+def _check_here(task: str, found: Json, stream: str) -> None:
+    """For a task without output: raise if it went to a file of the submitter's."""
+    spec, array = parse_spec(found["array"]["task"]), found["array"]
+    name = spec.stdout if stream == "stdout" else spec.stderr
+    if name:
+        if spec.sweep is not None:
+            name = fill(name, spec.sweep.at(parse_task(task).element - int(array["first"])))
+        path = os.path.join(str(found["run"].get("cwd") or ""), name)
+        raise NotFound(f"its {stream} is in {clean(path)}", code="no_log", hint="read it there")

@@ -24,14 +24,28 @@ def check_here(draft: Draft, far: bool = False) -> None:
     """Refuse a missing directory, file or program. `far`: tasks run on other hosts, whose programs are not known here."""
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
-        if base is not None and not os.path.isdir(base):
-            raise BadInput(
-                f"there is no directory {echo_path(base)}", code="no_such_directory", field="cwd", hint="make it first"
-            )
+        if base is not None:
+            _check_directory(base)
         for field, name in named_files(spec):
             _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
+        for field, pattern in (("stdout", spec.stdout), ("stderr", spec.stderr)):
+            for name in _each(spec, pattern) if pattern else ():
+                _check_writable(field, os.path.join(draft.submission.cwd, name), name)
         if not far:
             _check_program(spec, base)
+
+
+def _check_directory(path: str) -> None:
+    """Refuse a directory that is not there, or that nobody can work in."""
+    if not os.path.exists(path):
+        wrong, hint = f"there is no directory {echo_path(path)}", "make it first"
+    elif not os.path.isdir(path):
+        wrong, hint = f"{echo_path(path)} is not a directory", "name the directory that the tasks run in"
+    elif not os.access(path, os.X_OK):
+        wrong, hint = f"you may not enter the directory {echo_path(path)}", "chmod u+rx it, or choose another"
+    else:
+        return
+    raise BadInput(wrong, code="no_such_directory", field="cwd", hint=hint)
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:
@@ -85,6 +99,25 @@ def _check_file(field: str, path: str, name: str) -> None:
         )  # fmt: skip
 
 
+def _check_writable(field: str, path: str, name: str) -> None:
+    """Refuse a file for a stream that cannot be written; folders that are missing will be made."""
+    if os.path.isdir(path):
+        wrong = f"'{echo_path(name)}' is a directory"
+    else:
+        found = path
+        while not os.path.exists(found):
+            found = os.path.dirname(found)
+        if found == path and os.access(path, os.W_OK):
+            return
+        if found != path and os.path.isdir(found) and os.access(found, os.W_OK | os.X_OK):
+            return
+        wrong = f"'{echo_path(name)}' cannot be written"
+        wrong += (
+            "" if found == path else f": {echo_path(found)} is {'closed to you' if os.path.isdir(found) else 'a file'}"
+        )
+    raise BadInput(wrong, code="bad_path_value", field=field, hint="name a file that you can write")
+
+
 def _check_program(spec: Spec, base: str | None) -> None:
     """Refuse a program that does not exist: otherwise it fails a whole sweep task by task."""
     if not spec.command or (spec.sweep is not None and holes(spec.command[0])):
@@ -108,7 +141,7 @@ def _check_program(spec: Spec, base: str | None) -> None:
         )  # fmt: skip
     if not os.access(path, os.X_OK):
         raise Refused(
-            f"{echo(program)} cannot be executed", code="no_such_program", field="command",
+            f"{echo(program)} cannot be executed", code="not_executable", field="command",
             hint=f"chmod +x {echo(program)}, or name its interpreter before it",
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from shoal.cli.arguments.units import unit_notes
+from shoal.cli.main import OWN_FAILURE
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
@@ -27,11 +28,12 @@ from shoal.cli.tasks.options import (
     task_options,
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
-from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file
+from shoal.cli.tasks.standard_input import STDIN, check_unread
+from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file, with_sent_input
 from shoal.client.client import Client
 from shoal.client.environment import environment_digest, environment_field
 from shoal.client.visible_files import VisibleFiles
-from shoal.model.errors import BadInput, Unreachable
+from shoal.model.errors import BadInput, ShoalError, Unreachable
 from shoal.model.quantities import many
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
@@ -41,6 +43,8 @@ SHOWN = 3  # commands that --dry-run renders per spec
 REUSES = 5  # results taken over that --resume --dry-run names
 # Ranges as Slurm and others write them, which are single values here.
 _OTHER_RANGE = re.compile(r"(-?\d+)(?:-|:|\.\.\.)(\d+)")
+# Of one command that could not be started, as shells have it.
+_BEFORE_START = {"no_such_program": 127, "not_executable": 126}
 _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
@@ -68,10 +72,21 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
       shoal run --after r18 -- ./merge           when r18 has succeeded
 
     Ctrl-C detaches, and the run goes on; a second one within 2 s cancels it.
-    Exit status: 0 only if all tasks succeeded.
+
+    \b
+    Exit status of one command: its own; 128 + N if signal N ended it; 127 not found, 126 not executable;
+    125 if Shoal itself failed, or could not keep all of its output; 2 if this command line is wrong.
+    Of several tasks: 0 only if all succeeded, else 1.
     """
     session = Session(options["server"])
-    return _start(session, _draft(context, session, arguments, options, may_sweep=False), options)
+    draft = _draft(context, session, arguments, options, may_sweep=False)
+    try:
+        return _start(session, draft, options)
+    except ShoalError as error:
+        if isinstance(error, BadInput) or not _is_single(draft):
+            raise
+        say(error.line)
+        return _BEFORE_START.get(error.code, OWN_FAILURE)
 
 
 @click.command(cls=CommandWithArguments)
@@ -123,8 +138,7 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
     session = Session(options["server"])
-    draft = _draft(context, session, arguments, options, may_sweep=True)
-    check_here(draft, session.is_far)
+    draft = _check(_draft(context, session, arguments, options, may_sweep=True), session, options)
     if options["dry_run"]:
         return _dry_run(session, draft, options)
     answer, client = send(session, draft, options["resume"], options["strict"])
@@ -198,7 +212,7 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
 
 
 def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
-    check_here(draft, session.is_far)
+    draft = _check(draft, session, options)
     if options["dry_run"]:
         return _dry_run(session, draft, options)
     _note_unused(draft)
@@ -209,8 +223,22 @@ def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         _print_reused(answer)
     from shoal.cli.output.wait_for_run import wait_for
 
-    single = answer["tasks"] == 1 and not draft.origin
-    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], single)
+    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], _is_single(draft))
+
+
+def _is_single(draft: Draft) -> bool:
+    """True for one command on the command line: it is shown, and ends, as if it had run here."""
+    return draft.submission.count == 1 and not draft.origin
+
+
+def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
+    """Check the draft against this machine; standard input in files goes along where hosts may not see them."""
+    check_here(draft, session.is_far)
+    if options["stdin"] != STDIN and check_unread() and not options.get("quiet"):
+        say(
+            "note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)"
+        )
+    return with_sent_input(draft) if session.is_far and not options["dry_run"] else draft
 
 
 def send(
@@ -231,17 +259,24 @@ def send(
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
     }
     try:
-        return client.submit(document), client
-    except BadInput as error:
-        if error.code != "unknown_field":
-            raise
-        # A server of an older version does not look where files are seen.
-        return client.submit({**document, "tasks": draft.document["tasks"]}), client
+        return _submit(client, document, draft), client
     except Unreachable:
         if not session.is_embedded:
             raise
         client = session.client()  # an idle embedded server may just have been ending
-        return client.submit(document), client
+        return _submit(client, document, draft), client
+
+
+def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str, Any]:
+    for blob in draft.blobs:
+        client.put_blob([blob])
+    try:
+        return client.submit(document)
+    except BadInput as error:
+        if error.code != "unknown_field":
+            raise
+        # A server of an older version does not look where files are seen.
+        return client.submit({**document, "tasks": draft.document["tasks"]})
 
 
 def _print_warnings(answer: dict[str, Any]) -> None:

@@ -13,10 +13,14 @@ from typing import Any
 import click
 
 from shoal.cli.arguments.values import expand_tables, params_of
+from shoal.cli.tasks.standard_input import STDIN, read_file, read_standard_input
 from shoal.client.config import echo_path, explain_toml
+from shoal.client.working_directory import working_directory
+from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.limits import MAX_BULK_BODY
 from shoal.model.task.spec import FIELDS, OWN, Spec, Submission
+from shoal.model.task.sweep import fill, holes
 from shoal.model.task.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
 
@@ -31,6 +35,7 @@ class Draft:
     document: dict[str, Any]
     submission: Submission
     origin: str = ""  # the task file, if it came from one
+    blobs: tuple[Bytes, ...] = ()  # that it names, and that are put before it is sent
 
 
 def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
@@ -39,10 +44,31 @@ def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[
     if axes:
         task["params"] = params_of(axes, os.getcwd())
     task |= {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
+    blobs: tuple[Bytes, ...] = ()
+    if task.get("stdin") == STDIN:
+        sent = read_standard_input()
+        del task["stdin"]
+        task |= {"stdin_data": sent.text} if sent.text else {}
+        blobs = (sent.blob,) if sent.blob else ()
     if options.get("shell"):
         task["shell"] = " ".join(task.pop("command"))
     document = _with_run_options({"tasks": [task]}, options)
-    return Draft(document, _parse(document))
+    return Draft(document, _parse(document), blobs=blobs)
+
+
+def with_sent_input(draft: Draft) -> Draft:
+    """The draft with its files of standard input sent along, for hosts that may not see them; not those with parameters."""
+    tasks, blobs = [dict(task) for task in draft.document["tasks"]], list(draft.blobs)
+    for task, spec in zip(tasks, draft.submission.specs, strict=True):
+        if spec.stdin is not None and not (spec.sweep is not None and holes(spec.stdin)):
+            name = fill(spec.stdin, {}) if spec.sweep is not None else spec.stdin
+            base = os.path.join(draft.submission.cwd, spec.cwd if spec.cwd not in (None, OWN) else "")
+            sent = read_file(os.path.join(base, name), name)
+            del task["stdin"]
+            task |= {"stdin_data": sent.text} if sent.text else {}
+            blobs += [sent.blob] if sent.blob else []
+    document = {**draft.document, "tasks": tasks}
+    return Draft(document, _parse(document), draft.origin, tuple(blobs))
 
 
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
@@ -110,7 +136,7 @@ def field_value(field: Field, given: Any) -> Any:
         return split_pairs(f"--{field.option_name}", given)
     if field.kind.option == "counts":
         return dict(map(_licence, given))
-    return os.path.abspath(given) if field.name == "cwd" and given != OWN else given
+    return os.path.normpath(os.path.join(working_directory(), given)) if field.name == "cwd" and given != OWN else given
 
 
 def _parse(document: Mapping[str, Any]) -> Submission:
@@ -173,7 +199,7 @@ def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -
         labels = found.get("labels", {})
         found["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
     base = found.get("cwd", "")
-    found["cwd"] = os.path.abspath(base) if isinstance(base, str) else base
+    found["cwd"] = os.path.normpath(os.path.join(working_directory(), base)) if isinstance(base, str) else base
     return found
 
 

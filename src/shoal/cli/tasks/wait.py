@@ -25,7 +25,8 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
 
     Ctrl-C stops the waiting, not the runs; a second one within 2 s cancels the run that is waited for.
     """
-    from shoal.cli.output.wait_for_run import INTERRUPTED, wait_for
+    from shoal.cli.main import INTERRUPTED
+    from shoal.cli.output.wait_for_run import wait_for
 
     session = Session(server)
     runs = tuple(session.find_run(run) for run in runs)

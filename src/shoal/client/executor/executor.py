@@ -30,6 +30,7 @@ from shoal.client.executor.serialize import Functions, call_texts, chunked, dump
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
 from shoal.client.visible_files import VisibleFiles
+from shoal.client.working_directory import working_directory
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.wire.payload import Ref, container
@@ -206,7 +207,7 @@ class Executor(StandardExecutor):
         return table
 
     def _make_base(self) -> dict[str, Any]:
-        here = os.getcwd()
+        here = working_directory()
         path = [entry or here for entry in sys.path]
         env = {
             **self._env,

@@ -17,6 +17,7 @@ from shoal.client.connection.reconnect import ServerConnection
 from shoal.client.console import say
 from shoal.client.environment import environment_field
 from shoal.client.executor.open_run import OpenRun, read_run
+from shoal.client.working_directory import working_directory
 from shoal.model.quantities import many
 
 SESSION, CLIENT = "session", "client"  # labels of an executor's run
@@ -41,7 +42,7 @@ class Session:
         if found is not None:
             return found
         document = {
-            "name": self.name, "cwd": os.getcwd(), "open": True, "tasks": [], "key": f"auto-{uuid.uuid4()}",
+            "name": self.name, "cwd": working_directory(), "open": True, "tasks": [], "key": f"auto-{uuid.uuid4()}",
             "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
             **({"seed": self.seed} if self.seed is not None else {}),
         }  # fmt: skip
@@ -67,7 +68,7 @@ def session_key(name: str, ordinal: int, *more: object) -> str:
     """A key that all starts of one script share. The arguments of a notebook's kernel differ each time."""
     program = script()
     arguments = [] if program == INTERACTIVE else sys.argv[1:]
-    identity = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
+    identity = json.dumps([program, arguments, working_directory(), name, ordinal, *more], default=str)
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FUNCTION = "function "  # prefix of the kind of a function
 CONTAINER = "container "  # prefix of the surroundings of a container
+STREAM_FILES = "streams "  # of what reads or writes files as its streams, which older pilots do not know
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten together with their durations
 # Names whose values change with every lease or moment: expressions over them are evaluated anew each time.
 VOLATILE = frozenset(
@@ -241,6 +242,8 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
         surroundings = CONTAINER if spec.container and not spec.setup else ""
         surroundings += _digest([(field.name, value) for field, value in other])
     named["visible"] = views(spec.visible) if spec.visible else ()
+    if spec.stdin_data or spec.stdout or spec.stderr:
+        surroundings += STREAM_FILES
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 

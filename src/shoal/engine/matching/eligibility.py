@@ -15,13 +15,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from shoal.engine.matching.classes import CONTAINER, OwnerQueue, Position, PreparedClasses, TaskClass
+from shoal.engine.matching.classes import CONTAINER, STREAM_FILES, OwnerQueue, Position, PreparedClasses, TaskClass
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.fit import misfit
-from shoal.wire.messages import Capacity
+from shoal.wire.messages import SINCE, Capacity
 
 FEW = 64  # eligible classes that are looked at one by one, rather than along the owner's queue
 MANY = 200  # classes with expressions that are evaluated with numpy
@@ -151,6 +151,8 @@ def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
     key = cls.key
     if key.surroundings.startswith(CONTAINER) and not pilot.tags.get("containers"):
         return "the host has neither apptainer nor podman nor docker"
+    if pilot.protocol < SINCE["Lease"]["stdout"] and key.surroundings.endswith(STREAM_FILES):
+        return "the pilot is of an older version, which has no files for streams"
     if pilot.host in key.avoid:
         return "it failed on this host and is tried elsewhere"
     if pilot.site in key.avoid_sites:

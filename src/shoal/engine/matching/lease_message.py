@@ -51,6 +51,11 @@ def _lease(
         """Fill in the parameters of a path: only leases of one element have such paths."""
         return fill(text, params[0]) if params else text
 
+    def stream_file(name: str) -> str:
+        """A file of the submitter's; its parameters are filled in with those of the command (`chunk.single`)."""
+        base = run.cwd.replace("{", "{{").replace("}", "}}") if params else run.cwd
+        return posixpath.join(base, name) if name else ""
+
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
     return Lease(
         attempt=first,
@@ -60,6 +65,8 @@ def _lease(
         own=spec.cwd == OWN,
         env_file=run.env_file or (posixpath.join(state_dir, environment_name(run.number)) if state_dir else ""),
         stdin=posixpath.join(cwd, put(spec.stdin)) if spec.stdin is not None else None,
+        stdout=stream_file(spec.stdout),
+        stderr=stream_file(spec.stderr),
         count=high - low,
         params=params,
         seed=run.seed,

@@ -261,7 +261,7 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
         if other.id != winner and holder is not None and other.running:
             other.took = (state.now - (other.started or other.leased)) * other.needs.cores
             state.account(array, holder, other.took, "duplicated")
-    task.cause = task.note = ""
+    task.cause, task.note = "", report.message  # on a success it says what is not whole
     record_success(state, pilot, array)
     state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
@@ -282,7 +282,9 @@ def _close(
     if report.started is not None and abs(report.started + report.duration - state.now) > CLOCK_SKEW:
         # the host's clock is wrong [input E56]
         data["clock_skew"] = round(report.started + report.duration - state.now)
-    if to is not TaskState.SUCCEEDED:
+    if to is TaskState.SUCCEEDED and task.note:
+        data["message"] = task.note
+    elif to is not TaskState.SUCCEEDED:
         data |= {
             "cause": task.cause, "message": task.note, "signal": report.signal, "stderr_tail": report.stderr_tail,
         }  # fmt: skip
@@ -311,6 +313,8 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     if isinstance(step, Final):
         if step.cause is not found:
             task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
+        elif found is Cause.OUT_OF_MEMORY and past.raises:
+            task.note = f"{report.message}; {step.why}"
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
     state.drop_attempt(task, live.id)
@@ -363,7 +367,8 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
     """The pilot gave the attempt back: nothing is burnt, unless it must never start twice, or runs into a full disk
     again and again: it may be the task that fills them."""
     started, is_never = report.started is not None, task.array.spec.rerun is Rerun.NEVER
-    ran_full = report.evidence == NO_SPACE and report.duration > 0 and len(task.live) == 1 and not is_never
+    is_its_own = report.duration > 0 or report.staging > 0  # not just a disk that was full before it began
+    ran_full = report.evidence == NO_SPACE and is_its_own and len(task.live) == 1 and not is_never
     if ran_full and _count_full_disk(task, report):
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return

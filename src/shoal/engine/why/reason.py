@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-# By these a waiting client knows that nothing can ever run here.
 TOO_LARGE, PARENTS, NOT_VISIBLE = "too_large", "parents", "not_visible"
+# No pilot that is connected can ever run it: it waits until another joins, or an administrator changes the policy. An
+# embedded server has this machine only, so that there nobody need wait.
+IMPOSSIBLE = frozenset({TOO_LARGE, NOT_VISIBLE, "requirement", "cannot_run", "no_licence"})
 
 CODES: dict[str, str] = {
     # a task or a run
@@ -59,6 +62,11 @@ CODES: dict[str, str] = {
     "share": "what part of the cores is due to the owner",
     "at_limit": "a limit of the policy is used up",
 }
+
+
+def is_impossible(codes: Collection[str]) -> bool:
+    """True if by these reasons nothing of a run can ever run on the pilots there are, or only behind what cannot."""
+    return not IMPOSSIBLE.isdisjoint(codes) and IMPOSSIBLE.issuperset(set(codes) - {PARENTS})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 from shoal.model import limits
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
-from shoal.model.quantities import parse_duration
+from shoal.model.quantities import parse_duration, parse_size
 from shoal.model.states import Rerun
 from shoal.model.task.checks import carried, paths, short_text, texts_of, whole
 from shoal.model.task.sweep import Axis, Sweep, Value, check_count, check_name, parse_array, parse_values
@@ -157,6 +157,23 @@ def _parameter(value: Any, name: str) -> Value:
 def array(value: Any, field: str) -> tuple[Sweep, Optional[int]]:
     """An array as in Slurm, and how many of its elements may run at once."""
     return parse_array(value)
+
+
+def stream_file(value: Any, field: str) -> str:
+    """The name of a file that a stream is written to."""
+    name = short_text(value, field, 4096)
+    if not name.strip() or name.endswith("/") or "\0" in name:
+        raise BadInput(f"{echo(name)!r} is not a file", code="bad_path_value", field=field, hint="e.g. out/{x}.txt")
+    return name
+
+
+def max_output(value: Any, field: str) -> int:
+    """A size that holds more than the mark of what is left out."""
+    size = parse_size(value, field)
+    if size < limits.MIN_STREAM:
+        hint = f"at least {limits.MIN_STREAM} bytes, e.g. 1M"
+        raise BadInput(f"{echo(value)!r} is too little", code="range", field=field, hint=hint)
+    return size
 
 
 def payload(value: Any, field: str) -> str:

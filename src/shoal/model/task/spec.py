@@ -65,7 +65,26 @@ class Spec:
         option=Option("NAME=VALUE", "Set a variable (repeat for more)."), placeholders=True, lease="same")
     stdin: Optional[str] = entry(None, kind.TEXT, read.text(4096),
         "File for the standard input. Without it the input is empty.", "4,096 bytes",
-        option=Option("FILE", "File for the standard input."), functions="never", placeholders=True, lease="made")
+        option=Option("FILE|-", "File for the standard input; -: what is piped into this command."),
+        functions="never", placeholders=True, lease="made")
+    stdin_data: str = entry("", kind.TEXT, read.payload,
+        "The bytes of the standard input themselves, as base64 or as `sha256:` of a blob; instead of `stdin`. "
+        "`shoal run --stdin -` writes it.", _PAYLOAD, functions="never", matching="surroundings", lease="same")
+    stdout: str = entry("", kind.TEXT, read.stream_file,
+        "File for the standard output, seen from the run's directory; its directory is made. Each attempt begins it anew. "
+        "Without it the output is kept with the logs.", "4,096 bytes; no two tasks of a run may have the same",
+        option=Option("FILE", "File for the standard output, e.g. 'out/{x}.txt'."),
+        functions="never", placeholders=True, matching="surroundings", lease="made")
+    stderr: str = entry("", kind.TEXT, read.stream_file,
+        "The same for the standard error. The name that `stdout` has: both go there.",
+        "4,096 bytes; no two tasks of a run may have the same",
+        option=Option("FILE", "File for the standard error; may be the same as --stdout."),
+        functions="never", placeholders=True, matching="surroundings", lease="made")
+    max_output: int = entry(limits.MAX_STREAM, kind.SIZE, read.max_output,
+        "How much is kept of what it prints, for each of the two streams: its head and tail. More is left out, which its "
+        "message then says, and `shoal run` ends with another status than 0. Files of `stdout` and `stderr` have no bound.",
+        f"{show_size(limits.MIN_STREAM)} to 1024 PiB",
+        option=Option("SIZE", "Keep so much of each stream [default: 1G]."), functions="never", lease="same", same_result=_LIMIT)
     inputs: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_FILES),
         "Files the task reads. The command line checks that they are there. With `cwd = \"own\"` they are linked or copied in.",
         _LIST, option=Option("FILE", "A file the task reads (repeat for more).", "input"),

@@ -309,7 +309,7 @@ def _streams(exchanges: Iterable[Exchange]) -> set[tuple[str, str]]:
 
 def _weigh(tail: LogPiece) -> int:
     """Bytes in the exchange: JSON makes six of a control character."""
-    return len(json.dumps(tail.text, ensure_ascii=False).encode("utf-8", "replace"))
+    return len(tail.data) + len(json.dumps(tail.text, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _strip(report: Report) -> Report:

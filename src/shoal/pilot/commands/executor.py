@@ -12,8 +12,8 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional, Union
 
@@ -58,9 +58,15 @@ class _Here:
     stop: str = ""
     keep: bool = False  # it is stopped to go on later
     staged: float = 0.0  # seconds that staging in took
-    cut: tuple[str, ...] = ()  # streams that lost their middle
+    left_out: Mapping[str, int] = field(default_factory=dict)  # bytes by stream, of those that lost their middle
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by stream, of what is kept
     wrote: Collection[str] = STREAMS  # streams that may hold something
     reported: bool = False
+
+    @property
+    def own_streams(self) -> Collection[str]:
+        """Streams that go to files of the submitter's."""
+        return self.made.own_streams if self.made is not None else ()
 
     @property
     def slow(self) -> bool:
@@ -205,7 +211,7 @@ class CommandExecutor:
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
         began = time.monotonic()
         try:
-            made = self._stage.prepare(here.lease, gpus, self._blobs if here.lease.restored else None)
+            made = self._stage.prepare(here.lease, gpus, self._blobs)
         except (StageError, OSError) as error:
             return error
         except ValueError as error:  # a name that no file can have
@@ -219,7 +225,10 @@ class CommandExecutor:
         if isinstance(made, OSError) and disk_space.is_full(made):
             made = NoSpace(self._work, made, "an attempt was prepared")
         if isinstance(made, NoSpace):
-            self._end(here, Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space"))
+            # With the time that it took, by which the server counts it: files that never fit must not go on for ever.
+            spent = max(here.staged, 1e-6)
+            report = Report(lease.attempt, "returned", made.cause, str(made), evidence="no_space", staging=spent)
+            self._end(here, report)
         elif isinstance(made, NotVisible):
             self._end(here, Report(lease.attempt, "returned", message=str(made), evidence=NOT_VISIBLE))
         elif isinstance(made, StageError):
@@ -228,6 +237,7 @@ class CommandExecutor:
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
         else:
             here.made = made
+            here.out, here.err = made.own_streams.get("stdout", here.out), made.own_streams.get("stderr", here.err)
             if here.stop:
                 self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
             elif self.guard_lost:
@@ -255,8 +265,10 @@ class CommandExecutor:
             time=lease.time,
             memory=lease.room.memory,
             cpu=lease.room.cores * lease.time + self.grace if lease.time is not None else None,
-            file_size=lease.room.disk + STREAM_SLACK if lease.room.disk > 0 else None,
+            file_size=max(lease.room.disk, lease.max_output) + STREAM_SLACK if lease.room.disk > 0 else None,
             exclusive=lease.attempt in self._exclusive,
+            max_output=lease.max_output,
+            own_streams=list(made.own_streams),
         )
         if made.start_stage is not None and made.start_stage.image:
             start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
@@ -294,7 +306,7 @@ class CommandExecutor:
             if isinstance(report, messages.NotStarted):
                 self._on_not_started(here, report)
             else:
-                here.cut, here.wrote = tuple(report.cut), report.wrote
+                here.left_out, here.sizes, here.wrote = report.left_out, report.sizes, report.wrote
                 self._on_ended(here, outcome.judge(here.lease, report, here.started))
         self.channel.flush()
         if self.channel.closed:
@@ -339,8 +351,13 @@ class CommandExecutor:
             tail = streams.tail(here.err, MAX_STDERR_TAIL)
         if last or tail:
             report = replace(report, last_line=last, stderr_tail=tail)
+        if here.sizes:
+            kept = {name: 0 if name in here.own_streams else size for name, size in here.sizes.items()}
+            report = replace(report, out=kept.get("stdout", 0), err=kept.get("stderr", 0))
+        if here.left_out:
+            report = replace(report, message=streams.not_whole(report.message, here.left_out))
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
-        self._tails.end(report.attempt, here.cut)
+        self._tails.end(report.attempt, here.left_out)
         output = tuple(self._tails.read(proctree.now()))
         self._feed(Ended(report, output, self._tails.has_more))
 

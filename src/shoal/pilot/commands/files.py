@@ -83,6 +83,23 @@ def _link(source: str, target: str) -> bool:
     return True
 
 
+def make_stream_file(part: str, final: str, umask: int) -> None:
+    """Make an empty file under two names, of which the second may have been another's; folders are made as needed."""
+    make_folders(os.path.dirname(final), umask)
+    remove(part)
+    fd = os.open(part, _NEW, 0o600)
+    try:
+        os.fchmod(fd, 0o666 & ~umask)
+    finally:
+        os.close(fd)
+    link = part + "-link"
+    remove(link)
+    if _link(part, link):
+        os.replace(link, final)
+    else:  # this file system has no links: the file gets its name when the attempt is over
+        remove(final)
+
+
 def check_names(names: Sequence[str], what: str, cause: str) -> None:
     """Raise StageError unless the files stay below their directory. The server checked them before parameters were filled in
     [security S11; input E46]."""

@@ -22,11 +22,22 @@ from typing import NamedTuple, Optional
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
-from shoal.pilot.commands.files import NotVisible, StageError, bring, carry, check_names, remove_tree
+from shoal.pilot.commands.files import (
+    NoSpace,
+    NotVisible,
+    StageError,
+    bring,
+    carry,
+    check_names,
+    make_stream_file,
+    remove_tree,
+)
 from shoal.pilot.commands.streams import remove
 from shoal.pilot.commands.visibility import Visibility
 from shoal.pilot.guard.start_progress import StartStage
-from shoal.pilot.uplink.blobs import Blobs
+from shoal.pilot.host.disk_space import is_full
+from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.wire import payload
 from shoal.wire.messages import Lease
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
@@ -64,6 +75,9 @@ class Prepared:
     base: Environment
     own: dict[str, str] = field(default_factory=dict)  # variables of this attempt, over those of `base`
     stdin: Optional[str] = None
+    stdin_blob: str = ""  # the blob that it is read from
+    stdin_file: str = ""  # made for it, and removed afterwards
+    own_streams: dict[str, str] = field(default_factory=dict)  # stream -> the file that this attempt writes it to
     own_dir: str = ""
     script: str = ""
     surround: str = ""  # the script that comes before the command
@@ -89,13 +103,15 @@ class Staging:
         allowed = {k: v for k, v in facts.environ.items() if k in _ALLOWED or k.startswith("LC_")}
         self._poor = Environment(next(self._numbers), allowed)  # for tasks of submitters whose own we cannot see
         self._seen: dict[str, _Version] = {}  # environment files that were looked at
+        self._blobs: Optional[Blobs] = None  # that lent files to attempts
         self.pipes: Mapping[str, str] = {}  # through which attempts publish tags, see `tag_pipes`
         self.visibility = Visibility()
 
     def is_slow(self, lease: Lease) -> bool:
         """True if there may be large files to move, so that the loop should not do it itself."""
         is_known = self.visibility.is_known(lease.visible)
-        return lease.own or not lease.cwd or bool(lease.restored) or not is_known or self._see(lease.env_file) is None
+        has_files = lease.restored or lease.stdout or lease.stderr or lease.stdin_data
+        return lease.own or not lease.cwd or bool(has_files) or not is_known or self._see(lease.env_file) is None
 
     # --- before
     def prepare(self, lease: Lease, gpus: Sequence[int] = (), blobs: Optional[Blobs] = None) -> Prepared:
@@ -105,11 +121,9 @@ class Staging:
             raise NotVisible(missing)
         seen = self._see(lease.env_file)
         sees_cwd = self._sees_cwd(lease, seen)
-        if not sees_cwd and (lease.inputs or lease.outputs):
-            raise StageError(
-                "stage_in",
-                "this host cannot see the submitter's files, so declared inputs and outputs cannot be moved",
-            )
+        if not sees_cwd and (lease.inputs or lease.outputs or lease.stdout or lease.stderr):
+            what = "declared inputs and outputs" if lease.inputs or lease.outputs else "files of stdout and stderr"
+            raise StageError("stage_in", f"this host cannot see the submitter's files, so {what} cannot be moved")
         check_names(lease.outputs, "output", "stage_out")
         own = lease.own or not sees_cwd
         name = _file_name(lease.attempt)
@@ -129,14 +143,60 @@ class Staging:
                     made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
             if lease.stdin is not None:
                 made.stdin = _find_stdin(lease, made.own_dir)
+            elif lease.stdin_data:
+                self._receive_stdin(made, name, blobs)
+            for stream, path in (("stdout", lease.stdout), ("stderr", lease.stderr)):
+                if path:
+                    self._open_stream_file(made, stream, path)
             if lease.checkpoint or lease.restored:
                 self._restore(made, blobs)
             if lease.setup or lease.container:
                 self._surround(made, name)
         except BaseException:
+            self._drop_parts(made)
             self._remove(made)
             raise
         return made
+
+    def _receive_stdin(self, made: Prepared, name: str, blobs: Optional[Blobs]) -> None:
+        """Put the bytes that were sent as standard input into a file."""
+        sent = made.lease.stdin_data
+        if sent.startswith("sha256:"):
+            if blobs is None:
+                raise StageError("stage_in", "this pilot has no way to the standard input of the task")
+            try:
+                made.stdin = blobs.fetch(sent)
+            except NoBlob as error:
+                raise StageError("stage_in", f"its standard input cannot be fetched: {error}") from None
+            made.stdin_blob, self._blobs = sent, blobs
+            return
+        made.stdin_file = made.stdin = os.path.join(self.facts.work, "scripts", name + ".in")
+        _write_private(made.stdin, payload.of_text(sent))
+
+    def _open_stream_file(self, made: Prepared, stream: str, path: str) -> None:
+        """Make the submitter's file for a stream. The attempt writes to a file of its own that has this name from now on:
+        what another attempt still writes goes nowhere, and the one that the server accepts has the name in the end."""
+        final = os.path.realpath(os.path.join(made.lease.cwd, path))
+        with contextlib.suppress(OSError):
+            mode = os.stat(final).st_mode
+            if stat.S_ISCHR(mode):  # such as /dev/null, which must stay what it is
+                made.own_streams[stream] = final
+                return
+            if not stat.S_ISREG(mode):
+                raise StageError("stage_in", f"cannot write {stream} to {final}: it is no plain file")
+        known = next((part for part, known in made.parts if known == final), "")
+        part = known or _part_of(final, made.lease.attempt)
+        made.own_streams[stream] = part
+        if known:
+            return
+        try:
+            make_stream_file(part, final, self.facts.umask)
+        except OSError as error:
+            if is_full(error):
+                raise NoSpace(os.path.dirname(final), error, f"the file of {stream} was made") from None
+            why = error.strerror or str(error)
+            raise StageError("stage_in", f"cannot write {stream} to {final}: {why}") from None
+        made.parts.append((part, final))
 
     def _restore(self, made: Prepared, blobs: Optional[Blobs]) -> None:
         """Restore the checkpoint of the last part of a task, so that this one continues from it [GWP G10]."""
@@ -254,12 +314,12 @@ class Staging:
                 if not os.path.exists(os.path.join(lease.cwd, name)):
                     raise StageError("output_missing", f"output {name} was not written")
             return
-        suffix = "." + parse_attempt(lease.attempt).text.replace("#", "-") + ".part"
         try:
             for name in lease.outputs:
                 final = os.path.join(lease.cwd, name)
-                made.parts.append((final + suffix, final))
-                carry(made.own_dir, name, final + suffix, self.facts.umask)
+                part = _part_of(final, lease.attempt)
+                made.parts.append((part, final))
+                carry(made.own_dir, name, part, self.facts.umask)
         except StageError:
             self._drop_parts(made)
             raise
@@ -286,6 +346,7 @@ class Staging:
             for part, final in made.parts:
                 try:
                     os.replace(part, final)
+                    remove(part)  # which stays where both are names of one file
                 except OSError as error:
                     wrong.append(f"output {final} could not be put into place: {error.strerror}")
             made.parts = []
@@ -299,9 +360,13 @@ class Staging:
         made.parts = []
 
     def _remove(self, made: Prepared) -> None:
-        for path in (made.script, made.surround, made.start_stage.mark if made.start_stage is not None else ""):
+        mark = made.start_stage.mark if made.start_stage is not None else ""
+        for path in (made.script, made.surround, mark, made.stdin_file):
             if path:
                 remove(path)
+        if made.stdin_blob and self._blobs is not None:
+            self._blobs.free(made.stdin_blob)
+            made.stdin_blob = ""
         if made.own_dir:
             remove_tree(made.own_dir)
 
@@ -312,18 +377,26 @@ def _version(path: str) -> _Version:
     return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
+def _part_of(final: str, attempt: str) -> str:
+    """The file that an attempt writes before it gets its final name."""
+    return f"{final}.{parse_attempt(attempt).text.replace('#', '-')}.part"
+
+
 def _file_name(attempt: str) -> str:
     """An attempt as a file name without characters that are special to tools."""
     return attempt.replace("#", "-").replace("@", "-")
 
 
 def _write_script(path: str, text: str) -> None:
+    _write_private(path, text.encode("utf-8", "surrogateescape") + b"\n", 0o700)
+
+
+def _write_private(path: str, data: bytes, mode: int = 0o600) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     remove(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(fd, "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-        file.write(b"\n")
+        file.write(data)
 
 
 def _find_stdin(lease: Lease, own_dir: str) -> str:

@@ -11,20 +11,22 @@ import fcntl
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoal.model.file_names import log_name
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_LINE, MAX_STREAM
+from shoal.pilot.host.disk_space import is_full
 
 if TYPE_CHECKING:  # the guard imports this module, and stays small
     from shoal.wire.messages import Registered
 
 _MARK_ROOM = 80
-_HALF = (MAX_STREAM - _MARK_ROOM) // 2
+_TAIL = 512 * 1024  # of a stream that is cut: its head is as long as the bound allows
 # A running task's file may grow so far beyond the bound: else each small write after the first cut would cost
-# half a stream of copying.
-SLACK = MAX_STREAM // 2
+# a copy of the tail.
+SLACK = 64 * 1024 * 1024
 _BLANK = os.O_TMPFILE | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _MODE = stat.S_IFREG | 0o600
 _LENT = 64  # files without a name at a time: they are kept open, and a process may not open many
@@ -57,27 +59,30 @@ def open_stream(path: str) -> int:
 class Bound:
     """One stream file that is kept under its bound. Bytes left out are counted over all cuts.
 
-    While `fd` is open it is what the task writes to; `is_blank`: there is no name for it yet.
+    While `fd` is open it is what the task writes to; `is_blank`: there is no name for it yet. A bound of 0 is none: the
+    file is the submitter's own, and stays as the task wrote it.
     """
 
-    def __init__(self, path: str, fd: int = -1, is_blank: bool = False) -> None:
+    def __init__(self, path: str, fd: int = -1, is_blank: bool = False, most: int = MAX_STREAM) -> None:
         self.path, self.fd, self.is_blank = path, fd, is_blank
         self.error = 0  # the number of the error by which something that was written got lost
-        self._left_out = 0
+        self.left_out = 0  # bytes, over all cuts
+        self.size = 0  # of the file, once it is finished
         self._mark = b""
+        self._most, self._slack = most, min(SLACK, most // 2)
+        self._tail = min(_TAIL, (most - _MARK_ROOM) // 2)
+        self._head = most - _MARK_ROOM - self._tail
 
-    @property
-    def is_cut(self) -> bool:
-        """True if it has lost its middle."""
-        return bool(self._mark)
-
-    def look(self, slack: int = SLACK) -> bool:
+    def look(self) -> bool:
         """Cut the file if it is over its bound; True if it was."""
-        # A disk that fails here must not take the guard with it: the file is then longer than promised.
-        with contextlib.suppress(OSError):
-            if self._size() > MAX_STREAM + slack:
+        # A disk that fails here must not take the guard with it: the file is then longer or shorter than promised.
+        try:
+            if self._most and self._size() > self._most + self._slack:
                 self._cut()
                 return True
+        except OSError as error:
+            if is_full(error):
+                self.error = error.errno or errno.EIO
         return False
 
     def name(self) -> None:
@@ -107,18 +112,19 @@ class Bound:
     def finish(self) -> bool:
         """Cut the file for the last time, and leave no empty one; True if it holds something."""
         try:
-            size = self._size()
-            if size > MAX_STREAM:
+            self.size = self._size()
+            if self._most and self.size > self._most:
                 self._cut()
-            if size > 0:
+                self.size = self._size()
+            if self.size > 0:
                 self.name()
-            elif not self.is_blank:
+            elif self._most and not self.is_blank:
                 os.unlink(self.path)
         except OSError as error:
-            size = 1  # whoever reads it will see
+            self.size = 1  # whoever reads it will see
             self.error = self.error or error.errno or errno.EIO
         self.close()
-        return size > 0
+        return self.size > 0
 
     def _size(self) -> int:
         return (os.fstat(self.fd) if self.is_blank else os.stat(self.path)).st_size
@@ -131,12 +137,17 @@ class Bound:
         else:
             fd = os.open(self.path, flags | os.O_NOFOLLOW)
         try:
-            kept = _HALF + len(self._mark)  # the head, and the mark of the last cut: not the task's bytes
-            tail = os.pread(fd, _HALF, max(kept, os.fstat(fd).st_size - _HALF))
-            self._left_out += os.fstat(fd).st_size - kept - len(tail)
-            self._mark = b"\n[... %d bytes left out by shoal ...]\n" % self._left_out
-            os.ftruncate(fd, _HALF)
-            os.write(fd, self._mark + tail)
+            kept = self._head + len(self._mark)  # the head, and the mark of the last cut: not the task's bytes
+            tail = os.pread(fd, self._tail, max(kept, os.fstat(fd).st_size - self._tail))
+            self.left_out += os.fstat(fd).st_size - kept - len(tail)
+            self._mark = b"\n[... %d bytes left out by shoal ...]\n" % self.left_out
+            os.ftruncate(fd, self._head)
+            data = memoryview(self._mark + tail)
+            while data:
+                written = os.write(fd, data)
+                if not written:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                data = data[written:]
         finally:
             os.close(fd)
 
@@ -152,10 +163,10 @@ class Blanks:
         self._works = True
         self._tried = False
 
-    def open(self, path: str) -> Bound:
+    def open(self, path: str, most: int = MAX_STREAM) -> Bound:
         """A file to write to, without a name if that can be; OSError if there is none."""
         if not self._works or len(self._lent) >= _LENT:
-            return Bound(path, open_stream(path))
+            return Bound(path, open_stream(path), most=most)
         folder = path.rpartition("/")[0]
         free = self._free.get(folder)
         if free:
@@ -163,10 +174,10 @@ class Blanks:
         else:
             fd = self._make(folder)
             if fd < 0:
-                return Bound(path, open_stream(path))
+                return Bound(path, open_stream(path), most=most)
             changed = os.fstat(fd).st_ctime_ns
         self._lent[fd] = changed
-        return Bound(path, fd, is_blank=True)
+        return Bound(path, fd, is_blank=True, most=most)
 
     def finish(self, bound: Bound) -> bool:
         """As `Bound.finish`; keeps a file that can be used again."""
@@ -242,6 +253,12 @@ def last_line(path: str) -> str:
         if line.strip():
             return line.encode("utf-8")[-MAX_LINE:].decode("utf-8", "ignore")
     return ""
+
+
+def not_whole(message: str, left_out: Mapping[str, int]) -> str:
+    """The message of a report whose streams lost so many bytes."""
+    lost = " and ".join(f"{count:,} bytes of its {name}" for name, count in left_out.items())
+    return f"{message + '; ' if message else ''}{lost} were left out: it wrote more than its max_output"
 
 
 def remove(path: str) -> None:

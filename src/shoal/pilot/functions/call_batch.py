@@ -29,8 +29,8 @@ class Entries(NamedTuple):
 
 Ended = Callable[["Piece", Optional[Batch], tuple[Report, ...], bool], None]
 Then = Callable[[Optional[str], str], None]
-# Moves a stream's file, given by stream, number, size and new path; returns how many bytes were written in all.
-Move = Callable[[str, int, int, str], int]
+# Moves a stream's file, given by stream, number, size and new path; returns how many bytes are kept and left out.
+Move = Callable[[str, int, int, str], tuple[int, int]]
 
 
 @dataclass
@@ -121,13 +121,18 @@ class Piece:
     ) -> Report:
         """Move what a call wrote, given by number and size, to its log files, and add it to the report."""
         out_path, err_path = self._log_paths(report.attempt) if out or err else ("", "")
+        left_out: dict[str, int] = {}
         if out:
-            size = move("out", out[0], out[1], out_path)
+            size, left_out["stdout"] = move("out", out[0], out[1], out_path)
             report = replace(report, out=size, last_line=streams.last_line(out_path))
         tail = ""
         if err:
-            report = replace(report, err=move("err", err[0], err[1], err_path))
+            size, left_out["stderr"] = move("err", err[0], err[1], err_path)
+            report = replace(report, err=size)
             tail = streams.tail(err_path, MAX_STDERR_TAIL)
+        if any(left_out.values()):
+            cut = {name: count for name, count in left_out.items() if count}
+            report = replace(report, message=streams.not_whole(report.message, cut))
         if report.outcome != "succeeded":
             tail = (tail + trace).encode("utf-8")[-MAX_STDERR_TAIL:].decode("utf-8", "ignore")
             report = replace(report, stderr_tail=tail)
@@ -166,10 +171,11 @@ class Piece:
         while self._slots and self._slots[0].report is not None:
             report = self._slots[0].report
             self._slots.popleft()
-            if report.outcome == "succeeded" and reports:
+            is_plain = report.outcome == "succeeded" and not report.message
+            if is_plain and reports:
                 self._send(_batch(batch), tuple(reports), False)
                 batch, reports = [], []
-            (batch if report.outcome == "succeeded" else reports).append(report)
+            (batch if is_plain else reports).append(report)
         is_last = self._is_over and not self._slots
         if batch or reports or is_last:
             self._send(_batch(batch), tuple(reports), is_last)

@@ -227,7 +227,11 @@ def _give_back(batch: Optional[Batch], reports: tuple[Report, ...], why: str) ->
         if report.cause in ("cancelled", "over_time", "out_of_memory"):
             yield report
         else:
-            yield Report(report.attempt, "returned", "host_unfit", why, started=report.started, evidence="no_space")
+            # With its duration, by which the server counts it: a call that never fits must not go on for ever.
+            yield Report(
+                report.attempt, "returned", "host_unfit", why, started=report.started, duration=report.duration,
+                evidence="no_space",
+            )  # fmt: skip
 
 
 def _writers(batch: Optional[Batch], reports: tuple[Report, ...]) -> list[str]:

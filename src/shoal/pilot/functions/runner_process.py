@@ -18,6 +18,7 @@ import time
 from collections.abc import MutableSequence, Sequence
 from typing import Any, NamedTuple, Optional
 
+from shoal.model.limits import MAX_STREAM
 from shoal.pilot.commands.streams import Bound
 from shoal.pilot.functions.call_batch import Entries, Piece
 from shoal.pilot.functions.listener import RunnerConnection
@@ -132,7 +133,7 @@ class RunnerProcess:
         self._serial, self._skips = 0, 0
         self._is_initialized = False
         self._at = LOG_AT
-        self._bounds: dict[str, tuple[int, Bound, int]] = {}  # by stream: number of the file, its bound, bytes cut
+        self._bounds: dict[str, Bound] = {}  # by stream: the file that the present call writes to
         self.log = -1
         self._page: MutableSequence[int] = [0] * 4
 
@@ -150,7 +151,7 @@ class RunnerProcess:
             grace,
             umask,
             memory=kind.memory,
-            file_size=kind.disk + STREAM_SLACK if kind.disk > 0 else None,
+            file_size=max(kind.disk, MAX_STREAM) + STREAM_SLACK if kind.disk > 0 else None,
             exclusive=kind.is_exclusive,
         )
 
@@ -272,29 +273,26 @@ class RunnerProcess:
 
     def bound(self) -> None:
         """Cut what the present call writes, where it is too much."""
-        for stream, (number, size) in self.written().items():
-            known = self._bounds.get(stream)
-            if known is None or known[0] != number:
-                known = (number, Bound(f"{self.folder}/{stream}{number}"), 0)
-            if known[1].look():
-                with contextlib.suppress(OSError):
-                    known = (number, known[1], known[2] + size - os.stat(known[1].path).st_size)
-            self._bounds[stream] = known
+        for stream, (number, _) in self.written().items():
+            path = f"{self.folder}/{stream}{number}"
+            if stream not in self._bounds or self._bounds[stream].path != path:
+                self._bounds[stream] = Bound(path)
+            self._bounds[stream].look()
 
-    def move(self, stream: str, number: int, size: int, path: str) -> int:
-        """Move a stream's file to its log; returns how many bytes were written in all."""
+    def move(self, stream: str, number: int, size: int, path: str) -> tuple[int, int]:
+        """Move a stream's file to its log; returns how many bytes are kept, and how many were left out."""
         source = f"{self.folder}/{stream}{number}"
-        _, bound, lost = self._bounds.pop(stream, (0, Bound(path), 0))
+        bound = self._bounds.pop(stream, None) or Bound(source)
         if bound.path != source:
-            bound, lost = Bound(path), 0
+            bound = Bound(source)
         try:
             _rename(source, path)
         except OSError as error:
             log.error("output of a call is lost path=%s error=%s", path, error)
-            return 0
+            return 0, size
         bound.path = path
         bound.finish()
-        return size + lost
+        return bound.size, bound.left_out
 
 
 def _rename(source: str, path: str) -> None:

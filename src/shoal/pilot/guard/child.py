@@ -55,6 +55,11 @@ class Child:
         return self.start.attempt
 
     @property
+    def streams(self) -> tuple[tuple[str, Bound], tuple[str, Bound]]:
+        """Its two streams, by name."""
+        return ("stdout", self.out), ("stderr", self.err)
+
+    @property
     def is_file_bound(self) -> bool:
         """Its streams must be cut before they reach the limit on its files."""
         return self.start.file_size is not None
@@ -93,8 +98,9 @@ class Child:
             self.cpu,
             self.peak,
             wrote,
-            [name for name, bound in (("stdout", self.out), ("stderr", self.err)) if bound.is_cut],
+            {name: bound.left_out for name, bound in self.streams if bound.left_out},
             self.is_oom,
             self.no_space,
             os.path.dirname(self.out.path) if self.no_space else "",
+            {name: bound.size for name, bound in self.streams if bound.size},
         )

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Optional
 
-from shoal.pilot.commands.streams import Blanks, Bound
+from shoal.pilot.commands.streams import Blanks, Bound, open_stream
 from shoal.pilot.guard import cgroup, messages, pid_namespace, proctree, spawn
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.child import NEVER, Child
@@ -184,8 +184,11 @@ class Guard:
 
     def _open_streams(self, start: messages.Start, opened: list[Bound]) -> tuple[int, int]:
         try:
-            opened += [self._blanks.open(start.stdout)]
-            opened += [self._blanks.open(start.stderr)]
+            for name, path in (("stdout", start.stdout), ("stderr", start.stderr)):
+                if name in start.own_streams:
+                    opened.append(Bound(path, open_stream(path), most=0))
+                else:
+                    opened.append(self._blanks.open(path, start.max_output))
         except OSError as error:
             raise spawn.SpawnFailed.for_streams(error) from None
         return opened[0].fd, opened[1].fd
@@ -369,7 +372,7 @@ class Guard:
     def _report_end(self, task: Child) -> None:
         if task.group and self._limits is not None:
             self._limits.give_back(task.group)
-        wrote = [name for name, bound in (("stdout", task.out), ("stderr", task.err)) if self._blanks.finish(bound)]
+        wrote = [name for name, bound in task.streams if self._blanks.finish(bound)]
         task.no_space = task.no_space or task.out.error or task.err.error
         self._look_at_space(task, proctree.now())
         # While there is enough queued, the pilot may receive several ends at once.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
+from shoal.model.limits import MAX_STREAM
+
 
 # --- from pilot to guard
 @dataclass
@@ -34,6 +36,8 @@ class Start:
     exclusive: bool = False  # killed when contact with the server is lost
     stage_file: str = ""  # of a container: the file that says which runtime has it
     container: str = ""
+    max_output: int = MAX_STREAM  # bytes that are kept of each stream
+    own_streams: list[str] = field(default_factory=list)  # streams whose files are the submitter's: they have no bound
 
 
 @dataclass
@@ -109,10 +113,11 @@ class Ended:
     cpu: float
     max_rss: int
     wrote: list[str] = field(default_factory=lambda: ["stdout", "stderr"])  # streams that may hold something
-    cut: list[str] = field(default_factory=list)  # streams that lost their middle
+    left_out: dict[str, int] = field(default_factory=dict)  # bytes by stream, of those that lost their middle
     is_oom: bool = False  # the kernel killed it for want of memory
     no_space: int = 0  # number of the error by which output was lost
     folder: str = ""  # where that was
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes by stream, of what is kept
 
 
 ToGuard = Union[Start, Stop, SendSignal, LastContact, WorkDirectory, Quit]

@@ -6,24 +6,21 @@ What is not sent yet stays in its file, so that a server that is away costs no m
 
 from __future__ import annotations
 
-import codecs
 import contextlib
+import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Optional
 
-from shoal.model.limits import MAX_STREAM, MAX_TAIL
+from shoal.model.limits import MAX_TAIL
 from shoal.pilot.commands import streams
+from shoal.wire import payload
 from shoal.wire.messages import LogPiece
 
 WATCHED = 30.0  # seconds after each `tail` order
 LOOK = 0.5
-_MOST = 2 * MAX_STREAM  # bound for a file that could not be cut
-
-
-def _new_decoder() -> codecs.IncrementalDecoder:
-    return codecs.getincrementaldecoder("utf-8")("replace")
+_LONGER = 4 / 3  # what base64 makes of bytes
 
 
 @dataclass
@@ -32,16 +29,14 @@ class _Stream:
 
     path: str
     watched_until: float = 0.0
-    at: int = 0  # bytes read from the file
-    offset: int = 0  # bytes of the server's copy
-    decoder: codecs.IncrementalDecoder = field(default_factory=_new_decoder)
+    at: int = 0  # bytes that were read, which are those of the server's copy
     is_over: bool = False  # nothing is written any more
     is_sent: bool = False  # to its end
 
-    def begin_anew(self) -> None:
-        """The file is not the one that was read: begin the server's copy anew too."""
-        self.at = self.offset = 0
-        self.decoder = _new_decoder()
+    @property
+    def left(self) -> int:
+        """Bytes that were not sent."""
+        return max(0, _size(self.path) - self.at)
 
 
 class LogUpload:
@@ -69,7 +64,7 @@ class LogUpload:
         for name, stream in self._streams.get(attempt, {}).items():
             stream.is_over = True
             if name in cut or _size(stream.path) < stream.at:
-                stream.begin_anew()
+                stream.at = 0  # the file is not the one that was read: the server's copy begins anew too
 
     def settle(self, attempt: str) -> None:
         """The server has decided on the attempt: its files are removed once they are sent."""
@@ -91,13 +86,19 @@ class LogUpload:
         pieces: list[LogPiece] = []
         left = self._capacity()
         is_time = now >= self._look_at
-        for attempt, found in self._streams.items():
-            for name, stream in found.items():
-                watched = is_time and stream.watched_until > now
-                if left > 0 and not stream.is_sent and (stream.is_over or watched):
-                    before = stream.at
-                    pieces += _cut(attempt, name, stream, _read(stream, left))
-                    left -= stream.at - before
+        ready = [
+            (attempt, name, stream)
+            for attempt, found in self._streams.items()
+            for name, stream in found.items()
+            if not stream.is_sent and (stream.is_over or (is_time and stream.watched_until > now))
+        ]
+        if len(ready) > 2:
+            ready.sort(key=lambda one: one[2].left)  # short ones do not wait behind a long one
+        for attempt, name, stream in ready:
+            if left > 0:
+                found = _cut(attempt, name, stream, _read(stream, left))
+                left -= sum(len(piece.text) + len(piece.data) for piece in found)
+                pieces += found
         if is_time:
             self._look_at = now + LOOK
         self._clear()
@@ -117,30 +118,42 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read(stream: _Stream, capacity: int) -> str:
-    """The next part of a file as text."""
-    most = _MOST if stream.is_over else MAX_STREAM  # beyond that a running task's file is going to be cut
-    wanted = max(0, min(capacity, most - stream.at))
+def _read(stream: _Stream, capacity: int) -> bytes:
+    """The next part of a file."""
     data = b""
     with contextlib.suppress(OSError):
         # A task could put anything in place of its file.
         fd = os.open(stream.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = os.pread(fd, wanted, stream.at)
+            data = os.pread(fd, capacity, stream.at)
         finally:
             os.close(fd)
-    stream.at += len(data)
-    stream.is_sent = stream.is_over and (len(data) < wanted or stream.at >= most)
-    return stream.decoder.decode(data, final=stream.is_sent)
+    stream.is_sent = stream.is_over and len(data) < capacity
+    return data
 
 
-def _cut(attempt: str, name: str, stream: _Stream, text: str) -> Iterator[LogPiece]:
-    """Cut a text into pieces of the largest size, none within a character."""
-    data = text.encode("utf-8")
-    while data:
-        end = min(MAX_TAIL, len(data))
-        while end < len(data) and data[end] & 0xC0 == 0x80:
-            end -= 1
-        yield LogPiece(attempt, name, data[:end].decode("utf-8"), stream.offset)
-        stream.offset += end
-        data = data[end:]
+def _cut(attempt: str, name: str, stream: _Stream, data: bytes) -> list[LogPiece]:
+    """Cut bytes into pieces of the largest size, none within a character of a text."""
+    pieces: list[LogPiece] = []
+    at = 0
+    while at < len(data):
+        end = min(at + MAX_TAIL, len(data))
+        cut = end
+        while cut > max(at, end - 3) and cut < len(data) and data[cut] & 0xC0 == 0x80:
+            cut -= 1
+        text, encoded = _encode(data[at:cut])
+        pieces.append(LogPiece(attempt, name, text, stream.at, encoded))
+        stream.at += cut - at
+        at = cut
+    return pieces
+
+
+def _encode(data: bytes) -> tuple[str, str]:
+    """Bytes as text, or as base64 where they are none, or where that is shorter."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "", payload.to_text(data)
+    if len(json.dumps(text, ensure_ascii=False)) > _LONGER * len(data) + 2:
+        return "", payload.to_text(data)
+    return text, ""

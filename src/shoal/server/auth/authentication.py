@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from shoal.model import limits, people
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
@@ -22,6 +23,7 @@ DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
 NO_SITE = ("", "local")  # of pilots for which no site was named
 PLAIN_SCOPES = ("submit", "read", "cancel")
 KEEP_ENROL = 31 * 86_400.0  # seconds that an expired enrolment is remembered, as the database does
+_ANEW = "ask an administrator for a new one: `shoal token new` or `shoal join`"
 COUNT_FOR = 60.0  # seconds over which uses of one kind are one row of the audit
 
 
@@ -65,10 +67,24 @@ class Caller:
 
 
 def unauthorised() -> Refused:
-    """The refusal of every invalid token, with one text so that nobody learns why [input E61]."""
+    """The refusal of every token that is not one of ours, with one text so that nobody learns why [input E61]."""
     return Refused(
         "the token is missing, wrong or expired", code="unauthorised", hint="send Authorization: Bearer TOKEN"
     )
+
+
+def _over(row: people.TokenRow, now: float) -> Refused | None:
+    """The refusal of a token that is over, for whoever has its whole secret: nobody can guess 256 bits, so it is its
+    owner, or somebody to whom it was given."""
+    if row.revoked is not None:
+        return Refused(f"the token {row.token} was revoked on {_day(row.revoked)}", code="token_revoked", hint=_ANEW)
+    if now >= row.expires:
+        return Refused(f"the token {row.token} expired on {_day(row.expires)}", code="token_expired", hint=_ANEW)
+    return None
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 class Authentication:
@@ -93,8 +109,10 @@ class Authentication:
         if kind == SESSION:
             return Caller(SESSION, secret=secret, address=address, tls=tls)
         row = self.tokens.get(self._by_digest.get(digest(secret), ""))
-        if kind is None or row is None or row.revoked is not None or now >= row.expires:
+        if kind is None or row is None:
             raise unauthorised()
+        if (over := _over(row, now)) is not None:
+            raise over
         user = self.users.get(row.owner)
         if row.kind == SUBMIT and user is None:
             raise unauthorised()

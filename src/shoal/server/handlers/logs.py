@@ -10,7 +10,7 @@ from shoal.engine.commands import Watch
 from shoal.model.errors import BadInput, echo
 from shoal.model.file_names import LOGS, SUFFIX, log_name
 from shoal.model.ids import TaskId, parse_task
-from shoal.model.limits import MAX_STREAM
+from shoal.model.limits import MAX_LOG_PART
 from shoal.server.context import CallHandler
 from shoal.server.handlers.runs import check_exists
 from shoal.server.http.messages import Response
@@ -33,17 +33,22 @@ class LogsHandler(CallHandler):
         wait = call.number("wait")
         end = self.service.clock() + wait
         while True:
-            path, more = await self._find(task, attempt, stream, watch=wait > 0)
-            data = await asyncio.to_thread(_read, path, offset)
+            name, more = await self._find(task, attempt, stream, watch=wait > 0)
+            data, size = await asyncio.to_thread(_read, self.service.state_dir / LOGS / name, offset)
             if data or not more or self.service.clock() >= end:
                 break
             call.rest()
             await asyncio.sleep(POLL)
+        missing, is_coming = self.service.uploaded_logs.missing(name)
+        more = more or is_coming or offset + len(data) < size
         headers = {"X-Shoal-Next": str(offset + len(data)), "X-Shoal-More": "1" if more else "0"}
+        if missing and not more:
+            headers["X-Shoal-Missing"] = str(missing)
         return Response(body=data, headers={"Content-Type": "text/plain; charset=utf-8", **headers})
 
-    async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[Path, bool]:
-        """The file of the attempt, and whether it may still grow; `watch` has its pilot send new output."""
+    async def _find(self, task: TaskId, attempt: int | None, stream: str, watch: bool) -> tuple[str, bool]:
+        """The file of the attempt below the log directory, and whether it may still grow. `watch`: its pilot sends what is
+        new."""
         row = await self.service.query(lambda r: r.task_row(*task))
         if row is not None and row.reused:
             task = parse_task(row.reused)
@@ -54,15 +59,17 @@ class LogsHandler(CallHandler):
         fresh = ended is not None and self.service.clock() - ended < AFTERWARDS
         unfinished = row is None or ended is None
         more = watch and (live or unfinished or fresh) and (row is None or number >= row.attempt)
-        return self.service.state_dir / LOGS / log_name(task.run, task.element, number, stream), more
+        return log_name(task.run, task.element, number, stream), more
 
 
-def _read(path: Path, offset: int) -> bytes:
+def _read(path: Path, offset: int) -> tuple[bytes, int]:
+    """A part of a file from an offset on, and the size of the whole file."""
     try:
         with path.open("rb") as file:
-            if offset >= os.fstat(file.fileno()).st_size:
-                return b""  # far beyond the end a file system may refuse to seek
+            size = os.fstat(file.fileno()).st_size
+            if offset >= size:
+                return b"", size  # far beyond the end a file system may refuse to seek
             file.seek(offset)
-            return file.read(2 * MAX_STREAM)
+            return file.read(MAX_LOG_PART), size
     except FileNotFoundError:
-        return b""  # empty streams leave no file
+        return b"", 0  # empty streams leave no file

@@ -31,6 +31,7 @@ _STATUS: list[tuple[type[ShoalError], int]] = [
 _CODES = {
     "bad_json": 400, "empty_body": 400, "want_object": 400, "duplicate_key": 400, "not_finite": 400, "number_too_long": 400,
     "too_deep": 400, "bad_utf8": 400, "bad_path": 400, "encoding_refused": 415, "want_json": 415, "unauthorised": 401,
+    "token_revoked": 401, "token_expired": 401,
     "too_slow": 408, "wrong_host": 421, "site_full": 429, "disk_full": 507, "quota": 507, "no_length": 411, "want_bytes": 415,
     "no_such_range": 416, "internal_error": 500, "database_gone": 503, "disk_error": 503, "corrupt": 503,
     "pilot_silent": 504,

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.cli.output import wait_for_run
 from shoal.cli.output.progress_display import Status
-from shoal.cli.output.wait_for_run import Watch, detach, end_in_words, wait_for
+from shoal.cli.output.wait_for_run import Watch, detach, end_in_words, exit_status, wait_for
 from shoal.cli.session import Session
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import Clock, FakeClient, Step
@@ -175,6 +175,10 @@ BUSY = {"code": "busy", "text": "c: 1 tasks: all slots are busy", "fix": "wait"}
     ("reasons", "embedded", "status"),
     [
         ([TOO_LARGE], True, 3),
+        ([{**TOO_LARGE, "code": "requirement"}], True, 3),
+        ([{**TOO_LARGE, "code": "cannot_run"}], True, 3),
+        ([{**TOO_LARGE, "code": "no_licence"}], True, 3),
+        ([{**TOO_LARGE, "code": "requirement_now"}], True, 1),
         ([BEHIND, TOO_LARGE], True, 3),
         ([TOO_LARGE, BUSY], True, 1),
         ([BEHIND], True, 1),
@@ -257,7 +261,7 @@ def test_a_single_command_feels_like_running_it(
     logs = {("r1.1", "stdout"): b"out\xff\n", ("r1.1", "stderr"): b"err\n"}
     bad = task_row(1, state="failed", cause="task_error", exit_code=3)
     client = FakeClient(FakeSource(run_info([{"command": ["x"]}]), [bad], logs=logs), [[finished(1, "failed"), END]])
-    assert wait(client, monkeypatch, single=True) == 1
+    assert wait(client, monkeypatch, single=True) == 3
     seen = capfdbinary.readouterr()
     assert seen.out == b"out\xff\n"
     assert seen.err == b"err\nshoal: r1.1 failed: the command ended with exit code 3\n"
@@ -302,3 +306,20 @@ def test_a_second_ctrl_c_cancels(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_end_of_a_task_in_words(row: dict[str, Any], words: str) -> None:
     assert end_in_words(row) == words
+
+
+@pytest.mark.parametrize(
+    ("state", "row", "status"),
+    [
+        ("succeeded", {"exit_code": 0}, 0),
+        ("succeeded", {"exit_code": 0, "message": "12 bytes of its stdout were left out"}, 125),
+        ("failed", {"exit_code": 2, "cause": "task_error"}, 2),
+        ("failed", {"exit_code": 127, "cause": "task_error"}, 127),
+        ("failed", {"signal": 9, "cause": "out_of_memory"}, 137),
+        ("failed", {"exit_code": 0, "cause": "output_missing"}, 125),
+        ("cancelled", None, 125),
+        ("lost", {"cause": "pilot_lost"}, 125),
+    ],
+)
+def test_the_exit_status_of_a_single_command_is_its_own(state: str, row: dict[str, Any] | None, status: int) -> None:
+    assert exit_status({"state": state, "task": row}) == status

@@ -130,7 +130,16 @@ def test_a_log_longer_than_a_page_is_read_whole(typed: Typed, server: FakeServer
     server.answers["/v1/tasks/r1.1/logs"] = [
         (200, b"one ", {"X-Shoal-Next": "4", "X-Shoal-More": "1"}),
         (200, b"two", {"X-Shoal-Next": "7", "X-Shoal-More": "1"}),
-        (200, b"", {"X-Shoal-Next": "7", "X-Shoal-More": "1"}),
+        (200, b"", {"X-Shoal-Next": "7", "X-Shoal-More": "0"}),
     ]
     assert typed("logs", "r1.1")[1] == "one two"
     assert json.dumps([request.target for request in server.requests]).count("offset") == 2
+
+
+def test_bytes_that_never_came_from_their_host_are_told(typed: Typed, server: FakeServer) -> None:
+    server.answers["/v1/tasks/r1.1/logs"] = [
+        (200, b"one ", {"X-Shoal-Next": "4", "X-Shoal-More": "0", "X-Shoal-Missing": "1234"}),
+    ]
+    status, out, err = typed("logs", "r1.1")
+    assert (status, out) == (3, "one ")
+    assert "1,234 bytes of it never came from its host" in err

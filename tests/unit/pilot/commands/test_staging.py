@@ -13,6 +13,7 @@ import pytest
 from shoal.pilot.commands import setup
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
+from shoal.wire import payload
 from shoal.wire.messages import Capacity, Lease
 
 PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}
@@ -367,3 +368,58 @@ def test_no_checkpoint_lies_outside_the_directory(site: Site) -> None:
     with pytest.raises(StageError, match=r"checkpoint_refused: \.\./x is no path") as caught:
         site.prepare(checkpoint=["../x"])
     assert caught.value.cause == "stage_in"
+
+
+# --- files for streams, and input that was sent
+def test_a_stream_has_its_file_from_the_start_and_the_accepted_attempt_has_it_in_the_end(site: Site) -> None:
+    file = site.home / "out" / "a.txt"
+    made = site.prepare(stdout=str(file))
+    Path(made.own_streams["stdout"]).write_bytes(b"first")
+    assert file.read_bytes() == b"first" and file.stat().st_mode & 0o777 == 0o644
+    other = site.prepare(stdout=str(file), attempt="r1.2#4@4")
+    Path(other.own_streams["stdout"]).write_bytes(b"second")
+    assert file.read_bytes() == b"second"
+    assert site.stage.settle(made, accepted=True) == []  # a late success that was adopted
+    assert site.stage.settle(other, accepted=False) == []
+    assert file.read_bytes() == b"first"
+    assert os.listdir(file.parent) == ["a.txt"]
+
+
+def test_two_streams_of_one_name_share_their_file(site: Site) -> None:
+    file = str(site.home / "both")
+    made = site.prepare(stdout=file, stderr=file)
+    assert made.own_streams["stdout"] == made.own_streams["stderr"] and len(made.parts) == 1
+
+
+def test_a_device_is_written_to_as_it_is(site: Site) -> None:
+    made = site.prepare(stdout="/dev/null")
+    assert (made.own_streams, made.parts) == ({"stdout": "/dev/null"}, [])
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "below a file"])
+def test_a_stream_that_cannot_be_written_is_told(site: Site, kind: str) -> None:
+    name = site.home / "x"
+    if kind == "directory":
+        name.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(name)
+    else:
+        name.write_text("")
+        name = name / "y"
+    with pytest.raises(StageError, match="cannot write stdout to") as caught:
+        site.prepare(stdout=str(name))
+    assert caught.value.cause == "stage_in"
+
+
+def test_a_host_that_does_not_see_the_submitters_files_refuses_streams_in_words(site: Site) -> None:
+    with pytest.raises(StageError, match="cannot see the submitter's files, so files of stdout and stderr"):
+        site.prepare(visible=False, stdout="/somewhere/x")
+
+
+@pytest.mark.parametrize("visible", [True, False])
+def test_input_that_was_sent_is_a_file_until_the_attempt_is_settled(site: Site, visible: bool) -> None:
+    made = site.prepare(visible=visible, stdin_data=payload.to_text(b"a\0b"))
+    assert made.stdin is not None and Path(made.stdin).read_bytes() == b"a\0b"
+    assert site.stage.is_slow(made.lease)
+    site.stage.settle(made, accepted=True)
+    assert site.left() == []

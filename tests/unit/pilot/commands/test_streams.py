@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
-from shoal.model.limits import MAX_LINE, MAX_STREAM
+from shoal.model.limits import MAX_LINE, MIN_STREAM
 from shoal.pilot.commands import streams
-from shoal.pilot.commands.streams import SLACK, Blanks, Bound
+from shoal.pilot.commands.streams import Blanks, Bound
+
+MOST = 1 << 20
+SLACK = MOST // 2  # of a bound this small
 
 
 @pytest.fixture
@@ -25,39 +29,78 @@ def append(path: Path, data: bytes) -> None:
 
 
 def test_a_small_stream_stays_as_it_is(path: Path) -> None:
-    append(path, b"x" * MAX_STREAM)
-    bound = Bound(str(path))
+    append(path, b"x" * MOST)
+    bound = Bound(str(path), most=MOST)
     assert not bound.look()
     bound.finish()
-    assert path.read_bytes() == b"x" * MAX_STREAM
+    assert path.read_bytes() == b"x" * MOST
+    assert (bound.size, bound.left_out) == (MOST, 0)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_long_stream_keeps_head_and_tail_and_counts_what_is_missing(path: Path) -> None:
-    bound = Bound(str(path))
-    append(path, b"HEAD" + b"a" * (MAX_STREAM + SLACK))
+    bound = Bound(str(path), most=MOST)
+    append(path, b"HEAD" + b"a" * (MOST + SLACK))
     assert bound.look()
     for _ in range(3):
-        append(path, b"b" * (MAX_STREAM + SLACK))
+        append(path, b"b" * (MOST + SLACK))
         assert bound.look()
     append(path, b"c" * 1000 + b"TAIL")
     bound.finish()
     data = path.read_bytes()
-    assert len(data) <= MAX_STREAM
+    assert len(data) == bound.size <= MOST
     assert data.startswith(b"HEADaaa") and data.endswith(b"cTAIL")
     head, middle, tail = data.split(b"\n")
-    total = 8 + 4 * (MAX_STREAM + SLACK) + 1000
+    total = 8 + 4 * (MOST + SLACK) + 1000
     missing = total - len(head) - len(tail)
     assert middle == b"[... %d bytes left out by shoal ...]" % missing
+    assert bound.left_out == missing
+
+
+def test_the_head_of_a_long_stream_is_as_long_as_its_bound_allows(path: Path) -> None:
+    append(path, bytes(4 * MOST))
+    bound = Bound(str(path), most=2 * MOST)
+    bound.finish()
+    assert path.read_bytes().index(b"\n") > MOST  # the tail alone is short: it is copied at each cut
 
 
 def test_a_stream_a_little_over_is_cut_at_its_end_only(path: Path) -> None:
-    append(path, b"x" * (MAX_STREAM + 10))
-    bound = Bound(str(path))
+    append(path, b"x" * (MOST + 10))
+    bound = Bound(str(path), most=MOST)
     assert not bound.look()
     bound.finish()
-    assert len(path.read_bytes()) <= MAX_STREAM
+    assert len(path.read_bytes()) <= MOST
+
+
+def test_the_smallest_bound_holds_head_mark_and_tail(path: Path) -> None:
+    append(path, b"H" + b"x" * 100_000 + b"T")
+    Bound(str(path), most=MIN_STREAM).finish()
+    data = path.read_bytes()
+    assert len(data) <= MIN_STREAM and data.startswith(b"Hx") and data.endswith(b"xT") and b"left out by shoal" in data
+
+
+def test_a_file_of_the_submitters_has_no_bound_and_stays_if_it_is_empty(path: Path) -> None:
+    append(path, b"x" * (MOST + SLACK + 10))
+    bound = Bound(str(path), most=0)
+    assert not bound.look()
+    bound.finish()
+    assert path.stat().st_size == bound.size == MOST + SLACK + 10
+    path.write_bytes(b"")
+    Bound(str(path), most=0).finish()
+    assert path.exists()
+
+
+def test_a_cut_that_finds_no_space_counts_as_lost_output(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    append(path, b"x" * (MOST + SLACK + 10))
+    bound = Bound(str(path), most=MOST)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        assert not bound.look()
+    assert bound.error == errno.ENOSPC
 
 
 def test_an_empty_stream_leaves_no_file(path: Path) -> None:
@@ -68,7 +111,7 @@ def test_an_empty_stream_leaves_no_file(path: Path) -> None:
 
 
 def test_a_link_in_place_of_a_stream_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_bytes(b"x" * (3 * MAX_STREAM))
+    (tmp_path / "precious").write_bytes(b"x" * (3 * MOST))
     (tmp_path / "link").symlink_to("precious")
     assert not Bound(str(tmp_path / "link")).look()
     with pytest.raises(OSError, match="symbolic"):
@@ -161,22 +204,22 @@ def test_the_next_task_finds_nothing_of_how_the_last_one_left_its_stream(blanks:
 
 
 def test_a_stream_with_a_name_grows_on_and_is_cut_like_any_other(blanks: Blanks, path: Path) -> None:
-    bound = blanks.open(str(path))
+    bound = blanks.open(str(path), MOST)
     fd = os.dup(bound.fd)
     blanks.name(bound)
     assert path.exists() and bound.fd == -1
-    os.write(fd, b"HEAD" + b"x" * (MAX_STREAM + SLACK))
+    os.write(fd, b"HEAD" + b"x" * (MOST + SLACK))
     assert bound.look()
     os.close(fd)
-    assert blanks.finish(bound) and bound.is_cut
-    assert path.read_bytes().startswith(b"HEAD") and path.stat().st_size <= MAX_STREAM
+    assert blanks.finish(bound) and bound.left_out > 0
+    assert path.read_bytes().startswith(b"HEAD") and path.stat().st_size <= MOST
 
 
 def test_a_long_stream_without_a_name_is_cut_too(blanks: Blanks, path: Path) -> None:
-    bound = blanks.open(str(path))
-    os.write(bound.fd, b"x" * (2 * MAX_STREAM))
-    assert blanks.finish(bound) and bound.is_cut
-    assert path.stat().st_size <= MAX_STREAM
+    bound = blanks.open(str(path), MOST)
+    os.write(bound.fd, b"x" * (2 * MOST))
+    assert blanks.finish(bound) and bound.left_out > 0
+    assert path.stat().st_size <= MOST
 
 
 def test_a_name_that_is_taken_is_taken_over_and_a_link_not_followed(blanks: Blanks, path: Path) -> None:

@@ -26,9 +26,9 @@ class NoFiles:
     def __init__(self) -> None:
         self.moved: list[tuple[str, int, str]] = []
 
-    def move(self, stream: str, number: int, size: int, path: str) -> int:
+    def move(self, stream: str, number: int, size: int, path: str) -> tuple[int, int]:
         self.moved.append((stream, number, path))
-        return size
+        return min(size, 1000), max(0, size - 1000)
 
 
 class Told:
@@ -114,6 +114,15 @@ def test_what_calls_wrote_is_moved_to_their_files() -> None:
     told.take(FINE, CallEnd(0, 1, 1, "r", out=[3, 10], err=[4, 20]))
     assert told.files.moved == [("out", 3, "r1.6#1@2"), ("err", 4, "r1.6#1@2")]
     assert (told.batches[0].out, told.batches[0].err, told.batches[0].last_line) == ([0, 10], [0, 20], ["", ""])
+
+
+def test_a_call_whose_output_is_not_whole_says_so_in_a_report_of_its_own() -> None:
+    told = Told()
+    told.take(FINE, CallEnd(0, 1, 1, "r", out=[3, 1500]))
+    assert told.batches[0].count == 1
+    (report,) = told.reports
+    assert (report.outcome, report.out) == ("succeeded", 1000)
+    assert report.message.startswith("500 bytes of its stdout were left out")
 
 
 def test_an_attempt_is_found_in_its_piece() -> None:
