@@ -195,6 +195,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "SubmissionBody.cwd": _some("", "/tmp", "/none"),
     "SubmissionBody.key": _some("", "", "", "k1", "k2") | _WORD,
     "SubmissionBody.max_fail": st.none() | st.integers(1, 100),
+    "SubmissionBody.max_running": st.none() | st.integers(1, 100),
     "SubmissionBody.seed": st.none() | st.integers(0, 2**63 - 1),
     "SubmissionBody.labels": _LABELS,
     "SubmissionBody.open": _some(False, False, False, True),

@@ -22,6 +22,8 @@ def check(state: State) -> list[str]:
         done = sum(len(array.done) for array in run.arrays)
         if run.live != sum(array.live for array in run.arrays):
             wrong.append(f"r{run.number}: live tasks do not add up")
+        if run.bound is not None and run.bound.live != run.live:
+            wrong.append(f"r{run.number}: {run.bound.live} counted by its bound, {run.live} live")
         if done != run.settled:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
         if not run.open and (run.finished is not None) != (run.settled == run.total):

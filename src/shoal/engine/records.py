@@ -41,6 +41,7 @@ class ClassKey(NamedTuple):
     avoid: tuple[str, ...] = ()  # hosts
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it must be the only task of its pilot
+    run: int = 0  # the run whose `max_running` bounds it; 0: none does
 
 
 class FailedAt(NamedTuple):
@@ -227,6 +228,8 @@ class Array:
         """Tasks got their first live attempt, or lost their last."""
         self.live += by
         self.run.live += by
+        if self.run.bound is not None:
+            self.run.bound.live += by
 
     @property
     def complete(self) -> bool:
@@ -251,6 +254,20 @@ class Array:
 
 def _low(chunk: Chunk) -> int:
     return chunk.low
+
+
+@dataclass(slots=True, eq=False)
+class RunBound:
+    """How many tasks of a run may be live at once. Kept apart from the run, because classes refer to it for longer."""
+
+    most: int
+    live: int = 0
+    classes: list[TaskClass] = field(default_factory=list)  # those of the run: they have no work while it is full
+
+    @property
+    def left(self) -> int:
+        """How many more may be leased."""
+        return self.most - self.live
 
 
 @dataclass(slots=True, eq=False)
@@ -280,6 +297,7 @@ class Run:
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     firsts: list[int] = field(default_factory=list)
+    bound: RunBound | None = None  # of a run with `max_running`
 
     def array_of(self, element: int) -> Array | None:
         """The array an element belongs to."""
@@ -288,6 +306,11 @@ class Run:
             return None
         array = self.arrays[at]
         return array if element < array.first + array.count else None
+
+    @property
+    def max_running(self) -> int | None:
+        """How many of its tasks may run at once; None: as many as there is capacity for."""
+        return self.bound.most if self.bound is not None else None
 
     @property
     def settled(self) -> int:

@@ -14,7 +14,7 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import enter
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
+from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, RunBound, Task, TaskOverrides
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
@@ -76,7 +76,7 @@ def load(
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
             row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), last_poll=state.now,
-            nonce=row.nonce, base=row.base,
+            nonce=row.nonce, base=row.base, bound=RunBound(row.max_running) if row.max_running is not None else None,
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:

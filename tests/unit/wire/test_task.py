@@ -275,6 +275,7 @@ def test_one_output_twice_is_refused() -> None:
     ("more", "field"),
     [
         ({"name": 5}, "name"), ({"name": LONG}, "name"), ({"cwd": 5}, "cwd"), ({"max_fail": 0}, "max_fail"),
+        ({"max_running": 0}, "max_running"), ({"max_running": True}, "max_running"),
         ({"max_fail": 1.5}, "max_fail"), ({"seed": -1}, "seed"), ({"seed": 2**63}, "seed"), ({"key": "x" * 129}, "key"),
         ({"labels": {"a": 1}}, "labels.a"), ({"labels": []}, "labels"),
     ],

@@ -110,6 +110,7 @@ def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
     array = task.array
     good = (
         len(task.live) == 1
+        and array.run.bound is None  # a copy would be one more that runs
         and may_copy(array.spec)
         and (task.special is None or not task.special.alone)
         and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)

@@ -297,6 +297,8 @@ class LeaseRound:
             most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
         if most > 0 and not pilot.proven:
             most = min(most, self._trust())
+        if cls.bound is not None:
+            most = min(most, cls.bound.left)
         if most <= 0 or not suits_now(state, pilot, cls):
             return 0
         return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
@@ -324,7 +326,8 @@ class LeaseRound:
         return (FIRST_TRUST << min(20, int((self.state.now - since) / TRUST_GROWS))) - self.pilot.held
 
     def _may_ahead(self, cls: TaskClass) -> bool:
-        return self.pilot.proven and is_short(self.pilot, cls)
+        # What waits at one pilot would keep a slot of another idle, if its run may have no more.
+        return self.pilot.proven and is_short(self.pilot, cls) and cls.bound is None
 
     def _ahead(self, cls: TaskClass) -> int:
         if self._works_off or self._is_spent or not self._may_ahead(cls):

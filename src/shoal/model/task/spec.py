@@ -222,6 +222,7 @@ class Submission:
     name: str = ""
     cwd: str = ""  # the submitter's directory
     max_fail: Optional[int] = None
+    max_running: Optional[int] = None  # so many of its tasks run at once at most
     seed: Optional[int] = None
     key: str = ""  # idempotency
     labels: dict[str, str] = field(default_factory=dict)
