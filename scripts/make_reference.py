@@ -326,6 +326,7 @@ CAUSES = {
     "over_time": "It was stopped at its limit `time`.",
     "out_of_memory": "It was killed above its limit `memory`.",
     "signal": "A signal ended it that Shoal did not send.",
+    "initializer": "The `initializer` of function calls failed in the interpreter that was to make this call.",
     "stage_in": "Its inputs, its standard input or its environment could not be brought in.",
     "stage_out": "Its outputs could not be brought to their place.",
     "output_missing": "It ended with exit code 0, but a declared output is not there.",

@@ -56,7 +56,8 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
     elif reserved := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
         raise bad_variable(reserved)
     elif any(fields[name].functions == "only" for name in got):
-        raise BadInput("only a function has calls, initializer and python", code="required", field="function")
+        only = next(name for name in got if fields[name].functions == "only")
+        raise BadInput(f"only a function has {only}", code="required", field="function", hint=f"leave {only} out")
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

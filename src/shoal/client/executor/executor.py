@@ -18,9 +18,13 @@ from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
+    check_callable,
+    check_context,
     check_python,
+    count_of,
     default_name,
     fields_of,
+    function_with,
     place_of,
     script_folder,
     signature_with_fields,
@@ -48,8 +52,11 @@ _inherited: list[Stream] = []  # of the parent, in a forked child: referenced, s
 class Executor(StandardExecutor):
     """An executor whose calls run on the pilots of a server, each as a task of its own.
 
-    `max_workers` is there for programs that give it: how many calls run at once is decided by the pool and by what
-    each call needs. Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
+    `max_workers`: so many calls of this executor run at once at most, on all hosts together; without it the pool and what
+    each call needs decide. `max_tasks_per_child`: so many calls at most in one process, then it ends; with 1 each call has
+    a fresh interpreter. `mp_context` is accepted for programs that give it: processes are always new interpreters.
+    `initializer` is called in each process before its first call, `finalizer` when it ends in an orderly way.
+    Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
     `seed` gives every call random numbers of its own that are the same each time. `attach`: the same script, started
     again after it was killed, goes on where it was. `trust`:
     what is loaded of results that pilots of a group made, which are not your own: "own" (plain data, numpy and pandas
@@ -59,11 +66,15 @@ class Executor(StandardExecutor):
     def __init__(
         self,
         max_workers: int | None = None,
-        *,
-        name: str | None = None,
-        server: str | None = None,
+        mp_context: Any = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        finalizer: Callable[..., object] | None = None,
+        finalargs: tuple[Any, ...] = (),
+        name: str | None = None,
+        server: str | None = None,
         seed: int | None = None,
         python: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -74,10 +85,9 @@ class Executor(StandardExecutor):
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
         **fields: Any,
     ) -> None:
-        if max_workers is not None and max_workers <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
+        max_workers = count_of("max_workers", max_workers)
+        self._max_tasks = count_of("max_tasks_per_child", max_tasks_per_child)
+        check_context(mp_context, self._max_tasks)
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
         self._fields = fields_of(fields)
@@ -85,9 +95,10 @@ class Executor(StandardExecutor):
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
-        self._initializer = (initializer, initargs) if initializer is not None else None
+        self._initializer = function_with("initializer", initializer, "initargs", initargs)
+        self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
         named = {str(key): str(value) for key, value in (labels or {}).items()}
-        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
+        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach, max_workers)
         self._echo = echo
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -105,6 +116,7 @@ class Executor(StandardExecutor):
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
         """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future."""
+        check_callable(fn, "submit(f, 3)")
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
         try:
@@ -125,6 +137,7 @@ class Executor(StandardExecutor):
 
         With `chunksize` each task makes so many calls.
         """
+        check_callable(fn, "map(f, [1, 2, 3])")
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         end = None if timeout is None else clock.monotonic() + timeout
@@ -212,6 +225,10 @@ class Executor(StandardExecutor):
             base["cwd"] = self._cwd
         if self._initializer is not None:
             base["initializer"] = text_of(self._initializer, self._put)
+        if self._finalizer is not None:
+            base["finalizer"] = text_of(self._finalizer, self._put)
+        if self._max_tasks is not None:
+            base["max_tasks_per_child"] = self._max_tasks
         return base
 
     def _put(self, parts: Any) -> str:

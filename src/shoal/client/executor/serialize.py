@@ -41,10 +41,10 @@ def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBu
             return data, buffers
     except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle may still succeed, or raises the error
         pass
-    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+    from shoal.client.executor.by_value import dumps  # most programs need it, many short ones do not
 
     buffers.clear()
-    return cloudpickle.dumps(value, PROTOCOL, buffer_callback=callback), buffers
+    return dumps(value, PROTOCOL, callback), buffers
 
 
 def text_of(value: Any, put: Put) -> str:
@@ -106,7 +106,7 @@ class _Watched:
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._codes: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
         # A module that is registered to be pickled by value may change anywhere.
         self.is_comparable = not cloudpickle.list_registry_pickle_by_value() and self._add(function)

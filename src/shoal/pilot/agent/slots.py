@@ -203,6 +203,7 @@ class Slots:
             return self._take_some(1)[0]
         # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
         count = piece(self._durations.get(lease.function), lease.count, slots)
+        count = min(count, lease.max_tasks_per_child or count)  # a runner of its own for each piece, if need be
         self.waiting.popleft()
         if count < lease.count:
             self.waiting.appendleft(part(lease, count, lease.count))

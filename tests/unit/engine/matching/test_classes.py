@@ -21,7 +21,7 @@ def test_no_more_tasks_of_a_run_are_live_than_its_max_running_on_all_pilots_toge
         pilot.talk(good(next(iter(pilot.held))))
         done += 1
         for one in pilots:
-            one.pull()
+            one.took()
         assert leased(*pilots) == min(3, 20 - done)
         assert stand.sound()
     assert done == 20
@@ -44,10 +44,11 @@ def test_what_failed_or_was_lost_makes_place_for_the_next() -> None:
     (first,) = pilot.pull()
     assert other.pull() == []
     pilot.talk(bad(first.attempt))
+    other.took()
     assert leased(pilot, other) == 1
-    stand.bury(pilot if pilot.held else other)
-    alive = other if pilot.held else pilot
-    alive.pull()
+    lost, alive = (pilot, other) if pilot.held else (other, pilot)
+    stand.bury(lost)
+    alive.took()
     assert len(alive.held) == 1
     assert stand.sound()
 
