@@ -51,6 +51,7 @@ def load(folder: str) -> Any:
     """The suite, with Shoal's classes in it."""
     sys.path.insert(0, folder)
     suite = importlib.import_module(SUITE)
+    suite.support.verbose = False
     concurrent.futures.ProcessPoolExecutor = shoal.Executor  # type: ignore[assignment,misc]
     concurrent.futures.process._RemoteTraceback = RemoteTraceback  # type: ignore[attr-defined]
     suite.BrokenProcessPool = ONE_CALL_FAILED  # type: ignore[attr-defined]
@@ -82,7 +83,7 @@ def main() -> None:
                     tests.addTest(test)
     suite.setUpModule()
     tests.run(Outcomes())
-    suite.tearDownModule()
+    unittest.case.doModuleCleanups()
 
 
 if __name__ == "__main__":

@@ -106,6 +106,14 @@ class Attempt:
     is_ahead: bool = False  # no slot was free for it when it was leased
 
 
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Calls of a run with `max_running` that a pilot makes one after another: together they count as one."""
+
+    name: str  # the attempt that it began with
+    left: int = 0  # calls that are live
+
+
 @dataclass(slots=True)
 class Task:
     """A task that is live or has a history."""
@@ -122,6 +130,7 @@ class Task:
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
     special: TaskOverrides | None = None
+    lane: Lane | None = None
 
     @property
     def needs(self) -> Needs:
@@ -163,6 +172,7 @@ class Chunk:
     resent: int = 0  # as in Attempt
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
+    lane: Lane | None = None
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt of one of its elements."""
@@ -224,12 +234,12 @@ class Array:
         """True if its elements wait for parents."""
         return bool(self.unmet)
 
-    def count_live(self, by: int) -> None:
-        """Tasks got their first live attempt, or lost their last."""
+    def count_live(self, by: int, lane: Lane | None = None) -> None:
+        """Tasks got their first live attempt, or lost their last; `lane` is the one that they are in."""
         self.live += by
         self.run.live += by
         if self.run.bound is not None:
-            self.run.bound.live += by
+            self.run.bound.count(by, lane)
 
     @property
     def complete(self) -> bool:
@@ -258,16 +268,29 @@ def _low(chunk: Chunk) -> int:
 
 @dataclass(slots=True, eq=False)
 class RunBound:
-    """How many tasks of a run may be live at once. Kept apart from the run, because classes refer to it for longer."""
+    """How many tasks of a run may run at once. Kept apart from the run, because classes refer to it for longer.
+
+    A task that is leased counts as one that runs. Short calls would then cost a message each, so neighbours are leased as
+    a lane: their pilot makes them one after another, and they count as one [ADR 0026].
+    """
 
     most: int
-    live: int = 0
+    taken: int = 0  # lanes, and live tasks in none
     classes: list[TaskClass] = field(default_factory=list)  # those of the run: they have no work while it is full
 
     @property
     def left(self) -> int:
         """How many more may be leased."""
-        return self.most - self.live
+        return self.most - self.taken
+
+    def count(self, by: int, lane: Lane | None) -> None:
+        """Tasks became live, or ended."""
+        if lane is None:
+            self.taken += by
+            return
+        was_there = lane.left > 0
+        lane.left += by
+        self.taken += (lane.left > 0) - was_there
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import enter
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, RunBound, Task, TaskOverrides
+from shoal.engine.records import Attempt, Chunk, EndedPilot, FailedAt, Lane, Pilot, Run, RunBound, Task, TaskOverrides
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import add_array, link, make_array, meet
@@ -151,7 +151,9 @@ def _chunk(state: State, row: ChunkRow) -> None:
     assert pilot is not None  # when a pilot goes, everything in its chunks gets a row, in the same transaction
     for low, high in left.ranges():
         array.todo.remove_range(low, high)
-    array.count_live(len(left))
+    if array.run.bound is not None and array.spec.function:
+        chunk.lane = Lane(str(chunk.attempt(row.low)))
+    array.count_live(len(left), chunk.lane)
     enter(state, chunk, pilot)
 
 

@@ -291,7 +291,8 @@ class State:
         """The task has no live attempt and shall run again."""
         array = task.array
         advance(task, TaskState.READY)
-        array.count_live(-1)
+        array.count_live(-1, task.lane)
+        task.lane = None
         array.todo.add(task.element)
         self.offer_back(task)
         self.queue.reopen(array.run.bound)
@@ -315,7 +316,7 @@ class State:
             array.todo.remove(element)
             array.apart.pop(element, None)
         else:
-            array.count_live(-1)
+            array.count_live(-1, task.lane)
             self.offer_more(array)
         advance(task, to)
         del array.tasks[element]

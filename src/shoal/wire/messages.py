@@ -9,7 +9,7 @@ PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
 SINCE: dict[str, dict[str, int]] = {
-    "Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "finalizer": 5, "max_tasks_per_child": 5},
+    "Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5},
 }
 ORDERS: dict[str, int] = {
     "cancel": 1,
@@ -234,6 +234,7 @@ class Lease:
     checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
     finalizer: str = ""  # a payload text: (callable, args), called when a runner ends
     max_tasks_per_child: int = 0  # calls that one runner may make; 0: any number
+    lane: str = ""  # calls with the same text here are made one after another
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -38,12 +39,22 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a module without
             options = obj.cache_parameters()
             attributes = {name: value for name, value in obj.__dict__.items() if name not in _OF_LRU_CACHE}
             return _LRU, (obj.__wrapped__, options["maxsize"], options["typed"]), attributes or None
+        if _is_proxy(obj):
+            # As for a child of this process: it needs the manager's key, which is left out of any other pickle.
+            make, (function, token, serializer, options), *_ = obj.__reduce__()
+            return make, (function, token, serializer, {**options, "authkey": bytes(obj._authkey)})
         if type(obj) is functools.cached_property:
             return _CACHED_PROPERTY, (obj.func, obj.attrname)
         if isinstance(obj, FunctionType) and not is_importable(obj) and obj.__dict__.keys() >= _OF_SINGLEDISPATCH:
             # Implementations may refer to the function itself: they are added when it is there.
             return _DISPATCH, (obj.__wrapped__,), list(obj.registry.items()), None, None, _REGISTER  # type: ignore[attr-defined]
         return super().reducer_override(obj)
+
+
+def _is_proxy(obj: Any) -> bool:
+    """True if it stands for an object of a `multiprocessing.Manager`."""
+    managers = sys.modules.get("multiprocessing.managers")
+    return managers is not None and isinstance(obj, managers.BaseProxy)
 
 
 def _rebuilders() -> tuple[Callable[..., Any], ...]:

@@ -19,6 +19,7 @@ from shoal.wire.payload import Bytes, Ref, container, to_text
 
 PROTOCOL = 5
 MAIN = b"__main__"
+PROXY = b"RebuildProxy"  # of `multiprocessing.managers`: it needs the key of its manager
 MAX_KEPT = 256  # functions whose text is cached
 _MISSING = object()
 _FIXED = (
@@ -37,7 +38,7 @@ def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBu
     callback = None if in_band else buffers.append
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=callback)
-        if MAIN not in data:
+        if MAIN not in data and PROXY not in data:
             return data, buffers
     except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle may still succeed, or raises the error
         pass
@@ -64,7 +65,7 @@ def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exc
     for args in calls:
         try:
             data = dumps((args, nothing), PROTOCOL, buffer_callback=keep)
-            if not buffers and len(data) <= MAX_INLINE and MAIN not in data:
+            if not buffers and len(data) <= MAX_INLINE and MAIN not in data and PROXY not in data:
                 yield encode(data, newline=False).decode("ascii")
                 continue
         except Exception:  # the slow path below raises the error again, or succeeds

@@ -49,6 +49,8 @@ def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
     left = min(wanted, give_up_share(pilot.held, pilot.room.cores))
     spans = []
     for first, _, part in unbegun(state, pilot) if left > 0 else ():
+        if part.array.run.bound is not None and part.array.run.bound.left <= 0:
+            continue  # nobody else may have it
         count = min(part.tasks, left)
         spans.append((first._replace(element=first.element + part.tasks - count), count))
         left -= count

@@ -23,6 +23,8 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     element = attempt.id.element
     lease = _lease(array, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     task = array.tasks.get(element)
+    if task is not None and task.lane is not None:
+        lease = replace(lease, lane=task.lane.name)
     if task is not None and task.special is not None:
         special = task.special
         room = replace(lease.room, memory=special.memory) if special.memory else lease.room
@@ -32,7 +34,8 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
     """The lease of elements low .. high - 1 of a chunk."""
-    return _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
+    lease = _lease(chunk.array, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
+    return lease if chunk.lane is None else replace(lease, lane=chunk.lane.name)
 
 
 def _lease(array: Array, first: str, low: int, high: int, state_dir: str, proof: str, precedence: int) -> Lease:
