@@ -1,7 +1,8 @@
 """CPython's own tests of process pools, run with `shoal.Executor` in place of `ProcessPoolExecutor`.
 
-A program of its own, because it changes modules of the standard library: `python cpython_suite.py FOLDER [NAME...]`,
-where FOLDER has the package `test` of this Python. Prints one line of JSON for each test: its name and what became of it.
+A program of its own, because it changes modules of the standard library: `python cpython_suite.py FOLDER PART PARTS`,
+where FOLDER has the package `test` of this Python. Runs every test whose number is PART modulo PARTS, and prints a line of
+JSON for each: its name and what became of it.
 """
 
 from __future__ import annotations
@@ -31,31 +32,24 @@ ONE_CALL_FAILED = (
 class Outcomes(unittest.TestResult):
     """Prints what becomes of each test."""
 
-    def _tell(self, test: unittest.TestCase, outcome: str, detail: str = "") -> None:
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802  # of unittest
+        super().stopTest(test)
+        bad = [text for one, text in (*self.errors, *self.failures) if one is test]
+        reasons = [text for one, text in self.skipped if one is test]
+        outcome = "failed" if bad else "skipped" if reasons else "passed"
         name = test.id().removeprefix(f"{SUITE}.{CONTEXT}")
-        print(json.dumps({"test": name, "outcome": outcome, "detail": detail[-4000:]}), flush=True)
-
-    def addSuccess(self, test: unittest.TestCase) -> None:
-        self._tell(test, "passed")
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        self._tell(test, "skipped", reason)
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        self._tell(test, "failed", self._exc_info_to_string(err, test))  # type: ignore[attr-defined]  # as runners do
-
-    addError = addFailure
+        print(json.dumps({"test": name, "outcome": outcome, "detail": "".join(bad or reasons)[-4000:]}), flush=True)
 
 
 def load(folder: str) -> Any:
     """The suite, with Shoal's classes in it."""
     sys.path.insert(0, folder)
-    suite = importlib.import_module(SUITE)
+    suite: Any = importlib.import_module(SUITE)
     suite.support.verbose = False
-    concurrent.futures.ProcessPoolExecutor = shoal.Executor  # type: ignore[assignment,misc]
-    concurrent.futures.process._RemoteTraceback = RemoteTraceback  # type: ignore[attr-defined]
-    suite.BrokenProcessPool = ONE_CALL_FAILED  # type: ignore[attr-defined]
-    run_python = suite.assert_python_ok  # type: ignore[attr-defined]
+    vars(concurrent.futures)["ProcessPoolExecutor"] = shoal.Executor
+    vars(concurrent.futures.process)["_RemoteTraceback"] = RemoteTraceback
+    suite.BrokenProcessPool = ONE_CALL_FAILED
+    run_python = suite.assert_python_ok
 
     def run_with_shoal(*args: str, **env: str) -> Any:
         """Programs of the suite import the class by its name."""
@@ -63,7 +57,7 @@ def load(folder: str) -> Any:
         text = text.replace("from concurrent.futures import Executor", "from shoal import Executor")
         return run_python(*options, text, **{**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env})
 
-    suite.assert_python_ok = run_with_shoal  # type: ignore[attr-defined]
+    suite.assert_python_ok = run_with_shoal
     for name in dir(suite):
         if name.startswith("ProcessPool") and name.endswith("Mixin"):
             getattr(suite, name).executor_type = shoal.Executor
@@ -71,19 +65,13 @@ def load(folder: str) -> Any:
 
 
 def main() -> None:
-    """Run the tests named, or all."""
-    folder, *wanted = sys.argv[1:]
+    """Run one part of the tests."""
+    folder, part, parts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     suite = load(folder)
-    tests = unittest.TestSuite()
-    for name in sorted(dir(suite)):
-        if name.startswith(CONTEXT) and not name.endswith("Mixin"):
-            for test in unittest.defaultTestLoader.loadTestsFromTestCase(getattr(suite, name)):
-                assert isinstance(test, unittest.TestCase)
-                if not wanted or test.id().removeprefix(f"{SUITE}.{CONTEXT}") in wanted:
-                    tests.addTest(test)
+    names = [name for name in sorted(dir(suite)) if name.startswith(CONTEXT) and not name.endswith("Mixin")]
+    tests = [test for name in names for test in unittest.defaultTestLoader.loadTestsFromTestCase(getattr(suite, name))]
     suite.setUpModule()
-    tests.run(Outcomes())
-    unittest.case.doModuleCleanups()
+    unittest.TestSuite(tests[part::parts]).run(Outcomes())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
 
 
+OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key"})  # fields that people put into a task by mistake
+
+
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
     """One task, checked against a table of fields."""
     if not isinstance(data, Mapping):
@@ -27,6 +30,8 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
     for name, value in data.items():
         if name not in fields:
             hint = did_you_mean(str(name), list(fields))
+            if name in OF_THE_RUN:
+                hint = "it is of the run as a whole: write it before the tasks"
             raise BadInput(f"unknown field {echo(name)!r}", code="unknown_field", hint=hint)
         got[name] = fields[name].read(value, name)
     _check_command(got, fields)
@@ -57,7 +62,7 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
         raise bad_variable(reserved)
     elif any(fields[name].functions == "only" for name in got):
         only = next(name for name in got if fields[name].functions == "only")
-        raise BadInput(f"only a function has {only}", code="required", field="function", hint=f"leave {only} out")
+        raise BadInput("only a function has this", code="required", field=only, hint="leave it out, or give function")
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

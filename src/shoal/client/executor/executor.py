@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import itertools
 import os
 import sys
@@ -20,6 +21,7 @@ from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
     check_callable,
     check_context,
+    checked_iterables,
     check_python,
     count_of,
     default_name,
@@ -30,7 +32,7 @@ from shoal.client.executor.options import (
     signature_with_fields,
 )
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of, with_hint
 from shoal.client.executor.stream import Stream
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
@@ -90,7 +92,7 @@ class Executor(StandardExecutor):
         check_context(mp_context, self._max_tasks)
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._fields = fields_of(fields)
+        self._fields = fields_of(fields, named=[*OPTIONS])
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
@@ -119,13 +121,15 @@ class Executor(StandardExecutor):
         check_callable(fn, "submit(f, 3)")
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
+        part = "function"
         try:
             table = self._table(fn)
+            part = "arguments"
             text = text_of((args, kwargs), self._put)
         except Unreachable:
             raise
         except Exception as error:  # whatever pickling an object may raise
-            future.set_exception(error)
+            future.set_exception(with_hint(error, f"the {part} of {name_of(fn)}"))
             return future
         stream.add_call(table, text, future)
         return future
@@ -138,11 +142,10 @@ class Executor(StandardExecutor):
         With `chunksize` each task makes so many calls.
         """
         check_callable(fn, "map(f, [1, 2, 3])")
-        if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
+        chunksize = count_of("chunksize", chunksize) or 1
         end = None if timeout is None else clock.monotonic() + timeout
         stream = self._begin()
-        calls: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+        calls: Iterator[tuple[Any, ...]] = zip(*checked_iterables(iterables), strict=False)
         if chunksize > 1:
             fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
         batch = Batch(stream)
@@ -152,7 +155,7 @@ class Executor(StandardExecutor):
             raise
         except Exception as error:  # as in submit, once for each call
             batch.extend(sum(1 for _ in calls))
-            batch.fail(error)
+            batch.fail(with_hint(error, f"the function {name_of(fn)}"))
             return batch.results(end)
         self._send(stream, table, call_texts(calls, self._put), batch)
         results = batch.results(end)
@@ -189,7 +192,7 @@ class Executor(StandardExecutor):
                 if piece:
                     stream.add_calls(table, piece, batch)
                     piece, size = [], 0
-                batch.fail(text, batch.extend(1), 1)
+                batch.fail(with_hint(text, "the arguments of a call"), batch.extend(1), 1)
                 continue
             piece.append(text)
             size += len(text)
@@ -240,7 +243,7 @@ class Executor(StandardExecutor):
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._stream is None:
-                self._stream = Stream(self._link, self._session.open, self._echo)
+                self._stream = Stream(self._link, self._session.open, self._echo, self._session.max_running or 0)
                 _streams.add(self._stream)
                 # An executor without references ends when its calls have: the stream must not refer to it.
                 weakref.finalize(self, _retire, self._stream).atexit = False
@@ -331,6 +334,7 @@ def _in_child() -> None:
         executor._after_fork()
 
 
+OPTIONS = inspect.signature(Executor.__init__).parameters.keys() - {"self", "fields"}  # beside the fields of a task
 Executor.__signature__ = signature_with_fields(Executor.__init__)  # type: ignore[attr-defined]
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_in_child)

@@ -7,7 +7,7 @@ import operator
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,22 @@ def check_callable(function: Any, example: str) -> None:
         raise TypeError(f"the first argument must be a function, this is {type(function).__name__} (write {example})")
 
 
-def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec) -> dict[str, Any]:
+def checked_iterables(given: tuple[Iterable[Any], ...]) -> Iterator[Iterator[Any]]:
+    """Iterators over the arguments of a map."""
+    for one in given:
+        try:
+            yield iter(one)
+        except TypeError:
+            raise TypeError(f"map takes iterables, this is {type(one).__name__} (write map(f, [1, 2, 3]))") from None
+
+
+def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec, named: Sequence[str] = ()) -> dict[str, Any]:
     """The task fields among an executor's keywords that differ from their defaults, checked as the server does."""
     known = {field.name: field for field in fields_with(table, "keyword")}
     found = {}
     for name, value in given.items():
         if name not in known:
-            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, list(known))})")
+            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, sorted([*known, *named]))})")
         if value is not None and known[name].read(value, name) != known[name].default:
             found[name] = value
         if known[name].kind is EXPRESSION and name in found:

@@ -36,6 +36,12 @@ class ResultPoll:
         self._reason = ""
         self._nonce = ""  # of the run, since the first response
 
+    def join(self) -> None:
+        """Wait until the polling thread has ended. Called when the stream is closed."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
     def is_current_thread(self) -> bool:
         """True if the caller is the polling thread."""
         return threading.current_thread() is self._thread
@@ -43,7 +49,7 @@ class ResultPoll:
     def wake(self) -> None:
         """Poll, because a call was added. Under the stream's lock."""
         self._active = time.monotonic()
-        if self._thread is None:
+        if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._run, name="shoal-results", daemon=True)
             self._thread.start()
         else:

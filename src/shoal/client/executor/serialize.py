@@ -6,6 +6,7 @@ no runner can import: lambdas, closures, functions and classes of a script or no
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import types
@@ -186,6 +187,15 @@ def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], l
         return [function(*args) for args in calls]
 
     return chunk
+
+
+def with_hint(error: Exception, what: str) -> Exception:
+    """A pickling error with what it is about, and what to do."""
+    with contextlib.suppress(Exception):  # an exception may refuse notes
+        error.add_note(
+            f"{what} cannot be pickled: make what is local to a process inside the function, or in an initializer"
+        )
+    return error
 
 
 def name_of(function: Callable[..., Any]) -> str:

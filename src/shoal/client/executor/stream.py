@@ -43,13 +43,13 @@ Opener = Callable[[ServerConnection, tuple[str, str]], OpenRun]
 class Stream:
     """One open run and the futures and batches that wait for its results. Any thread may call any method."""
 
-    def __init__(self, link: Reconnecting, opener: Opener, echo: bool = True) -> None:
+    def __init__(self, link: Reconnecting, opener: Opener, echo: bool = True, at_once: int = 0) -> None:
         self.run = ""
         self.is_foreign = False  # inherited through a fork: it belongs to the parent
         self.broken: BaseException | None = None
         self.closed, self._gone = threading.Event(), threading.Event()  # ended; broken or detached
         self._control = ServerConnection(link)  # for requests beside calls and results
-        self._opener = opener
+        self._opener, self._at_once = opener, at_once  # calls that run at once; 0: unknown
         self._opened: OpenRun | None = None
         self._opening = threading.Lock()
         self._lock = threading.Lock()
@@ -322,8 +322,9 @@ class Stream:
             return False
         return bool(task.get("state") == "running")
 
-    def cancel_unstarted(self, batch: Batch | None = None) -> None:
-        """Cancel calls that have not started, all or those of one map: here at once, on the server in the background."""
+    def cancel_unstarted(self, batch: Batch | None = None, keep: int = 0) -> None:
+        """Cancel calls that have not started, all or those of one map: here at once, on the server in the background.
+        `keep`: so many of those that were sent first run, or are about to, and are left alone."""
         with self._lock:
             dropped = [piece for piece in self._pending if batch is None or piece.batch is batch]
             self._pending = deque(piece for piece in self._pending if batch is not None and piece.batch is not batch)
@@ -331,6 +332,8 @@ class Stream:
                 piece.drop_cancelled()
             count = sum(piece.count for piece in dropped)
             elements = self._waiters.elements(batch)
+            if keep:
+                elements = sorted(elements)[keep:]
         for piece in dropped:
             for future in piece.futures or ():
                 future.cancel_here()
@@ -368,10 +371,15 @@ class Stream:
             if not self._left:
                 self._poll.stop()
         if cancel:
-            self.cancel_unstarted()
+            self.cancel_unstarted(keep=self._at_once)
         is_ours = any(thread.is_current_thread() for thread in (self._poll, self._blobs, self._background))
         if wait and not is_ours and not (self._output is not None and self._output.is_current_thread()):
             self.closed.wait()
+            self._poll.join()
+            with self._lock:
+                sender, self._sender = self._sender, None
+            if sender is not None:
+                sender.join()
 
     def break_off(self, error: BaseException, cancel: bool = False) -> None:
         """End the stream with an error for all unfinished calls. `cancel`: cancel them on the server, too."""
