@@ -17,7 +17,6 @@ from shoal.model.task.sweep import holes
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
 
-
 OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key"})  # fields that people put into a task by mistake
 
 

@@ -21,8 +21,8 @@ from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
     check_callable,
     check_context,
-    checked_iterables,
     check_python,
+    checked_iterables,
     count_of,
     default_name,
     fields_of,
@@ -121,15 +121,15 @@ class Executor(StandardExecutor):
         check_callable(fn, "submit(f, 3)")
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
-        part = "function"
+        part = f"the function {name_of(fn)}"
         try:
             table = self._table(fn)
-            part = "arguments"
+            part = f"the arguments of {name_of(fn)}"
             text = text_of((args, kwargs), self._put)
         except Unreachable:
             raise
         except Exception as error:  # whatever pickling an object may raise
-            future.set_exception(with_hint(error, f"the {part} of {name_of(fn)}"))
+            future.set_exception(with_hint(error, part))
             return future
         stream.add_call(table, text, future)
         return future
@@ -142,7 +142,7 @@ class Executor(StandardExecutor):
         With `chunksize` each task makes so many calls.
         """
         check_callable(fn, "map(f, [1, 2, 3])")
-        chunksize = count_of("chunksize", chunksize) or 1
+        chunksize = count_of("chunksize", chunksize, "1") or 1
         end = None if timeout is None else clock.monotonic() + timeout
         stream = self._begin()
         calls: Iterator[tuple[Any, ...]] = zip(*checked_iterables(iterables), strict=False)
@@ -226,10 +226,12 @@ class Executor(StandardExecutor):
         base = {**self._fields, "python": self._python, "env": env}
         if self._cwd:
             base["cwd"] = self._cwd
-        if self._initializer is not None:
-            base["initializer"] = text_of(self._initializer, self._put)
-        if self._finalizer is not None:
-            base["finalizer"] = text_of(self._finalizer, self._put)
+        for name, value in (("initializer", self._initializer), ("finalizer", self._finalizer)):
+            if value is not None:
+                try:
+                    base[name] = text_of(value, self._put)
+                except Exception as error:
+                    raise with_hint(error, f"the {name} with its arguments") from None
         if self._max_tasks is not None:
             base["max_tasks_per_child"] = self._max_tasks
         return base

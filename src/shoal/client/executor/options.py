@@ -23,7 +23,7 @@ CHECK_WITHIN = 30.0  # seconds that an interpreter may take to print its version
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
 
 
-def count_of(name: str, value: Any) -> int | None:
+def count_of(name: str, value: Any, default: str = "no limit") -> int | None:
     """A whole number above 0, or None."""
     if value is None:
         return None
@@ -32,9 +32,9 @@ def count_of(name: str, value: Any) -> int | None:
     except TypeError:
         count = None
     if count is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, this is {type(value).__name__} (leave it out for no limit)")
+        raise TypeError(f"{name} must be an integer, this is {type(value).__name__} (leave it out for {default})")
     if count <= 0:
-        raise ValueError(f"{name} must be greater than 0 (leave it out for no limit)")
+        raise ValueError(f"{name} must be greater than 0 (leave it out for {default})")
     return count
 
 

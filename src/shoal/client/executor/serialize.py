@@ -14,7 +14,7 @@ from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shoal.model.errors import Unreachable
+from shoal.model.errors import ShoalError, Unreachable
 from shoal.model.limits import MAX_INLINE
 from shoal.wire.payload import Bytes, Ref, container, to_text
 
@@ -191,10 +191,10 @@ def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], l
 
 def with_hint(error: Exception, what: str) -> Exception:
     """A pickling error with what it is about, and what to do."""
-    with contextlib.suppress(Exception):  # an exception may refuse notes
-        error.add_note(
-            f"{what} cannot be pickled: make what is local to a process inside the function, or in an initializer"
-        )
+    hint = f"{what} cannot be pickled: make what is local to a process inside the function, or in an initializer"
+    if not hasattr(error, "__notes__") and not isinstance(error, ShoalError):  # else it says already what it is about
+        with contextlib.suppress(Exception):  # an exception may refuse notes
+            error.add_note(hint)
     return error
 
 
