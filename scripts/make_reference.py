@@ -143,6 +143,7 @@ VARIABLES = {
 EXAMPLE = """\
 name = "scan"                     # --- the run as a whole
 max_fail = 20
+max_running = 50                  # so many of its tasks at once, at most
 seed = 7
 labels = { paper = "2" }
 key = "scan-of-monday"
@@ -199,7 +200,8 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    unused -= {"function", "calls", "initializer", "python", "open"}  # nobody writes these by hand
+    by_executor = {"function", "calls", "initializer", "finalizer", "max_tasks_per_child", "python", "open"}
+    unused -= by_executor  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]

@@ -26,7 +26,8 @@ PRIVATE = "reads {} of the standard library's class"
 _PROCESSES, _MANAGER = PRIVATE.format("`_processes`"), PRIVATE.format("`_executor_manager_thread`")
 EXCEPTED: dict[str, str] = {
     "ExecutorDeadlockTest.test_shutdown_deadlock_pickle": _MANAGER,
-    "FailingInitializerTest.test_initializer": PRIVATE.format("`_broken`") + ", and gives a queue that only a fork inherits",
+    "FailingInitializerTest.test_initializer": PRIVATE.format("`_broken`")
+    + ", and gives a queue that only a fork inherits",
     "ProcessPoolExecutorTest.test_idle_process_reuse_multiple": _PROCESSES,
     "ProcessPoolExecutorTest.test_idle_process_reuse_one": _PROCESSES,
     "ProcessPoolExecutorTest.test_killed_child": _PROCESSES,
@@ -87,6 +88,8 @@ def test_cpythons_own_tests_of_process_pools_pass(cluster: Cluster, tmp_path: Pa
     assert len(rows) >= 50, "the suite was run"
     assert not {name: text for name, text in failed.items() if name not in EXCEPTED}
     assert set(EXCEPTED) == set(failed), "those that pass are no exceptions any more"
-    assert all("AttributeError: 'Executor' object has no attribute '_" in text or "Queue" in text for text in failed.values())
+    assert all(
+        "AttributeError: 'Executor' object has no attribute '_" in text or "Queue" in text for text in failed.values()
+    )
     skipped = {name: row["detail"] for name, row in rows.items() if row["outcome"] == "skipped"}
     assert skipped == SKIPPED

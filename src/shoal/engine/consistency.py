@@ -53,7 +53,9 @@ def _bound(run: Run, bound: RunBound) -> list[str]:
                 alone += count
             else:
                 found[id(lane)] = (lane, found.get(id(lane), (lane, 0))[1] + count)
-    wrong = [f"r{run.number}: {lane.left} calls of a lane counted, {n} found" for lane, n in found.values() if lane.left != n]
+    wrong = [
+        f"r{run.number}: {lane.left} calls of a lane counted, {n} found" for lane, n in found.values() if lane.left != n
+    ]
     if bound.taken != alone + len(found):
         wrong.append(f"r{run.number}: {bound.taken} at once counted, {alone} and {len(found)} lanes found")
     return wrong

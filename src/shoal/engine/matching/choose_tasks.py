@@ -329,16 +329,16 @@ class LeaseRound:
         if not self.pilot.proven or not is_short(self.pilot, cls):
             return False
         # Without lanes, what waits at one pilot would keep a slot of another idle, if its run may have no more.
-        return cls.bound is None or self._may_lane(cls)
+        return cls.bound is None or self._lanes_left(cls) > 0
 
-    def _may_lane(self, cls: TaskClass) -> bool:
-        """True if calls of a class in a run with `max_running` are leased as lanes: no more of them than slots."""
+    def _lanes_left(self, cls: TaskClass) -> int:
+        """How many more lanes of calls of a run with `max_running` the pilot may get: it has no more than slots."""
         pilot = self.pilot
         if not cls.key.kind.startswith(FUNCTION) or pilot.protocol < SINCE["Lease"]["lane"]:
-            return False
+            return 0
         lanes: set[object] = {id(chunk.lane or chunk) for chunk in pilot.chunks.values()}
         lanes.update(id(self.state.task_of(attempt).lane or attempt) for attempt in pilot.live)
-        return len(lanes) < how_many(cls.needs, pilot.room)
+        return how_many(cls.needs, pilot.room) - len(lanes)
 
     def _lane_size(self, cls: TaskClass) -> int:
         """How many calls a lane gets: its share of what is ready, and no more than end soon."""
@@ -463,8 +463,9 @@ class LeaseRound:
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
         is_lane = cls.bound is not None and bool(spec.function)
-        if is_lane:
-            most = min(most, self._lane_size(cls))
+        if cls.bound is not None and spec.function:
+            here = max(1, min(cls.bound.left, self._lanes_left(cls)))  # they share what the pilot may get
+            most = min(self._lane_size(cls), -(-most // here))
         if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec):
             low, high = run_of_new(array, most)
         if high - low > 1:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shoal.engine.commands import Accept, Submit
+from shoal.model.ids import TaskId, parse_attempt
+from shoal.wire.chunk import names, shift
+from shoal.wire.messages import PROTOCOL, Batch, Lease
+from shoal.wire.submission import parse_submission
+from tests.unit.engine.matching.test_chunks import batch_of, calls
 from tests.unit.engine.stand import FakePilot, Stand, bad, good
 
 
@@ -80,3 +91,95 @@ def test_runs_with_a_limit_learn_durations_together() -> None:
         before = cls.base.mean
         pilot.talk(good(lease.attempt))
     assert before is not None and cls.key.run == run
+
+
+# --- lanes: short calls that a pilot makes one after another
+def bounded_calls(stand: Stand, most: int, count: int = 100) -> tuple[int, list[FakePilot]]:
+    """A run of calls that are known to be short, and two proven pilots that have not asked for anything yet."""
+    pilots = [stand.pilot(2, host=f"h{n}") for n in range(2)]
+    for pilot in pilots:
+        stand.engine.state.pilots[pilot.name].proven = True
+    submission = parse_submission({"tasks": [calls(count)], "max_running": most})
+    run = int(stand.do(Submit(submission, "ann", "d")).result["run"][1:])
+    stand.commit()
+    stand.engine.state.queue.class_of(stand.engine.state.runs[run].arrays[0]).learn(0.001, 10)
+    stand.do(Accept(run))
+    return run, pilots
+
+
+def ask(pilot: FakePilot, **more: Any) -> list[Lease]:
+    """The leases that an exchange brings, as they are; none if it has to wait."""
+    answer = pilot.send(pilot.make(**more))
+    return answer.reply.leases if answer is not None else []
+
+
+def holding(lease: Lease) -> dict[str, Any]:
+    """The held list of an exchange with these calls."""
+    return {"held": {}} if lease.count < 1 else {"held": dict.fromkeys(names(lease), "leased")}
+
+
+def left(stand: Stand, run: int) -> int:
+    bound = stand.engine.state.runs[run].bound
+    assert bound is not None
+    return bound.left
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_short_calls_are_leased_as_lanes_that_count_as_one_each(most: int) -> None:
+    stand = Stand()
+    run, pilots = bounded_calls(stand, most)
+    leases = [lease for pilot in pilots for lease in ask(pilot)]
+    assert len({lease.lane for lease in leases}) == len(leases) == most
+    assert all(lease.lane for lease in leases)
+    assert sum(lease.count for lease in leases) > 10
+    assert left(stand, run) == 0 and stand.why(run, 100).code in ("run_limit", "leased")
+    assert stand.sound()
+
+
+def test_a_pilot_gets_no_more_lanes_than_it_has_slots() -> None:
+    stand = Stand()
+    _, (pilot, _) = bounded_calls(stand, 8)
+    assert len(ask(pilot)) == 2
+
+
+def test_a_lane_that_has_ended_makes_place_for_the_next() -> None:
+    stand = Stand()
+    run, (pilot, other) = bounded_calls(stand, 1, 2_000)
+    (lease,) = ask(pilot)
+    part = Batch(lease.attempt, 3, [5.0] * 3, [0.001] * 3, [0.0] * 3, result=["gAVLAS4="] * 3)
+    rest = replace(lease, attempt=str(shift(parse_attempt(lease.attempt), 3)), count=lease.count - 3)
+    assert ask(pilot, batches=[part], **holding(rest)) == []
+    assert left(stand, run) == 0
+    assert ask(other) == [] and stand.sound()
+    ask(pilot, batches=[batch_of(rest)])
+    found = [lease for answer in stand.last.answers for lease in answer.reply.leases]
+    assert len(found) == 1 and found[0].lane and left(stand, run) == 0 and stand.sound()
+
+
+@pytest.mark.parametrize("end", ["lost", "cancelled", "failed", "restart"])
+def test_lanes_add_up_whatever_becomes_of_their_calls(end: str) -> None:
+    stand = Stand()
+    run, (pilot, other) = bounded_calls(stand, 1)
+    (lease,) = ask(pilot)
+    if end == "lost":
+        stand.bury(pilot)
+        assert left(stand, run) == 1
+        (again,) = ask(other)
+        assert again.count == 1, "what has a history is leased one by one"
+    elif end == "cancelled":
+        stand.cancel(TaskId(run, 2), TaskId(run, 1))
+    elif end == "failed":
+        ask(pilot, reports=[bad(lease.attempt)], **holding(replace(lease, attempt=lease.attempt.replace(".1#", ".2#"))))
+    else:
+        stand.restart()
+    assert left(stand, run) == 0 and stand.sound()
+    stand.cancel(run)
+    assert left(stand, run) == 1 and stand.sound()
+
+
+def test_calls_of_a_bounded_run_go_one_by_one_to_a_pilot_of_the_last_protocol() -> None:
+    stand = Stand()
+    _, _ = bounded_calls(stand, 1)
+    old = stand.pilot(2, protocol=PROTOCOL - 1)
+    stand.engine.state.pilots[old.name].proven = True
+    assert [lease.count for lease in ask(old)] == [1]
