@@ -114,7 +114,11 @@ RUN: dict[str, tuple[str, str, str]] = {
     "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
     "open": ("yes or no", "More tasks will be added (over HTTP, as `shoal.Executor` does); there may be none yet.", ""),
     "max_fail": ("whole number", "Cancel the rest when so many tasks have failed or are lost.", "1 or more"),
-    "max_running": ("whole number", "So many tasks of the run run at once at most, on all pilots together.", "1 or more"),
+    "max_running": (
+        "whole number",
+        "So many tasks of the run run at once at most, on all pilots together.",
+        "1 or more",
+    ),
     "seed": ("whole number", "Each task's `SHOAL_SEED` is made from it. Without it: drawn by chance.", "0 to 2^63 - 1"),
     "labels": ("table of texts", "Kept with the run; `shoal show` prints them.", f"{limits.MAX_LABELS} names"),
     "key": (

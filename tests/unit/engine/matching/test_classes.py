@@ -28,8 +28,8 @@ def test_no_more_tasks_of_a_run_are_live_than_its_max_running_on_all_pilots_toge
         pilot.pull()
     assert leased(*pilots) == 3
     done = 0
-    while (pilot := next((p for p in pilots if p.held), None)) is not None:
-        pilot.talk(good(next(iter(pilot.held))))
+    while (busy := next((p for p in pilots if p.held), None)) is not None:
+        busy.talk(good(next(iter(busy.held))))
         done += 1
         for one in pilots:
             one.took()
@@ -82,15 +82,15 @@ def test_a_restarted_server_keeps_the_limit() -> None:
 def test_runs_with_a_limit_learn_durations_together() -> None:
     """Their classes are apart, and what is known of the program is not."""
     stand = Stand()
-    pilot = stand.pilot(1)
+    pilot, queue = stand.pilot(1), stand.engine.state.queue
+    classes = []
     for _ in range(2):
         run = stand.submit({}, max_running=1)
+        classes.append(queue.listed_class_of(stand.engine.state.runs[run].arrays[0]))
         (lease,) = pilot.pull()
-        array = stand.engine.state.runs[run].arrays[0]
-        cls = stand.engine.state.queue.listed_class_of(array)
-        before = cls.base.mean
         pilot.talk(good(lease.attempt))
-    assert before is not None and cls.key.run == run
+    first, second = classes
+    assert first is not second and first.base is second.base and first.base.mean is not None
 
 
 # --- lanes: short calls that a pilot makes one after another
