@@ -462,8 +462,9 @@ class LeaseRound:
         free = how_many(cls.needs, pilot.free)
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
-        is_lane = cls.bound is not None and bool(spec.function)
+        is_lane = False
         if cls.bound is not None and spec.function:
+            is_lane = True
             here = max(1, min(cls.bound.left, self._lanes_left(cls)))  # they share what the pilot may get
             most = min(self._lane_size(cls), -(-most // here))
         if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec):

@@ -319,12 +319,12 @@ class Runner:
     def _explain(self, error: BaseException) -> CallEnd:
         """How a failed call is logged."""
         cause, begin = "task_error", ""
-        if error is self._broken:
-            cause, begin = "initializer", "initializer failed: "
-        elif isinstance(error, HostLacks):
+        if isinstance(error, HostLacks):
             return CallEnd(outcome="returned", cause="host_unfit", message=str(error))
-        elif isinstance(error, Missing):
+        if isinstance(error, Missing):
             cause, error = "stage_in", OSError(str(error))
+        elif error is self._broken:
+            cause, begin = "initializer", "initializer failed: "
         elif isinstance(error, NotPicklable) and isinstance(error.__cause__, Exception):
             begin, error = "its result cannot be pickled: ", error.__cause__
         trace = trace_of(error)
