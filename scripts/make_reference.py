@@ -114,6 +114,11 @@ RUN: dict[str, tuple[str, str, str]] = {
     "name": ("text", "A name for the run, shown in listings.", f"{limits.MAX_NAME} bytes"),
     "open": ("yes or no", "More tasks will be added (over HTTP, as `shoal.Executor` does); there may be none yet.", ""),
     "max_fail": ("whole number", "Cancel the rest when so many tasks have failed or are lost.", "1 or more"),
+    "max_running": (
+        "whole number",
+        "So many tasks of the run run at once at most, on all pilots together.",
+        "1 or more",
+    ),
     "seed": ("whole number", "Each task's `SHOAL_SEED` is made from it. Without it: drawn by chance.", "0 to 2^63 - 1"),
     "labels": ("table of texts", "Kept with the run; `shoal show` prints them.", f"{limits.MAX_LABELS} names"),
     "key": (
@@ -142,6 +147,7 @@ VARIABLES = {
 EXAMPLE = """\
 name = "scan"                     # --- the run as a whole
 max_fail = 20
+max_running = 50                  # so many of its tasks at once, at most
 seed = 7
 labels = { paper = "2" }
 key = "scan-of-monday"
@@ -202,15 +208,8 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    unused -= {
-        "function",
-        "calls",
-        "initializer",
-        "python",
-        "open",
-        "visible",
-        "stdin_data",
-    }  # nobody writes these by hand
+    by_executor = {"function", "calls", "initializer", "finalizer", "max_tasks_per_child", "python", "open", "visible"}
+    unused -= {*by_executor, "stdin_data"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
@@ -346,6 +345,7 @@ CAUSES = {
     "over_time": "It was stopped at its limit `time`.",
     "out_of_memory": "It was killed above its limit `memory`.",
     "signal": "A signal ended it that Shoal did not send.",
+    "initializer": "The `initializer` of function calls failed in the interpreter that was to make this call.",
     "stage_in": "Its inputs, its standard input or its environment could not be brought in.",
     "stage_out": "Its outputs could not be brought to their place.",
     "output_missing": "It ended with exit code 0, but a declared output is not there.",

@@ -51,6 +51,11 @@ def current_task() -> CurrentTask | None:
     )
 
 
+def __dir__() -> list[str]:
+    """The public names, also those that are not imported yet: for `dir(shoal)` and completion."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+
+
 def __getattr__(name: str) -> object:
     """`shoal.Executor`, `shoal.results(run)` and the others."""
     if name in _PUBLIC:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,66 @@ def talk_much() -> None:
     print("one")
     print("two", file=sys.stderr)
     print("three")
+
+
+class Bomb:
+    """Raises an exception of this name when it is unpickled."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> Any:
+        return explode, (self.kind,)
+
+
+def explode(kind: str) -> Any:
+    raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt, "ValueError": ValueError}[kind]("boom")
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """An exception that lets no attribute be set, and so no cause and no note."""
+
+    number: int
+
+    def __reduce__(self) -> Any:
+        return Frozen, (self.number,)
+
+
+def raise_frozen() -> None:
+    raise Frozen(7)
+
+
+def stamp(path: str, seconds: float) -> None:
+    """Append when this call began and when it ended."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    append(path, f"{began} {time.monotonic()}")
+
+
+def change(box: dict[str, list[int]]) -> int:
+    """How many there are after one more."""
+    box["list"].append(1)
+    return len(box["list"])
+
+
+def write_into(array: Any) -> str:
+    """What numpy says when a call writes into an array that it shares with others."""
+    try:
+        array[0] = 99
+    except ValueError as error:
+        return str(error)
+    return "written"
+
+
+def last_words(path: str) -> None:
+    append(path, f"ended {os.getpid()}")
+
+
+def say_lines(x: int, count: int) -> int:
+    """Some lines on both streams."""
+    for n in range(count):
+        print(f"{x}.{n} " + "x" * 40)
+    if count > 1:
+        print(f"{x} err", file=sys.stderr)
+    return x

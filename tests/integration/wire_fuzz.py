@@ -195,6 +195,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "SubmissionBody.cwd": _some("", "/tmp", "/none"),
     "SubmissionBody.key": _some("", "", "", "k1", "k2") | _WORD,
     "SubmissionBody.max_fail": st.none() | st.integers(1, 100),
+    "SubmissionBody.max_running": st.none() | st.integers(1, 100),
     "SubmissionBody.seed": st.none() | st.integers(0, 2**63 - 1),
     "SubmissionBody.labels": _LABELS,
     "SubmissionBody.open": _some(False, False, False, True),
@@ -226,6 +227,8 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "TaskTable.function": _PAYLOAD,
     "TaskTable.calls": st.lists(_PAYLOAD, min_size=1, max_size=5),
     "TaskTable.initializer": _PAYLOAD,
+    "TaskTable.finalizer": _PAYLOAD,
+    "TaskTable.max_tasks_per_child": st.integers(0, 5),
     "TaskTable.python": _some("/usr/bin/python3", "python3"),
     # --- pilots
     "Register.protocol": _some(*[PROTOCOL] * 4, *[PROTOCOL - 1] * 3, 1),
@@ -445,7 +448,7 @@ class Wishes:
 
     def _task(self, parts: dict[str, SearchStrategy[Any]]) -> SearchStrategy[Any]:
         """A command, or now and then a function."""
-        calls = ("function", "calls", "initializer", "python")
+        calls = ("function", "calls", "initializer", "finalizer", "max_tasks_per_child", "python")
         moves = ("params", "array", "stdin", "inputs", "outputs", "command")
         rest = {key: part for key, part in parts.items() if key not in ("name", "shell", "after", "after_any")}
         command = {key: part for key, part in rest.items() if key not in calls}

@@ -100,6 +100,7 @@ class Model:
 
     tasks: dict[TaskId, Fate] = field(default_factory=dict)
     limits: dict[int, list[tuple[range, int]]] = field(default_factory=dict)  # run -> throttled elements
+    at_once: dict[int, int] = field(default_factory=dict)  # run -> its max_running
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)  # key -> digest, run
     seq: int = 0
     adopted: set[int] = field(default_factory=set)  # runs in which a living copy was taken back
@@ -374,7 +375,7 @@ class QueueMachine(RuleBasedStateMachine):
         width=st.integers(1, 5), rerun=_RERUN, retries=st.integers(0, 2), throttle=st.none() | st.integers(1, 2),
         cores=st.sampled_from([1, 1, 2]), chain=st.integers(0, 2), max_fail=st.none() | st.integers(1, 2),
         key=st.sampled_from(["", "", "a", "b"]), owner=_OWNER, require=_REQUIRE, rank=_RANK, licences=_LICENCES,
-        own=st.booleans(),
+        own=st.booleans(), max_running=st.none() | st.integers(1, 3),
     )  # fmt: skip
     def submit(
         self,
@@ -391,6 +392,7 @@ class QueueMachine(RuleBasedStateMachine):
         rank: str,
         licences: int,
         own: bool,
+        max_running: int | None,
     ) -> None:
         if len(self.model.tasks) > 40:
             return
@@ -407,7 +409,7 @@ class QueueMachine(RuleBasedStateMachine):
         tasks = [first]
         for at in range(1, chain + 1):
             tasks.append({"command": ["y"], "name": f"t{at}", "after": [f"t{at - 1}"], "rerun": rerun})
-        body = {"tasks": tasks, "max_fail": max_fail, "key": key}
+        body = {"tasks": tasks, "max_fail": max_fail, "max_running": max_running, "key": key}
         digest = hashlib.sha256(canonical(body).encode()).hexdigest()
         submission = parse_submission(body)
         found = self.stand.reader.find_key(owner, key) if key else None
@@ -434,6 +436,8 @@ class QueueMachine(RuleBasedStateMachine):
             raise AssertionError("more was queued than may be")
         if known is None:
             self._promise(run, submission.specs, owner)
+            if max_running is not None:
+                self.model.at_once[run] = max_running
         outcome = self.do(Submit(submission, owner, digest))
         assert outcome.result["run"] == expected
         assert outcome.result["again"] == (known is not None)
@@ -822,6 +826,13 @@ class QueueMachine(RuleBasedStateMachine):
                     array = self.stand.engine.state.runs[run].array_of(elements.start)
                     assert array is not None
                     assert sum(1 for task in array.tasks.values() if task.live) <= most
+
+    @invariant()
+    def no_run_runs_more_than_it_allows(self) -> None:
+        for number, most in self.model.at_once.items():
+            run = self.stand.engine.state.runs.get(number)
+            if run is not None and number not in self.model.adopted:
+                assert sum(1 for array in run.arrays for task in array.tasks.values() if task.live) <= most
 
     @invariant()
     def nothing_waits_for_what_cannot_happen(self) -> None:

@@ -37,6 +37,7 @@ class RunRow(NamedTuple):
     open: int = 0  # 1: more tasks may be added
     nonce: str = ""  # identifies the run in all messages between pilots and server [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
+    max_running: int | None = None  # so many of its tasks run at once at most
 
 
 class ArrayRow(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shoal.engine.matching.classes import Leasable
-from shoal.engine.records import Array
+from shoal.engine.records import Array, Lane, Run, RunBound
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import is_open, target_text
 from shoal.engine.why.runs_and_tasks import why_task
@@ -23,6 +23,8 @@ def check(state: State) -> list[str]:
         done = sum(len(array.done) for array in run.arrays)
         if run.live != sum(array.live for array in run.arrays):
             wrong.append(f"r{run.number}: live tasks do not add up")
+        if run.bound is not None:
+            wrong += _bound(run, run.bound)
         if done != run.settled:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
         if not run.open and (run.finished is not None) != (run.settled == run.total):
@@ -37,6 +39,26 @@ def check(state: State) -> list[str]:
     for attempt, task in state.orphans.items():
         if attempt not in task.live or task.live[attempt].orphaned is None:
             wrong.append(f"orphan {attempt} is not live or has no deadline")
+    return wrong
+
+
+def _bound(run: Run, bound: RunBound) -> list[str]:
+    """Count the lanes of a run anew, and what is live in none."""
+    found: dict[int, tuple[Lane, int]] = {}
+    alone = 0
+    for array in run.arrays:
+        parts = [(chunk.lane, len(chunk.left)) for chunk in array.chunks]
+        parts += [(task.lane, 1) for task in array.tasks.values() if task.live]
+        for lane, count in parts:
+            if lane is None:
+                alone += count
+            else:
+                found[id(lane)] = (lane, found.get(id(lane), (lane, 0))[1] + count)
+    wrong = [
+        f"r{run.number}: {lane.left} calls of a lane counted, {n} found" for lane, n in found.values() if lane.left != n
+    ]
+    if bound.taken != alone + len(found):
+        wrong.append(f"r{run.number}: {bound.taken} at once counted, {alone} and {len(found)} lanes found")
     return wrong
 
 

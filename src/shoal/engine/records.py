@@ -43,6 +43,7 @@ class ClassKey(NamedTuple):
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it must be the only task of its pilot
     visible: tuple[View, ...] = ()  # what a pilot must see
+    run: int = 0  # the run whose `max_running` bounds it; 0: none does
 
 
 class FailedAt(NamedTuple):
@@ -120,6 +121,14 @@ class Attempt:
     needs: Needs = NO_NEEDS  # what it takes of its pilot, also if its task was given others since
 
 
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Calls of a run with `max_running` that a pilot makes one after another: together they count as one."""
+
+    name: str  # the attempt that it began with
+    left: int = 0  # calls that are live
+
+
 @dataclass(slots=True)
 class Task:
     """A task that is live or has a history."""
@@ -136,6 +145,7 @@ class Task:
     cause: str = ""
     lost_on: list[str] = field(default_factory=list)
     special: TaskOverrides | None = None
+    lane: Lane | None = None
     own: Spec | None = None  # its array's spec with what was changed for this task alone
 
     @property
@@ -189,6 +199,7 @@ class Chunk:
     resent: int = 0  # as in Attempt
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
+    lane: Lane | None = None
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt of one of its elements."""
@@ -248,10 +259,12 @@ class Array:
         """True if its elements wait for parents."""
         return bool(self.unmet or self.awaits)
 
-    def count_live(self, by: int) -> None:
-        """Tasks got their first live attempt, or lost their last."""
+    def count_live(self, by: int, lane: Lane | None = None) -> None:
+        """Tasks got their first live attempt, or lost their last; `lane` is the one that they are in."""
         self.live += by
         self.run.live += by
+        if self.run.bound is not None:
+            self.run.bound.count(by, lane)
 
     @property
     def complete(self) -> bool:
@@ -284,6 +297,33 @@ def _low(chunk: Chunk) -> int:
 
 
 @dataclass(slots=True, eq=False)
+class RunBound:
+    """How many tasks of a run may run at once. Kept apart from the run, because classes refer to it for longer.
+
+    A task that is leased counts as one that runs. Short calls would then cost a message each, so neighbours are leased as
+    a lane: their pilot makes them one after another, and they count as one [ADR 0026].
+    """
+
+    most: int
+    taken: int = 0  # lanes, and live tasks in none
+    classes: list[TaskClass] = field(default_factory=list)  # those of the run: they have no work while it is full
+
+    @property
+    def left(self) -> int:
+        """How many more may be leased."""
+        return self.most - self.taken
+
+    def count(self, by: int, lane: Lane | None) -> None:
+        """Tasks became live, or ended."""
+        if lane is None:
+            self.taken += by
+            return
+        was_there = lane.left > 0
+        lane.left += by
+        self.taken += (lane.left > 0) - was_there
+
+
+@dataclass(slots=True, eq=False)
 class Run:
     """One submission in memory."""
 
@@ -310,6 +350,7 @@ class Run:
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     firsts: list[int] = field(default_factory=list)
+    bound: RunBound | None = None  # of a run with `max_running`
 
     def array_of(self, element: int) -> Array | None:
         """The array an element belongs to."""
@@ -318,6 +359,11 @@ class Run:
             return None
         array = self.arrays[at]
         return array if element < array.first + array.count else None
+
+    @property
+    def max_running(self) -> int | None:
+        """How many of its tasks may run at once; None: as many as there is capacity for."""
+        return self.bound.most if self.bound is not None else None
 
     @property
     def settled(self) -> int:

@@ -14,7 +14,19 @@ from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import enter
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import NO_NEEDS, Attempt, Chunk, EndedPilot, FailedAt, Pilot, Run, Task, TaskOverrides
+from shoal.engine.records import (
+    NO_NEEDS,
+    Attempt,
+    Chunk,
+    EndedPilot,
+    FailedAt,
+    Lane,
+    Pilot,
+    Run,
+    RunBound,
+    Task,
+    TaskOverrides,
+)
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter as enter_dependency
@@ -78,7 +90,7 @@ def load(
         run = Run(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
             row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), last_poll=state.now,
-            nonce=row.nonce, base=row.base,
+            nonce=row.nonce, base=row.base, bound=RunBound(row.max_running) if row.max_running is not None else None,
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:
@@ -156,7 +168,9 @@ def _chunk(state: State, row: ChunkRow) -> None:
     assert pilot is not None  # when a pilot goes, everything in its chunks gets a row, in the same transaction
     for low, high in left.ranges():
         array.todo.remove_range(low, high)
-    array.count_live(len(left))
+    if array.run.bound is not None and array.spec.function:
+        chunk.lane = Lane(str(chunk.attempt(row.low)))
+    array.count_live(len(left), chunk.lane)
     enter(state, chunk, pilot)
 
 

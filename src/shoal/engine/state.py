@@ -172,7 +172,7 @@ class State:
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
                 run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file, int(run.open),
-                run.nonce, run.base,
+                run.nonce, run.base, run.max_running,
             )
         )  # fmt: skip
 
@@ -313,9 +313,11 @@ class State:
         """The task has no live attempt and shall run again."""
         array = task.array
         advance(task, TaskState.READY)
-        array.count_live(-1)
+        array.count_live(-1, task.lane)
+        task.lane = None
         array.todo.add(task.element)
         self.offer_back(task)
+        self.queue.reopen(array.run.bound)
         self.write_task(task)
 
     def offer_back(self, task: Task) -> None:
@@ -336,7 +338,7 @@ class State:
             array.todo.remove(element)
             array.apart.pop(element, None)
         else:
-            array.count_live(-1)
+            array.count_live(-1, task.lane)
             self.offer_more(array)
         advance(task, to)
         del array.tasks[element]
@@ -348,6 +350,7 @@ class State:
             for element in array.apart:
                 self.queue.offer_apart(array, element)
         self.queue.offer(array)
+        self.queue.reopen(array.run.bound)
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""

@@ -54,6 +54,7 @@ class Cause(_Text):
     OVER_TIME = "over_time"
     OUT_OF_MEMORY = "out_of_memory"
     SIGNAL = "signal"
+    INITIALIZER = "initializer"  # of an executor's function calls
     STAGE_IN = "stage_in"
     STAGE_OUT = "stage_out"
     OUTPUT_MISSING = "output_missing"

@@ -21,7 +21,7 @@ MAX_NAMES = 1_000
 MAX_ROWS = 1_000  # of failed and of succeeded tasks that stand for all, where the events are not read
 # What a person should try next, by cause.
 NEXT: dict[str, str] = {
-    **dict.fromkeys(("task_error", "signal"), "shoal logs {task} --stderr"),
+    **dict.fromkeys(("task_error", "signal", "initializer"), "shoal logs {task} --stderr"),
     "over_time": "submit it again with --resume and a longer --time",
     "out_of_memory": "submit it again with --resume and more --memory",
     "host_unfit": "shoal pilots",

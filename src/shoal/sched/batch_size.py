@@ -29,6 +29,11 @@ def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
     return max(0, min(by_time, by_share, MOST_AHEAD))
 
 
+def lane_size(mean: float, ready: int, lanes: int) -> int:
+    """How many short calls go to a pilot as one of so many lanes: each is made when the one before it has ended."""
+    return max(1, min(int(AHEAD / max(mean, 1e-6)), -(-ready // max(1, lanes)), MOST_AHEAD))
+
+
 def turn(mean: Optional[float]) -> int:
     """How many tasks an owner gets at once where several wait: one, or as many short ones as end in a moment."""
     return max(1, min(25, int(TURN / max(mean, 1e-6)))) if mean is not None else 1

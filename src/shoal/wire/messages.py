@@ -13,7 +13,7 @@ GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants 
 SINCE: dict[str, dict[str, int]] = {
     "Lease": {
         "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
-        "visible": 5,
+        "visible": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5,
     },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
 }  # fmt: skip
@@ -276,6 +276,9 @@ class Lease:
     stderr: str = ""
     stdin_data: str = ""  # a payload text: the bytes of its standard input
     max_output: int = MAX_STREAM  # bytes that are kept of each stream
+    finalizer: str = ""  # a payload text: (callable, args), called when a runner ends
+    max_tasks_per_child: int = 0  # calls that one runner may make; 0: any number
+    lane: str = ""  # calls with the same text here are made one after another
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from shoal.wire.stream_files import check_stream_files
 from shoal.wire.task import parse_spec
 
 MAX_CYCLE = 8  # names of a cycle that are printed
-_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "seed", "key", "labels", "open"}
+_SUBMISSION = {"tasks", "name", "cwd", "max_fail", "max_running", "seed", "key", "labels", "open"}
 
 
 def parse_submission(data: Any) -> Submission:
@@ -46,13 +46,14 @@ def parse_submission(data: Any) -> Submission:
         hint = f"at most {MAX_ELEMENTS} a run"
         raise BadInput(f"{total} tasks are too many", code="bad_array", field="tasks", hint=hint)
     check_stream_files(specs)
-    max_fail, seed = data.get("max_fail"), data.get("seed")
+    max_fail, max_running, seed = data.get("max_fail"), data.get("max_running"), data.get("seed")
     return Submission(
         specs=tuple(specs),
         tables=tuple(tasks),
         name=short_text(data.get("name", ""), "name"),
         cwd=short_text(data.get("cwd", ""), "cwd", 4096),
         max_fail=None if max_fail is None else whole(1, MAX_ELEMENTS)(max_fail, "max_fail"),
+        max_running=None if max_running is None else whole(1, MAX_ELEMENTS)(max_running, "max_running"),
         seed=None if seed is None else whole(0, 2**63 - 1)(seed, "seed"),
         key=short_text(data.get("key", ""), "key", MAX_KEY),
         labels=labels(data.get("labels", {}), "labels"),

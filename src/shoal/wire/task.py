@@ -22,6 +22,7 @@ from shoal.wire.did_you_mean import did_you_mean
 _FORM = re.compile(
     r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*):([^{}\s]{0,20})\}(?!\})"
 )  # `{x:raw}`, or what is meant to be like it
+OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key"})  # fields that people put into a task by mistake
 
 
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
@@ -33,6 +34,8 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
     for name, value in data.items():
         if name not in fields:
             hint = did_you_mean(str(name), list(fields))
+            if name in OF_THE_RUN:
+                hint = "it is of the run as a whole: write it before the tasks"
             raise BadInput(f"unknown field {echo(name)!r}", code="unknown_field", hint=hint)
         got[name] = fields[name].read(value, name)
     _check_command(got, fields)
@@ -64,7 +67,8 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
     elif reserved := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
         raise bad_variable(reserved)
     elif any(fields[name].functions == "only" for name in got):
-        raise BadInput("only a function has calls, initializer and python", code="required", field="function")
+        only = next(name for name in got if fields[name].functions == "only")
+        raise BadInput("only a function has this", code="required", field=only, hint="leave it out, or give function")
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

@@ -93,7 +93,8 @@ class Pool:
                     function, args = payload.load(self.bytes_of(table["initializer"]))
                     function(*args)
                 except Exception as error:
-                    return [element, "failed", "", "task_error", f"initializer failed: {error!r}", 1, "", 0, 0]
+                    failure = self.text_of((error, ""))
+                    return [element, "failed", failure, "initializer", f"initializer failed: {error!r}", 1, "", 0, 0]
             args, kwargs = payload.load(self.bytes_of(call))
             value = payload.load(self.bytes_of(table["function"]))(*args, **kwargs)
             return [element, "succeeded", self.text_of(value), "", "", 1, "", 0, 0]

@@ -154,11 +154,12 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 
 def test_the_table_is_the_contracts() -> None:
-    # Beyond the documented list a function has its calls, and what is called before them; a sweep has an order
-    # [DIANE U10]; a checkpoint an interval [GWP G10]; streams have files, bytes and a bound.
+    # Beyond the documented list a function has its calls, what is called before and after them, and how many one process
+    # makes; a sweep has an order [DIANE U10]; a checkpoint an interval [GWP G10]; streams have files, bytes and a bound;
+    # files are seen by evidence [ADR 0029].
     streams = {"stdin_data", "stdout", "stderr", "max_output"}
-    others = {"calls", "initializer", "order", "checkpoint_every", "visible"}  # files are seen by evidence [ADR 0029]
-    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), *others, *streams}
+    of_functions = {"calls", "initializer", "finalizer", "max_tasks_per_child"}
+    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), *of_functions, *streams, "order", "checkpoint_every", "visible"}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:
@@ -277,6 +278,7 @@ def test_one_output_twice_is_refused() -> None:
     ("more", "field"),
     [
         ({"name": 5}, "name"), ({"name": LONG}, "name"), ({"cwd": 5}, "cwd"), ({"max_fail": 0}, "max_fail"),
+        ({"max_running": 0}, "max_running"), ({"max_running": True}, "max_running"),
         ({"max_fail": 1.5}, "max_fail"), ({"seed": -1}, "seed"), ({"seed": 2**63}, "seed"), ({"key": "x" * 129}, "key"),
         ({"labels": {"a": 1}}, "labels.a"), ({"labels": []}, "labels"),
     ],

@@ -87,6 +87,8 @@ def describe_run(run: Json) -> Pairs:
     yield "seed", run["seed"]
     if run.get("max_fail") is not None:
         yield "max-fail", run["max_fail"]
+    if run.get("max_running") is not None:
+        yield "at once", f"{run['max_running']:,} at most"
     for name, value in run["labels"].items():
         yield "label", f"{clean(name)}={clean(value)}"
     for array in run["arrays"][:MAX_SHOWN]:

@@ -231,7 +231,9 @@ def find_line(text: str, error: ShoalError) -> int:
         field = quoted[1] if quoted else field
     lines = text.splitlines()
     heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*tasks\s*\]\]", line)]
-    inside = table is not None or (len(heads) == 1 and field not in ("name", "labels", "max_fail", "seed", "key"))
+    inside = table is not None or (
+        len(heads) == 1 and field not in ("name", "labels", "max_fail", "max_running", "seed", "key")
+    )
     number = int(table or 0)
     if inside and number >= len(heads):
         return 0

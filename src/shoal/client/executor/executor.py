@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import itertools
 import os
 import sys
@@ -18,15 +19,20 @@ from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
+    check_callable,
+    check_context,
     check_python,
+    checked_iterables,
+    count_of,
     default_name,
     fields_of,
+    function_with,
     place_of,
     script_folder,
     signature_with_fields,
 )
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of, with_hint
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
 from shoal.client.visible_files import VisibleFiles
@@ -51,8 +57,11 @@ _inherited: list[Stream] = []  # of the parent, in a forked child: referenced, s
 class Executor(StandardExecutor):
     """An executor whose calls run on the pilots of a server, each as a task of its own.
 
-    `max_workers` is there for programs that give it: how many calls run at once is decided by the pool and by what
-    each call needs. Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
+    `max_workers`: so many calls of this executor run at once at most, on all hosts together; without it the pool and what
+    each call needs decide. `max_tasks_per_child`: so many calls at most in one process, then it ends; with 1 each call has
+    a fresh interpreter. `mp_context` is accepted for programs that give it: processes are always new interpreters.
+    `initializer` is called in each process before its first call, `finalizer` when it ends in an orderly way.
+    Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
     `seed` gives every call random numbers of its own that are the same each time. `attach`: the same script, started
     again after it was killed, goes on where it was. `trust`:
     what is loaded of results that pilots of a group made, which are not your own: "own" (plain data, numpy and pandas
@@ -62,11 +71,15 @@ class Executor(StandardExecutor):
     def __init__(
         self,
         max_workers: int | None = None,
-        *,
-        name: str | None = None,
-        server: str | None = None,
+        mp_context: Any = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        finalizer: Callable[..., object] | None = None,
+        finalargs: tuple[Any, ...] = (),
+        name: str | None = None,
+        server: str | None = None,
         seed: int | None = None,
         python: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -77,20 +90,20 @@ class Executor(StandardExecutor):
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
         **fields: Any,
     ) -> None:
-        if max_workers is not None and max_workers <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
+        max_workers = count_of("max_workers", max_workers)
+        self._max_tasks = count_of("max_tasks_per_child", max_tasks_per_child)
+        check_context(mp_context, self._max_tasks)
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._fields = fields_of(fields)
+        self._fields = fields_of(fields, named=[*OPTIONS])
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
         self._fields |= {"env": self._env} if self._env else {}
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
-        self._initializer = (initializer, initargs) if initializer is not None else None
+        self._initializer = function_with("initializer", initializer, "initargs", initargs)
+        self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
         named = {str(key): str(value) for key, value in (labels or {}).items()}
-        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
+        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach, max_workers)
         self._echo = echo
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -108,15 +121,18 @@ class Executor(StandardExecutor):
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
         """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future."""
+        check_callable(fn, "submit(f, 3)")
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
+        part = f"the function {name_of(fn)}"
         try:
             table = self._table(fn)
+            part = f"the arguments of {name_of(fn)}"
             text = text_of((args, kwargs), self._put)
         except Unreachable:
             raise
         except Exception as error:  # whatever pickling an object may raise
-            future.set_exception(error)
+            future.set_exception(with_hint(error, part))
             return future
         stream.add_call(table, text, future)
         return future
@@ -128,11 +144,11 @@ class Executor(StandardExecutor):
 
         With `chunksize` each task makes so many calls.
         """
-        if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
+        check_callable(fn, "map(f, [1, 2, 3])")
+        chunksize = count_of("chunksize", chunksize, "1") or 1
         end = None if timeout is None else clock.monotonic() + timeout
         stream = self._begin()
-        calls: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+        calls: Iterator[tuple[Any, ...]] = zip(*checked_iterables(iterables), strict=False)
         if chunksize > 1:
             fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
         batch = Batch(stream)
@@ -142,7 +158,7 @@ class Executor(StandardExecutor):
             raise
         except Exception as error:  # as in submit, once for each call
             batch.extend(sum(1 for _ in calls))
-            batch.fail(error)
+            batch.fail(with_hint(error, f"the function {name_of(fn)}"))
             return batch.results(end)
         self._send(stream, table, call_texts(calls, self._put), batch)
         results = batch.results(end)
@@ -183,7 +199,7 @@ class Executor(StandardExecutor):
                 if piece:
                     stream.add_calls(table, piece, batch)
                     piece, size = [], 0
-                batch.fail(text, batch.extend(1), 1)
+                batch.fail(with_hint(text, "the arguments of a call"), batch.extend(1), 1)
                 continue
             piece.append(text)
             size += len(text)
@@ -219,8 +235,14 @@ class Executor(StandardExecutor):
             base["cwd"] = self._cwd
             visible = VisibleFiles().of(parse_spec({"function": "AA==", "calls": ["AA=="], "cwd": self._cwd}), here)
             base |= {"visible": visible} if visible else {}
-        if self._initializer is not None:
-            base["initializer"] = text_of(self._initializer, self._put)
+        for name, value in (("initializer", self._initializer), ("finalizer", self._finalizer)):
+            if value is not None:
+                try:
+                    base[name] = text_of(value, self._put)
+                except Exception as error:
+                    raise with_hint(error, f"the {name} with its arguments") from None
+        if self._max_tasks is not None:
+            base["max_tasks_per_child"] = self._max_tasks
         return base
 
     def _put(self, parts: Any) -> str:
@@ -232,7 +254,7 @@ class Executor(StandardExecutor):
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._stream is None:
-                self._stream = Stream(self._link, self._session.open, self._echo)
+                self._stream = Stream(self._link, self._session.open, self._echo, self._session.max_running or 0)
                 _streams.add(self._stream)
                 # An executor without references ends when its calls have: the stream must not refer to it.
                 weakref.finalize(self, _retire, self._stream).atexit = False
@@ -323,6 +345,7 @@ def _in_child() -> None:
         executor._after_fork()
 
 
+OPTIONS = inspect.signature(Executor.__init__).parameters.keys() - {"self", "fields"}  # beside the fields of a task
 Executor.__signature__ = signature_with_fields(Executor.__init__)  # type: ignore[attr-defined]
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_in_child)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,70 @@ CHECK_WITHIN = 30.0  # seconds that an interpreter may take to print its version
 _CHECK = "import sys; print('%d.%d' % sys.version_info[:2]); import cloudpickle; print('yes')"
 
 
-def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec) -> dict[str, Any]:
+def count_of(name: str, value: Any, default: str = "no limit") -> int | None:
+    """A whole number above 0, or None."""
+    if value is None:
+        return None
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, this is {type(value).__name__} (leave it out for {default})")
+    if count <= 0:
+        raise ValueError(f"{name} must be greater than 0 (leave it out for {default})")
+    return count
+
+
+def check_context(context: Any, max_tasks: int | None) -> None:
+    """Refuse what is no context of multiprocessing, and what the standard library refuses with it."""
+    if context is None:
+        return
+    method = getattr(context, "get_start_method", None)
+    if not callable(method):
+        raise TypeError(
+            f"mp_context must be a context of multiprocessing, this is {type(context).__name__} "
+            '(leave it out, or give multiprocessing.get_context("spawn"))'
+        )
+    if max_tasks is not None and method() == "fork":
+        raise ValueError("max_tasks_per_child does not go with a fork context (leave mp_context out, or give spawn)")
+
+
+def function_with(
+    name: str, function: Callable[..., object] | None, args_name: str, args: Any
+) -> tuple[Callable[..., object], tuple[Any, ...]] | None:
+    """A function that is called in each process, and its arguments."""
+    if function is None:
+        return None
+    if not callable(function):
+        raise TypeError(f"{name} must be a callable, this is {type(function).__name__} (give the function itself)")
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"{args_name} must be a tuple, this is {type(args).__name__} (write {args_name}=(x,))")
+    return function, tuple(args)
+
+
+def check_callable(function: Any, example: str) -> None:
+    """Refuse what cannot be called, such as the result of a function that was called by mistake."""
+    if not callable(function):
+        raise TypeError(f"the first argument must be a function, this is {type(function).__name__} (write {example})")
+
+
+def checked_iterables(given: tuple[Iterable[Any], ...]) -> Iterator[Iterator[Any]]:
+    """Iterators over the arguments of a map."""
+    for one in given:
+        try:
+            yield iter(one)
+        except TypeError:
+            raise TypeError(f"map takes iterables, this is {type(one).__name__} (write map(f, [1, 2, 3]))") from None
+
+
+def fields_of(given: Mapping[str, Any], table: type[Spec] = Spec, named: Sequence[str] = ()) -> dict[str, Any]:
     """The task fields among an executor's keywords that differ from their defaults, checked as the server does."""
     known = {field.name: field for field in fields_with(table, "keyword")}
     found = {}
     for name, value in given.items():
         if name not in known:
-            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, list(known))})")
+            raise TypeError(f"Executor has no option {name!r} ({did_you_mean(name, sorted([*known, *named]))})")
         if value is not None and known[name].read(value, name) != known[name].default:
             found[name] = value
         if known[name].kind is EXPRESSION and name in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ from shoal.model.errors import ShoalError
 from shoal.wire.payload import load, of_text
 
 SUCCEEDED, CANCELLED = "succeeded", "cancelled"
-INITIALIZER = "initializer failed:"
 DIGEST = "sha256:"
 
 
@@ -58,10 +58,10 @@ class RemoteTraceback(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.text = text
+        self.tb = text  # named as in the standard library
 
     def __str__(self) -> str:
-        return f'\n"""\n{self.text}"""'
+        return f'\n"""\n{self.tb}"""'
 
 
 class TaskFailed(ShoalError):
@@ -125,12 +125,27 @@ def outcome_of(run: str, row: ResultRow) -> tuple[bool, Any]:
             error, text = unpack(result, row.names)
             if isinstance(error, BaseException) and isinstance(text, str):
                 if text:
-                    error.__cause__ = RemoteTraceback(text)
+                    _set_cause(error, RemoteTraceback(text))
                 return False, error
-    except Exception as error:  # whatever an object's own code raises while it is built
-        error.add_note(f"the result of {run}.{row.element} could not be read here: {row.message}")
+    except BaseException as error:  # whatever an object's own code raises while it is built, also SystemExit
+        with contextlib.suppress(Exception):  # an exception may refuse notes, as a frozen dataclass does
+            error.add_note(f"the result of {run}.{row.element} could not be read here: {row.message}")
         return False, error
     return False, failure_of(run, row)
+
+
+def _set_cause(error: BaseException, cause: BaseException) -> None:
+    """`error.__cause__ = cause`, also for classes that let no attribute be set, such as frozen dataclasses."""
+    BaseException.__dict__["__cause__"].__set__(error, cause)
+
+
+def broken_by_initializer(run: str, row: ResultRow) -> BaseException:
+    """What all futures of an executor raise whose initializer failed: as in the standard library, and with its error."""
+    from concurrent.futures.process import BrokenProcessPool  # brings multiprocessing, which nothing else here needs
+
+    broken = BrokenProcessPool(row.message)
+    _, broken.__cause__ = outcome_of(run, row._replace(result="") if row.is_blob else row)
+    return broken
 
 
 def failure_of(run: str, row: ResultRow) -> TaskFailed:

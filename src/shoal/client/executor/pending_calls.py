@@ -79,12 +79,11 @@ class Position(NamedTuple):
 class MatchedRows:
     """Rows with the futures and batches that get them."""
 
-    __slots__ = ("batches", "count", "printed", "singles")
+    __slots__ = ("batches", "count", "singles")
 
     def __init__(self) -> None:
         self.singles: list[tuple[CallFuture[Any], ResultRow]] = []
         self.batches: dict[int, Batch] = {}
-        self.printed: list[ResultRow] = []  # rows of calls that wrote something
         self.count = 0
 
 
@@ -113,6 +112,13 @@ class Waiters:
         elif piece.batch is not None:
             self._starts.append(first)
             self._spans.append(_Span(first, piece.count, piece.batch, piece.at))
+
+    def has(self, element: int) -> bool:
+        """True if something waits for an element."""
+        if element in self._single:
+            return True
+        span = self._span_of(element)
+        return span is not None and span.batch.rows[span.at + element - span.first] is WAITING
 
     def find(self, rows: Iterable[ResultRow]) -> MatchedRows:
         """Match rows with their waiters, which are then removed; repeated and unwanted rows are dropped."""
@@ -146,8 +152,6 @@ class Waiters:
             waiter.batch.rows[waiter.at] = row
             found.batches[id(waiter.batch)] = waiter.batch
         found.count += 1
-        if row.stdout_bytes or row.stderr_bytes:
-            found.printed.append(row)
 
     def _span_of(self, element: int) -> _Span | None:
         at = bisect_right(self._starts, element) - 1

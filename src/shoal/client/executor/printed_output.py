@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
@@ -12,25 +15,52 @@ from shoal.model.errors import ShoalError
 if TYPE_CHECKING:
     from shoal.client.executor.background import Background
 
+_log = logging.getLogger(__name__)
+
 
 class PrintedOutput:
-    """Writes the output of calls. A single line came with the result; more is fetched in the background."""
+    """Writes the output of calls: in the order in which they ended, each before its result is there, no line torn.
+
+    A single line of stdout came with the result; more is fetched in the background, and what comes after it waits.
+    """
 
     def __init__(self, link: Reconnecting, background: Background) -> None:
         self._connection, self._background = ServerConnection(link), background
+        self._lock = threading.Lock()
+        self._queued = 0  # groups of rows that are in the background
 
-    def show(self, run: str, rows: list[ResultRow]) -> None:
-        """Write the output of these calls."""
+    def is_current_thread(self) -> bool:
+        """True if the caller is the thread that fetches and writes."""
+        return self._background.is_current_thread()
+
+    def show(self, run: str, rows: list[ResultRow], then: Callable[[list[ResultRow]], None]) -> None:
+        """Write the output of these calls, and pass their rows on."""
+        with self._lock:
+            at = 0
+            while not self._queued and at < len(rows) and (line := _single_line(rows[at])) is not None:
+                write(sys.stdout, line)
+                at += 1
+            if at < len(rows):
+                self._queued += 1
+                self._background.put(lambda: self._show_all(run, rows[at:], then))
+        if at:
+            then(rows[:at])
+
+    def _show_all(self, run: str, rows: list[ResultRow], then: Callable[[list[ResultRow]], None]) -> None:
         for row in rows:
-            if not row.stderr_bytes:
-                missing = row.stdout_bytes - len(row.last_line.encode("utf-8", "replace"))
-                if missing in (0, 1):  # all but perhaps the final newline is here
-                    write(sys.stdout, row.last_line + "\n" * missing)
-                    continue
-            self._background.put(lambda row=row: self._fetch(run, row))  # type: ignore[misc]  # this very row
+            try:
+                self._show(f"{run}.{row.element}", row)
+            except Exception:  # the result counts more than what was printed
+                _log.exception("the output of %s.%s could not be written", run, row.element)
+            then([row])
+        with self._lock:
+            self._queued -= 1
 
-    def _fetch(self, run: str, row: ResultRow) -> None:
-        task = f"{run}.{row.element}"
+    def _show(self, task: str, row: ResultRow) -> None:
+        line = _single_line(row)
+        if line is not None:
+            write(sys.stdout, line)
+            return
         if row.stdout_bytes:
             write(sys.stdout, self._read(task, "stdout"))
         if row.stderr_bytes:
@@ -52,8 +82,17 @@ class PrintedOutput:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Close the connection."""
+        """Write what is left, and close the connection."""
+        self._background.finish()
         self._connection.drop()
+
+
+def _single_line(row: ResultRow) -> str | None:
+    """All that a call wrote, if it was one line of stdout; None if it was more."""
+    missing = row.stdout_bytes - len(row.last_line.encode("utf-8", "replace"))
+    if row.stderr_bytes or missing not in (0, 1):  # all but perhaps the final newline
+        return None
+    return row.last_line + "\n" * missing
 
 
 def write(stream: TextIO | None, text: str) -> None:

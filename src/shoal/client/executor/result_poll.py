@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from shoal.client.connection.reconnect import ServerConnection, Stopped
 from shoal.client.console import say
-from shoal.client.executor.outcome import INITIALIZER, SUCCEEDED, ResultRow, closed_ranges, rows_of_page
+from shoal.client.executor.outcome import ResultRow, broken_by_initializer, closed_ranges, rows_of_page
 from shoal.model.errors import ShoalError, Unreachable
+from shoal.model.states import Cause
 
 if TYPE_CHECKING:
     from shoal.client.executor.stream import Stream
@@ -35,6 +36,12 @@ class ResultPoll:
         self._reason = ""
         self._nonce = ""  # of the run, since the first response
 
+    def join(self) -> None:
+        """Wait until the polling thread has ended. Called when the stream is closed."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
     def is_current_thread(self) -> bool:
         """True if the caller is the polling thread."""
         return threading.current_thread() is self._thread
@@ -42,7 +49,7 @@ class ResultPoll:
     def wake(self) -> None:
         """Poll, because a call was added. Under the stream's lock."""
         self._active = time.monotonic()
-        if self._thread is None:
+        if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._run, name="shoal-results", daemon=True)
             self._thread.start()
         else:
@@ -98,18 +105,18 @@ class ResultPoll:
         self.after = max(self.after, int(page["last"]))
         if rows:
             self._active, self._reason = time.monotonic(), ""
-            self._stream.receive(rows)
-            self._check_initializer(rows)
-            if len(rows) < FEW and self._stream.left > MANY:
+            broken = next((row for row in rows if row.cause == Cause.INITIALIZER), None)
+            self._stream.receive([row for row in rows if row.cause != Cause.INITIALIZER] if broken else rows)
+            if broken is not None:
+                self._break(broken)
+            elif len(rows) < FEW and self._stream.left > MANY:
                 time.sleep(GATHER)
         elif left and time.monotonic() - self._active > WHY_AFTER:
             self._tell_why(run)
 
-    def _check_initializer(self, rows: list[ResultRow]) -> None:
-        for row in rows:
-            if row.state != SUCCEEDED and row.message.startswith(INITIALIZER):
-                self._stream.break_off(BrokenExecutor(row.message), cancel=True)
-                return
+    def _break(self, row: ResultRow) -> None:
+        """The initializer failed: no call can be made, and all that are not done hear of it."""
+        self._stream.break_off(broken_by_initializer(self._stream.run, row), cancel=True)
 
     def _tell_why(self, run: str) -> None:
         """Say why nothing runs, once for each reason; only called after a long time without results."""

@@ -34,10 +34,11 @@ class Session:
     seed: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     attach: bool = True  # go on with the run of an earlier start
+    max_running: int | None = None  # calls that run at once
 
     def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
         """The run of an earlier process that ended early, else a new one."""
-        key = session_key(self.name, self.ordinal, self.seed)
+        key = session_key(self.name, self.ordinal, self.seed, *([self.max_running] if self.max_running else []))
         found = find_earlier(connection, self.name, key, probe) if self.attach else None
         if found is not None:
             return found
@@ -45,6 +46,7 @@ class Session:
             "name": self.name, "cwd": working_directory(), "open": True, "tasks": [], "key": f"auto-{uuid.uuid4()}",
             "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
             **({"seed": self.seed} if self.seed is not None else {}),
+            **({"max_running": self.max_running} if self.max_running is not None else {}),
         }  # fmt: skip
         answer = connection.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
         return OpenRun(str(answer["run"]))

@@ -6,6 +6,7 @@ no runner can import: lambdas, closures, functions and classes of a script or no
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import types
@@ -13,12 +14,13 @@ from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shoal.model.errors import Unreachable
+from shoal.model.errors import ShoalError, Unreachable
 from shoal.model.limits import MAX_INLINE
 from shoal.wire.payload import Bytes, Ref, container, to_text
 
 PROTOCOL = 5
 MAIN = b"__main__"
+PROXY = b"RebuildProxy"  # of `multiprocessing.managers`: it needs the key of its manager
 MAX_KEPT = 256  # functions whose text is cached
 _MISSING = object()
 _FIXED = (
@@ -37,14 +39,14 @@ def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBu
     callback = None if in_band else buffers.append
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=callback)
-        if MAIN not in data:
+        if MAIN not in data and PROXY not in data:
             return data, buffers
     except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle may still succeed, or raises the error
         pass
-    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+    from shoal.client.executor.by_value import dumps  # most programs need it, many short ones do not
 
     buffers.clear()
-    return cloudpickle.dumps(value, PROTOCOL, buffer_callback=callback), buffers
+    return dumps(value, PROTOCOL, callback), buffers
 
 
 def text_of(value: Any, put: Put) -> str:
@@ -64,7 +66,7 @@ def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exc
     for args in calls:
         try:
             data = dumps((args, nothing), PROTOCOL, buffer_callback=keep)
-            if not buffers and len(data) <= MAX_INLINE and MAIN not in data:
+            if not buffers and len(data) <= MAX_INLINE and MAIN not in data and PROXY not in data:
                 yield encode(data, newline=False).decode("ascii")
                 continue
         except Exception:  # the slow path below raises the error again, or succeeds
@@ -106,7 +108,7 @@ class _Watched:
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._codes: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
         # A module that is registered to be pickled by value may change anywhere.
         self.is_comparable = not cloudpickle.list_registry_pickle_by_value() and self._add(function)
@@ -185,6 +187,15 @@ def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], l
         return [function(*args) for args in calls]
 
     return chunk
+
+
+def with_hint(error: Exception, what: str) -> Exception:
+    """A pickling error with what it is about, and what to do."""
+    hint = f"{what} cannot be pickled: make what is local to a process inside the function, or in an initializer"
+    if not hasattr(error, "__notes__") and not isinstance(error, ShoalError):  # else it says already what it is about
+        with contextlib.suppress(Exception):  # an exception may refuse notes
+            error.add_note(hint)
+    return error
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ from shoal.client.executor.slot_choice import PoolView
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
+_log = logging.getLogger(__name__)
+
 CLOSE_WITHIN = 10.0  # seconds that the end waits for a lost server
 HASTY = 2.0  # seconds that a small request waits for a lost server
 MAX_TARGETS = 10_000  # of one cancellation
@@ -42,13 +45,13 @@ Opener = Callable[[ServerConnection, tuple[str, str]], OpenRun]
 class Stream:
     """One open run and the futures and batches that wait for its results. Any thread may call any method."""
 
-    def __init__(self, link: Reconnecting, opener: Opener, echo: bool = True) -> None:
+    def __init__(self, link: Reconnecting, opener: Opener, echo: bool = True, at_once: int = 0) -> None:
         self.run = ""
         self.is_foreign = False  # inherited through a fork: it belongs to the parent
         self.broken: BaseException | None = None
         self.closed, self._gone = threading.Event(), threading.Event()  # ended; broken or detached
         self._control = ServerConnection(link)  # for requests beside calls and results
-        self._opener = opener
+        self._opener, self._at_once = opener, at_once  # calls that run at once; 0: unknown
         self._opened: OpenRun | None = None
         self._opening = threading.Lock()
         self._lock = threading.Lock()
@@ -64,7 +67,7 @@ class Stream:
         self._sender: threading.Thread | None = None
         self._poll = ResultPoll(self, ServerConnection(link), self._lock)
         self._blobs, self._background = Background("shoal-blobs"), Background("shoal-background")
-        self._output = PrintedOutput(link, self._background) if echo else None
+        self._output = PrintedOutput(link, Background("shoal-output")) if echo else None
 
     @property
     def left(self) -> int:
@@ -106,7 +109,7 @@ class Stream:
                     self._pending.append(Piece(table, [text] if text else [], [future]))
                 sent = self._take_own()
         if row is not None:
-            self.deliver([row])
+            self.receive([row])
         if sent is not None:
             self._send_own(*sent)
 
@@ -127,7 +130,7 @@ class Stream:
             self._poll.wake()
             self._wake_sender()
         if rows:
-            self.deliver(rows)
+            self.receive(rows)
 
     def adopt(self, futures: Mapping[int, CallFuture[Any]], rows: list[ResultRow]) -> None:
         """Let futures wait for elements that were submitted earlier; `rows` are of those that are finished."""
@@ -247,7 +250,19 @@ class Stream:
 
     # --- results out
     def receive(self, rows: list[ResultRow]) -> None:
-        """Deliver rows that the server sent; those with a blob when it is fetched, in the background."""
+        """Deliver rows that the server sent; those of calls that wrote something when that is written here."""
+        if self._output is not None:
+            wrote = [row for row in rows if row.stdout_bytes or row.stderr_bytes]
+            if wrote:
+                rows = [row for row in rows if not (row.stdout_bytes or row.stderr_bytes)]
+                with self._lock:
+                    wanted = [row for row in wrote if self._waiters.has(row.element)]
+                self._output.show(self.run, wanted, self._pass_on)
+        if rows:
+            self._pass_on(rows)
+
+    def _pass_on(self, rows: list[ResultRow]) -> None:
+        """Deliver rows; those with a blob when it is fetched, in the background."""
         large = [row for row in rows if row.is_blob]
         for row in large:
             self._blobs.put(lambda row=row: self._fetch(row))  # type: ignore[misc]  # this very row
@@ -272,13 +287,14 @@ class Stream:
         self.deliver([row._replace(result=data)])
 
     def deliver(self, rows: list[ResultRow]) -> None:
-        """Give rows to the futures and batches that wait for them; the output of the calls is written first."""
+        """Give rows to the futures and batches that wait for them."""
         with self._lock:
             found = self._waiters.find(rows)
-        if found.printed and self._output is not None:
-            self._output.show(self.run, found.printed)
         for future, row in found.singles:
-            future.settle(self.run, row)
+            try:
+                future.settle(self.run, row)
+            except BaseException:  # of a callback, such as SystemExit: it concerns no other future
+                _log.exception("a callback of %s.%s failed", self.run, row.element)
         for batch in found.batches.values():
             batch.wake_reader()
         self._settled(found.count)
@@ -321,8 +337,9 @@ class Stream:
             return False
         return bool(task.get("state") == "running")
 
-    def cancel_unstarted(self, batch: Batch | None = None) -> None:
-        """Cancel calls that have not started, all or those of one map: here at once, on the server in the background."""
+    def cancel_unstarted(self, batch: Batch | None = None, keep: int = 0) -> None:
+        """Cancel calls that have not started, all or those of one map: here at once, on the server in the background.
+        `keep`: so many of those that were sent first run, or are about to, and are left alone."""
         with self._lock:
             dropped = [piece for piece in self._pending if batch is None or piece.batch is batch]
             self._pending = deque(piece for piece in self._pending if batch is not None and piece.batch is not batch)
@@ -330,6 +347,8 @@ class Stream:
                 piece.drop_cancelled()
             count = sum(piece.count for piece in dropped)
             elements = self._waiters.elements(batch)
+            if keep:
+                elements = sorted(elements)[keep:]
         for piece in dropped:
             for future in piece.futures or ():
                 future.cancel_here()
@@ -367,10 +386,15 @@ class Stream:
             if not self._left:
                 self._poll.stop()
         if cancel:
-            self.cancel_unstarted()
-        own_threads = (self._poll, self._blobs, self._background)
-        if wait and not any(thread.is_current_thread() for thread in own_threads):
+            self.cancel_unstarted(keep=self._at_once)
+        is_ours = any(thread.is_current_thread() for thread in (self._poll, self._blobs, self._background))
+        if wait and not is_ours and not (self._output is not None and self._output.is_current_thread()):
             self.closed.wait()
+            self._poll.join()
+            with self._lock:
+                sender, self._sender = self._sender, None
+            if sender is not None:
+                sender.join()
 
     def break_off(self, error: BaseException, cancel: bool = False) -> None:
         """End the stream with an error for all unfinished calls. `cancel`: cancel them on the server, too."""
@@ -411,6 +435,8 @@ class Stream:
 
     def finish(self) -> None:
         """Close the run, the connections and the threads; called at the end of the polling thread."""
+        if self._output is not None:
+            self._output.close()
         self._blobs.finish()
         self._background.finish()
         with self._lock:
@@ -422,8 +448,6 @@ class Stream:
         self._adding.cut()
         for connection in (self._adding, self._downloads, self._control):
             connection.drop()
-        if self._output is not None:
-            self._output.close()
         with self._lock:
             self.closed.set()
             self._work.notify_all()

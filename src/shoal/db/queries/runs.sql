@@ -3,14 +3,14 @@
 
 -- name: put_run
 -- Insert a run or overwrite it whole.
-INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature, env_file, open, nonce, base)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature, env_file, open, nonce, base, max_running)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run) DO UPDATE SET
     owner = excluded.owner, name = excluded.name, created = excluded.created, finished = excluded.finished,
     total = excluded.total, counts = excluded.counts, cwd = excluded.cwd, seed = excluded.seed,
     max_fail = excluded.max_fail, key = excluded.key, digest = excluded.digest, labels = excluded.labels,
     signature = excluded.signature, env_file = excluded.env_file, open = excluded.open,
-    nonce = excluded.nonce, base = excluded.base;
+    nonce = excluded.nonce, base = excluded.base, max_running = excluded.max_running;
 
 -- name: add_array
 -- Insert one spec of a run, or give it other fields.

@@ -49,6 +49,8 @@ def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
     left = min(wanted, give_up_share(pilot.held, pilot.room.cores))
     spans = []
     for first, _, part in unbegun(state, pilot) if left > 0 else ():
+        if part.array.run.bound is not None and part.array.run.bound.left <= 0:
+            continue  # nobody else may have it
         count = min(part.tasks, left)
         spans.append((first._replace(element=first.element + part.tasks - count), count))
         left -= count
@@ -110,6 +112,7 @@ def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
     array = task.array
     good = (
         len(task.live) == 1
+        and array.run.bound is None  # a copy would be one more that runs
         and may_copy(array.spec)
         and (task.special is None or not task.special.alone)
         and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)

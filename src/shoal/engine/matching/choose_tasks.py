@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
-from shoal.engine.matching.classes import Leasable, OwnerQueue, TaskClass
+from shoal.engine.matching.classes import FUNCTION, Leasable, OwnerQueue, TaskClass
 from shoal.engine.matching.eligibility import NothingFits, candidates, eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
@@ -33,11 +33,11 @@ from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
-from shoal.sched.batch_size import ahead, turn
+from shoal.sched.batch_size import MOST_AHEAD, ahead, lane_size, turn
 from shoal.sched.fit import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
-from shoal.wire.messages import Capacity, Lease
+from shoal.wire.messages import SINCE, Capacity, Lease
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
 TRUST_GROWS = 2.0  # seconds after which it is twice as many
@@ -297,6 +297,8 @@ class LeaseRound:
             most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
         if most > 0 and not pilot.proven:
             most = min(most, self._trust())
+        if cls.bound is not None:
+            most = min(most, max(cls.bound.left, self._lane_size(cls)))
         if most <= 0 or not suits_now(state, pilot, cls):
             return 0
         return state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
@@ -324,7 +326,26 @@ class LeaseRound:
         return (FIRST_TRUST << min(20, int((self.state.now - since) / TRUST_GROWS))) - self.pilot.held
 
     def _may_ahead(self, cls: TaskClass) -> bool:
-        return self.pilot.proven and is_short(self.pilot, cls)
+        if not self.pilot.proven or not is_short(self.pilot, cls):
+            return False
+        # Without lanes, what waits at one pilot would keep a slot of another idle, if its run may have no more.
+        return cls.bound is None or self._lanes_left(cls) > 0
+
+    def _lanes_left(self, cls: TaskClass) -> int:
+        """How many more lanes of calls of a run with `max_running` the pilot may get: it has no more than slots."""
+        pilot = self.pilot
+        if not cls.key.kind.startswith(FUNCTION) or pilot.protocol < SINCE["Lease"]["lane"]:
+            return 0
+        lanes: set[object] = {id(chunk.lane or chunk) for chunk in pilot.chunks.values()}
+        lanes.update(id(self.state.task_of(attempt).lane or attempt) for attempt in pilot.live)
+        return how_many(cls.needs, pilot.room) - len(lanes)
+
+    def _lane_size(self, cls: TaskClass) -> int:
+        """How many calls a lane gets: its share of what is ready, and no more than end soon."""
+        mean, bound = cls.base.mean, cls.bound
+        if bound is None or mean is None or not self._may_ahead(cls):
+            return 1
+        return lane_size(mean * self.pilot.pace, cls.ready(MOST_AHEAD * bound.left), bound.left)
 
     def _ahead(self, cls: TaskClass) -> int:
         if self._works_off or self._is_spent or not self._may_ahead(cls):
@@ -441,11 +462,16 @@ class LeaseRound:
         free = how_many(cls.needs, pilot.free)
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
+        is_lane = False
+        if cls.bound is not None and spec.function:
+            is_lane = True
+            here = max(1, min(cls.bound.left, self._lanes_left(cls)))  # they share what the pilot may get
+            most = min(self._lane_size(cls), -(-most // here))
         if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec, pilot.protocol):
             low, high = run_of_new(array, most)
         if high - low > 1:
             is_ahead = high - low > free and self._may_ahead(cls)
-            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead)
+            chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead, is_lane)
             state.accounting.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             proof = make_proof(state.lease_key, pilot.name, str(chunk.attempt(low)), high - low)

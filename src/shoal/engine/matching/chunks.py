@@ -13,7 +13,7 @@ from itertools import repeat
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successes
 from shoal.engine.pilots.bans import record_success
 from shoal.engine.pilots.hosts import tally
-from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
+from shoal.engine.records import Array, Attempt, Chunk, Lane, Pilot, Task
 from shoal.engine.state import State
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Rerun, TaskState
@@ -55,13 +55,15 @@ def grant_chunk(
     reply_seq: int,
     precedence: int = 0,
     is_ahead: bool = False,
+    is_lane: bool = False,
 ) -> Chunk:
-    """Lease elements low .. high - 1 to a pilot."""
+    """Lease elements low .. high - 1 to a pilot; `is_lane`: it makes them one after another."""
     left, number = RangeSet([(low, high)]), array.run.base + 1  # elements with a history are leased one by one
     chunk = Chunk(array, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
     chunk.precedence, chunk.is_ahead = precedence, is_ahead
+    chunk.lane = Lane(str(chunk.attempt(low))) if is_lane else None
     array.todo.remove_range(low, high)
-    array.count_live(high - low)
+    array.count_live(high - low, chunk.lane)
     enter(state, chunk, pilot)
     state.change(ChunkRow(array.run.number, low, high, number, state.incarnation, pilot.name, state.now))
     return chunk
@@ -86,7 +88,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
     attempt.precedence, attempt.is_ahead, attempt.needs = chunk.precedence, chunk.is_ahead, array.spec.needs
-    task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number)
+    task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number, lane=chunk.lane)
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)
     state.write_task(task, pilot=pilot, leased=chunk.leased)
@@ -118,7 +120,7 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     pilot.free = give(pilot.free, array.spec.needs, count)
     state.accounting.strike(run.owner, pilot.site, array.spec.needs, count, chunk.reserved)
     state.settle_pilot(pilot)
-    array.count_live(-count)
+    array.count_live(-count, chunk.lane)
     state.offer_more(array)
     state.count_final(array, low, high, TaskState.SUCCEEDED)
     state.finished["succeeded"] = state.finished.get("succeeded", 0) + count

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.records import Array, ClassKey, due_by
+from shoal.engine.records import Array, ClassKey, RunBound, due_by
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
@@ -96,16 +96,19 @@ class TaskClass:
     """Leasables that matching cannot tell apart, in order, with the durations of their tasks."""
 
     __slots__ = (
-        "_p95", "base", "heap", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean", "names", "needs", "rank",
-        "recent", "require", "serial",
+        "_p95", "base", "bound", "heap", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean", "names", "needs",
+        "rank", "recent", "require", "serial",
     )  # fmt: skip
 
-    def __init__(self, key: ClassKey, serial: int, base: TaskClass | None = None) -> None:
+    def __init__(
+        self, key: ClassKey, serial: int, base: TaskClass | None = None, bound: RunBound | None = None
+    ) -> None:
         self.key, self.serial = key, serial
         self.needs = key.needs  # what each of its tasks takes
         self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
         self.is_forgotten = False
         self.base = base or self  # where durations are learned: the class of the array, for a task apart from it
+        self.bound = bound  # of the run that all of it belongs to
         self.heap: list[HeapEntry] = []
         self.mean: float | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
@@ -143,6 +146,8 @@ class TaskClass:
 
     def head(self) -> Leasable | None:
         """The first leasable with something ready; exhausted and throttled ones are removed here."""
+        if self.bound is not None and self.bound.left <= 0:
+            return None
         while self.heap:
             leasable = self.heap[0].leasable
             if leasable.has_ready():
@@ -283,7 +288,13 @@ class Queue:
             found = self._class(key, found)
         return found
 
-    def _class(self, key: ClassKey, base: TaskClass | None = None) -> TaskClass:
+    def listed_class_of(self, array: Array, element: int = 0) -> TaskClass:
+        """The class in which an array, or such an element, is queued: in a run with `max_running` one of the run's own,
+        which has no work while the run is full. Durations are learned in the class that other runs share."""
+        found, run = self.class_of(array, element), array.run
+        return found if run.bound is None else self._class(found.key._replace(run=run.number), found.base, run.bound)
+
+    def _class(self, key: ClassKey, base: TaskClass | None = None, bound: RunBound | None = None) -> TaskClass:
         found = self._classes.get(key)
         if found is None:
             if len(self._classes) > KEPT_CLASSES:
@@ -292,7 +303,9 @@ class Queue:
                 self._classes = {k: c for k, c in self._classes.items() if not c.is_forgotten}
                 for known in self.owners.values():
                     known.forget()
-            found = self._classes[key] = TaskClass(key, next(self._serials), base)
+            found = self._classes[key] = TaskClass(key, next(self._serials), base, bound)
+            if bound is not None:
+                bound.classes.append(found)
             self.names |= found.names
             self.owners.setdefault(key.owner, OwnerQueue(key.owner)).enter(found)
         return found
@@ -308,13 +321,18 @@ class Queue:
         if array.queued or not leasable.has_ready():
             return
         array.queued = True
-        self._put(self.class_of(array), leasable)
+        self._put(self.listed_class_of(array), leasable)
 
     def offer_apart(self, array: Array, element: int) -> None:
         """One element is ready that is in a class of its own."""
         if not array.apart.get(element):
             array.apart[element] = True
-            self._put(self.class_of(array, element), Leasable(array, element))
+            self._put(self.listed_class_of(array, element), Leasable(array, element))
+
+    def reopen(self, bound: RunBound | None) -> None:
+        """Something of a run ended: if its `max_running` kept the others back, they may go on."""
+        for cls in bound.classes if bound is not None else ():
+            self._list(cls)
 
     def withdraw(self, array: Array) -> None:
         """Take an array, and its elements in classes of their own, out of their classes: what they are matched by is

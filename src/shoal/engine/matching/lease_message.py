@@ -26,6 +26,8 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     lease = _lease(array, spec, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     if attempt.needs != spec.needs:
         lease = replace(lease, room=_room(attempt.needs))
+    if task is not None and task.lane is not None:
+        lease = replace(lease, lane=task.lane.name)
     if task is not None and task.special is not None:
         lease = replace(lease, restored=task.special.files, part=task.special.part)
     return lease if lease.function else single(lease)
@@ -33,8 +35,10 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
     """The lease of elements low .. high - 1 of a chunk."""
-    array = chunk.array
-    return _lease(array, array.spec, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence)
+    lease = _lease(
+        chunk.array, chunk.array.spec, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence
+    )
+    return lease if chunk.lane is None else replace(lease, lane=chunk.lane.name)
 
 
 def _room(needs: Needs) -> Capacity:

@@ -15,7 +15,7 @@ from shoal.engine.matching.classes import trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
-from shoal.engine.records import Array, Run, Task
+from shoal.engine.records import Array, Run, RunBound, Task
 from shoal.engine.state import State, Stopping
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
 from shoal.model.errors import BadInput, Conflict, NotFound
@@ -41,6 +41,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
         accepted=False, open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
+        bound=RunBound(submission.max_running) if submission.max_running is not None else None,
     )  # fmt: skip
     state.next_run += 1
     state.runs[run.number] = run

@@ -36,6 +36,9 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     if array.throttled:
         text = f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}"
         return Reason("array_limit", text, "raise the number behind %")
+    if run.bound is not None and run.bound.left <= 0:
+        text = f"{many(run.bound.taken, 'task')} of this run run, its limit is {run.bound.most}"
+        return Reason("run_limit", text, "wait for one to end, or submit with a larger max_running (-j, max_workers)")
     cls = state.queue.class_of(array, element if element in array.apart else 0)
     pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
     if not pilots:

@@ -16,6 +16,7 @@ CODES: dict[str, str] = {
     "not_durable": "the submission is being written to disk",
     PARENTS: "it waits for tasks named in `after`",
     "array_limit": "as many tasks of the array run as its own limit (`%`) allows",
+    "run_limit": "as many tasks of the run run as its `max_running` allows",
     "no_pilot": "no pilot is connected that serves its owner",
     "pilots_ending": "every pilot takes nothing new and ends",
     "pilots_unfit": "no pilot can take tasks just now, for example because a disk is full",

@@ -155,6 +155,12 @@ class Spec:
     initializer: str = entry("", kind.TEXT, read.payload,
         "With `function`: pickled `(callable, args)`, called once in each interpreter before the first call.", _PAYLOAD,
         functions="only", lease="same")
+    finalizer: str = entry("", kind.TEXT, read.payload,
+        "With `function`: pickled `(callable, args)`, called once in each interpreter that ends in an orderly way.", _PAYLOAD,
+        functions="only", lease="same", same_result="it is called when all calls have their results")
+    max_tasks_per_child: int = entry(0, kind.WHOLE, whole(0, limits.MAX_ELEMENTS),
+        "With `function`: so many calls at most in one interpreter; then it ends. 0: as many as there are.",
+        f"0 to {limits.MAX_ELEMENTS:,}", functions="only", lease="same")
     python: str = entry("", kind.TEXT, read.text(4096),
         "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
         "4096 bytes", functions="only", lease="same")
@@ -254,6 +260,7 @@ class Submission:
     name: str = ""
     cwd: str = ""  # the submitter's directory
     max_fail: Optional[int] = None
+    max_running: Optional[int] = None  # so many of its tasks run at once at most
     seed: Optional[int] = None
     key: str = ""  # idempotency
     labels: dict[str, str] = field(default_factory=dict)

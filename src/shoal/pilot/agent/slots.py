@@ -114,8 +114,8 @@ class Slots:
     def begin(self, now: float) -> list[Begin]:
         """Start waiting leases in order while they fit; smaller ones never overtake the first."""
         begun: list[Begin] = []
-        while self.waiting:
-            room = self.waiting[0].room
+        while (at := self._first_free()) is not None:
+            room = self.waiting[at].room
             taken = [run.lease.room for run in self.running.values() if not run.after]
             cores = self.room.cores - sum(r.cores for r in taken)
             if (
@@ -124,7 +124,7 @@ class Slots:
                 or len(self._gpus) < room.gpus
             ):
                 break
-            lease = self._take_head(cores // max(1, room.cores))
+            lease = self._take_piece(at, cores // max(1, room.cores))
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
             self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
             begun.append(Begin(lease, gpus))
@@ -196,13 +196,32 @@ class Slots:
         times = (run.since + LONG for run, behind in queued if behind is not None and not behind.is_recalled)
         return min(times, default=None)
 
-    def _take_head(self, slots: int) -> Lease:
+    def _first_free(self) -> Optional[int]:
+        """The index of the first waiting lease, but for those in whose lane a call runs already."""
+        lanes: Optional[set[str]] = None
+        for at, lease in enumerate(self.waiting):
+            if not lease.lane:
+                return at
+            if lanes is None:
+                lanes = {run.lease.lane for run in self.running.values()}
+            if lease.lane not in lanes:
+                return at
+        return None
+
+    def _take_piece(self, at: int, slots: int) -> Lease:
         """Take one command, or as many calls as a runner gets at once, given the number of idle slots."""
+        self.waiting.rotate(-at)  # what waits for its lane keeps its place
+        taken = self._take_head(slots)
+        self.waiting.rotate(at)
+        return taken
+
+    def _take_head(self, slots: int) -> Lease:
         lease = self.waiting[0]
         if not lease.function:
             return self._take_some(1)[0]
         # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
-        count = piece(self._durations.get(lease.function), lease.count, slots)
+        count = piece(self._durations.get(lease.function), lease.count, 1 if lease.lane else slots)
+        count = min(count, lease.max_tasks_per_child or count)  # a runner of its own for each piece, if need be
         self.waiting.popleft()
         if count < lease.count:
             self.waiting.appendleft(part(lease, count, lease.count))

@@ -15,12 +15,13 @@ def judge(lease: Lease, attempt: str, ended: Ended, stage: int, started: float) 
     """The report on a call whose runner ended. `ended` is the guard's, with the figures of this call alone."""
     report = outcome.judge(replace(lease, attempt=attempt), ended, started)
     if report.outcome == "succeeded" or report.cause == "task_error":
-        message = f"the function ended its interpreter (exit code {report.exit_code})"
+        cause, message = "task_error", f"the function ended its interpreter (exit code {report.exit_code})"
         if stage == INITIALIZING:
+            cause = "initializer"
             message = f"initializer failed: it ended its interpreter (exit code {report.exit_code})"
-        return replace(report, outcome="failed", cause="task_error", message=message)
+        return replace(report, outcome="failed", cause=cause, message=message)
     if report.cause == "signal" and stage == INITIALIZING:
-        return replace(report, cause="task_error", message=f"initializer failed: {report.message}")
+        return replace(report, cause="initializer", message=f"initializer failed: {report.message}")
     if report.cause == "signal" and stage == LOADING:
         return _during(report, lease, f"while loading the function {_digest(lease.function)}")
     return report

@@ -64,6 +64,8 @@ class RunnerKind(NamedTuple):
     memory: int
     disk: int
     is_exclusive: bool
+    finalizer: str = ""
+    max_calls: int = 0  # that one runner may make; 0: any number
 
 
 def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKind]:
@@ -83,8 +85,9 @@ def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKin
         env.pop(name, None)
     room, exclusive = lease.room, lease.rerun == "exclusive"
     return RunnerKind(
-        python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive
-    )
+        python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive,
+        lease.finalizer, lease.max_tasks_per_child,
+    )  # fmt: skip
 
 
 def write_code(folder: str) -> None:
@@ -132,6 +135,7 @@ class RunnerProcess:
         self.cpu_reported = 0.0  # seconds of its CPU time that are accounted for
         self._serial, self._skips = 0, 0
         self._is_initialized = False
+        self._given = 0  # calls
         self._at = LOG_AT
         self._bounds: dict[str, Bound] = {}  # by stream: the file that the present call writes to
         self.log = -1
@@ -177,6 +181,22 @@ class RunnerProcess:
             self.connection.close()
         self.connection = None
 
+    def send_end(self) -> bool:
+        """Have an idle runner with a finalizer end by itself; False: there is none to be called."""
+        if self.connection is None or self.piece is not None or not self.kind.finalizer or not self._is_initialized:
+            return False
+        with contextlib.suppress(OSError):
+            self.connection.sock.shutdown(socket.SHUT_WR)  # it sees that nothing more comes
+        return True
+
+    def await_end(self, until: float) -> None:
+        """Wait until it has closed its side of the connection, that is until it has ended."""
+        with contextlib.suppress(OSError):
+            while self.connection is not None and (left := until - time.monotonic()) > 0:
+                self.connection.sock.settimeout(left)
+                if not self.connection.sock.recv(4096):
+                    return
+
     def forget(self) -> None:
         """Release what belongs to a process that is gone."""
         self.disconnect()
@@ -213,9 +233,15 @@ class RunnerProcess:
                 lease.env.get("SHOAL_RESEED") == "1",
                 list(piece.stops),
                 rewind,
+                "" if self._is_initialized else lease.finalizer,
             )
         )
         self._is_initialized = True
+        self._given += piece.count
+
+    def may_take(self, calls: int) -> bool:
+        """True if it may make so many more calls."""
+        return not self.kind.max_calls or self._given + calls <= self.kind.max_calls
 
     def skip(self, at: int) -> None:
         """Skip a call of its piece. Takes effect before the next call, whichever that is."""

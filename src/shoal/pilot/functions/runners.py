@@ -39,6 +39,7 @@ DESCRIBE = 10.0  # seconds to describe a call
 LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not notified by then is read without
 BOUND = 0.5  # seconds between measurements of how much a call writes
 KEPT = 60.0  # a blob that was fetched so long before it is needed may be gone again
+FINALIZE = 5.0  # seconds that finalizers get when the pilot ends
 CUT_OFF = 1.0  # a runner that lost its connection is dying; if it still lives after that, it is ended
 NEVER = float("inf")
 _KINDS_KEPT = 1000
@@ -94,7 +95,7 @@ class Runners:
         if kind is None:
             self._give_back(made, f"there is no {piece.python or 'interpreter'} here, and no python3 on the PATH")
             return
-        one = self._take(kind)
+        one = self._take(kind, piece.count)
         if one is None:
             self._give_back(made, f"cannot write in {self._base}")
             return
@@ -179,7 +180,10 @@ class Runners:
             one.forget()
 
     def close(self) -> None:
-        """Disconnect all; the guard ends what does not end by itself."""
+        """Disconnect all; the guard ends what does not end by itself, with a finalizer within a few seconds."""
+        until = time.monotonic() + min(FINALIZE, self.grace)
+        for one in [one for one in self._runners.values() if one.send_end()]:
+            one.await_end(until)
         for one in self._runners.values():
             one.forget()
         self._listener.close()
@@ -230,7 +234,7 @@ class Runners:
         self._watch_connection(one)
         one.read_at = now + LOOK
         self._plan(one, one.read_at if lease.time is None else min(one.read_at, now + lease.time))
-        for text in (lease.function, lease.initializer, *lease.calls):
+        for text in (lease.function, lease.initializer, lease.finalizer, *lease.calls):
             if text[:7] == "sha256:":
                 self._ask(one, text)
 
@@ -239,13 +243,13 @@ class Runners:
             self._listener.watch(one.connection)
 
     # --- runners: start
-    def _take(self, kind: RunnerKind) -> Optional[RunnerProcess]:
+    def _take(self, kind: RunnerKind, calls: int) -> Optional[RunnerProcess]:
         """A runner of this kind: an idle one, else a new one; None: there can be none."""
         if len(self._kinds) > _KINDS_KEPT:
             self._kinds.clear()
         kind = self._kinds.setdefault(kind, kind)
         for at in range(len(self._idle) - 1, -1, -1):
-            if self._idle[at].kind is kind or self._idle[at].kind == kind:
+            if (self._idle[at].kind is kind or self._idle[at].kind == kind) and self._idle[at].may_take(calls):
                 return self._idle.pop(at)
         return self._launch(kind)
 
@@ -295,7 +299,7 @@ class Runners:
         one.blobs.clear()
         if one.is_ready and one.connection is None:
             return  # it is dying, the guard will report that
-        if len(self._runners) - len(self._going) > self._cores:
+        if len(self._runners) - len(self._going) > self._cores or not one.may_take(1):
             self._end(one)
             return
         one.since = proctree.now()

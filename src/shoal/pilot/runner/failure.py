@@ -26,7 +26,7 @@ def in_one_line(error: BaseException) -> str:
         return f"SystemExit: the function called sys.exit({error.code!r})"[:_MESSAGE]
     try:
         text = " ".join(str(error).split())
-    except Exception:
+    except BaseException:  # whatever the exception's own code raises, also SystemExit
         text = "(its text cannot be shown)"
     return clean(f"{name}: {text}" if text else name)[:_MESSAGE]
 
@@ -40,13 +40,13 @@ def trace_of(error: BaseException) -> str:
         while above is not None and above.tb_frame.f_code.co_filename.startswith(_OURS):
             above = above.tb_next  # our own frames are of no use to anybody
         return clean("".join(traceback.format_exception(type(error), error, above)))[-_TRACE:]
-    except Exception:
+    except BaseException:
         return in_one_line(error)
 
 
 def pack_error(error: BaseException, trace: str) -> Any:
     """(exception, traceback) so that unpickling succeeds: some exceptions can be pickled and not unpickled."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         data = pack((error, trace))
         if not isinstance(data, bytes):
             return data
@@ -54,6 +54,6 @@ def pack_error(error: BaseException, trace: str) -> Any:
         return data
     try:
         text = repr(error)
-    except Exception:
+    except BaseException:
         text = in_one_line(error)
     return pack((RuntimeError(text[:_TRACE]), trace))

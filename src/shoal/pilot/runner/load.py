@@ -1,7 +1,8 @@
 """Objects from payloads and payloads from objects, inside a runner. Only ever in the submitter's interpreter.
 
 What is large is mapped, not read. Arguments are mapped privately: a function may write into an array it was given,
-and nobody else sees that. The object of a Ref is shared by all calls of a runner, so its arrays are read-only.
+and nobody else sees that. The object of a Ref is unpickled anew for each call, so that no call sees what another one did
+to it; only what cannot be changed is kept. Its arrays are read-only and point into the mapped file: no copy is made.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import reprlib
 import sys
 from binascii import a2b_base64
 from collections import OrderedDict
-from types import ModuleType
-from typing import Any, Callable, Optional, Union
+from types import AsyncGeneratorType, GeneratorType, ModuleType
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from shoal.model.limits import MAX_INLINE
 from shoal.wire import payload
@@ -24,6 +25,7 @@ FUNCTIONS_KEPT = 100
 REFERRED_KEPT, REFERRED_BYTES = 64, 1 << 30  # the newest is kept however large it is
 DESCRIPTION = 200  # characters
 _MAIN = b"__main__"
+_CONSTANT = frozenset({int, float, complex, bool, str, bytes, type(None), range})
 _CLOUDPICKLE = "cloudpickle"  # the only thing here that is not of the standard library, and used only where it is
 
 
@@ -68,12 +70,41 @@ def pack(value: Any) -> Union[bytes, list[payload.Bytes]]:
             except Exception as error:
                 problem = error if problem is not None else None
         if problem is not None:
-            raise NotPicklable(str(problem)) from problem
+            raise NotPicklable(str(problem)) from _clearer(value, problem)
     if buffers:
         if len(data) + sum(buffer.raw().nbytes for buffer in buffers) > MAX_INLINE:
             return payload.container(data, buffers)
         data = dumps(value, protocol=5)
     return data if len(data) <= MAX_INLINE else [data]
+
+
+def _clearer(value: Any, problem: Exception) -> Exception:
+    """A pickling error as a person understands it, where it is a usual mistake."""
+    if isinstance(value, (GeneratorType, AsyncGeneratorType)):
+        return TypeError(
+            f"{value.__qualname__} is a generator, which cannot leave its process: return a list of what it yields"
+        )
+    return problem
+
+
+class _Referred(NamedTuple):
+    """What is kept of a Ref."""
+
+    data: mmap.mmap
+    size: int
+    is_constant: bool
+    value: Any  # None, if calls could change it
+
+
+def is_immutable(value: Any) -> bool:
+    """True if a call cannot change this object: plain values, arrays that are read-only, and tuples of such."""
+    kind = type(value)
+    if kind in _CONSTANT:
+        return True
+    if kind in (tuple, frozenset):
+        return all(map(is_immutable, value))
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and kind is numpy.ndarray and not value.flags.writeable and not value.dtype.hasobject
 
 
 class Loads:
@@ -82,7 +113,7 @@ class Loads:
     def __init__(self, need: Callable[[str], str]) -> None:
         self._need = need
         self._functions: OrderedDict[str, Any] = OrderedDict()
-        self._referred: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._referred: OrderedDict[str, _Referred] = OrderedDict()
         payload.resolver = self.refer
 
     def function(self, text: str) -> Any:
@@ -111,18 +142,20 @@ class Loads:
             raise
 
     def refer(self, digest: str) -> Any:
-        """The object of a Ref, loaded once."""
+        """The object of a Ref: fetched once, and loaded anew for each call unless it cannot be changed."""
         known = self._referred.get(digest)
-        if known is None:
-            data, size = self._map(digest, mmap.ACCESS_READ)
-            known = self._referred[digest] = (payload.load(memoryview(data)), size)
-            while len(self._referred) > 1 and (
-                len(self._referred) > REFERRED_KEPT or sum(size for _, size in self._referred.values()) > REFERRED_BYTES
-            ):
-                self._referred.popitem(last=False)
-        else:
+        if known is not None:
             self._referred.move_to_end(digest)
-        return known[0]
+            return known.value if known.is_constant else payload.load(memoryview(known.data))
+        data, size = self._map(digest, mmap.ACCESS_READ)
+        value = payload.load(memoryview(data))
+        is_constant = is_immutable(value)
+        self._referred[digest] = _Referred(data, size, is_constant, value if is_constant else None)
+        while len(self._referred) > 1 and (
+            len(self._referred) > REFERRED_KEPT or sum(one.size for one in self._referred.values()) > REFERRED_BYTES
+        ):
+            self._referred.popitem(last=False)
+        return value
 
     def _map(self, digest: str, access: int) -> tuple[mmap.mmap, int]:
         path = self._need(digest)

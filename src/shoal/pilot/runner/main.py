@@ -25,6 +25,7 @@ import time
 from binascii import b2a_base64
 from collections import deque
 from collections.abc import MutableSequence
+from types import CoroutineType
 from typing import Any, NoReturn, Optional
 
 from shoal.pilot.runner import messages
@@ -105,16 +106,22 @@ class Runner:
         self._skips = 0  # messages to skip a call that were received
         self._serial, self._skipped = 0, set[int]()  # of the present piece
         self._broken: Optional[BaseException] = None  # what the initializer raised
+        self._finalizer: Optional[tuple[Any, Any]] = None  # a function and its arguments
         self._is_calling = False
         self._child_cpu = 0
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._forget)
 
     def serve(self) -> NoReturn:
-        """Work until the pilot closes the connection."""
-        while True:
-            message = self._receive(messages.RunCalls, messages.Describe)
-            self._run(message) if isinstance(message, messages.RunCalls) else self._describe(message)
+        """Work until the pilot closes the connection; then the finalizer is called."""
+        try:
+            while True:
+                message = self._receive(messages.RunCalls, messages.Describe)
+                self._run(message) if isinstance(message, messages.RunCalls) else self._describe(message)
+        finally:
+            if self._finalizer is not None and self._log >= 0:  # else this is a child that a function forked
+                function, args = self._finalizer
+                function(*args)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
         if self._is_calling:  # else it comes too late, and must not hit the next call
@@ -186,7 +193,7 @@ class Runner:
         os.environ.pop("SHOAL_TAGS", None)
         if piece.tags:
             os.environ["SHOAL_TAGS"] = piece.tags
-        broken = self._initialize(piece.initializer)
+        broken = self._initialize(piece.initializer, piece.finalizer)
         function: Any = None
         if broken is None:
             self._page[STAGE] = LOADING
@@ -204,13 +211,17 @@ class Runner:
         self._page[STAGE] = IDLE
         self._notify(True)
 
-    def _initialize(self, text: str) -> Optional[BaseException]:
-        if text and self._broken is None:
+    def _initialize(self, initializer: str, finalizer: str) -> Optional[BaseException]:
+        if (initializer or finalizer) and self._broken is None:
             self._page[STAGE] = INITIALIZING
             try:
                 self._is_calling = True
-                function, args = self._loads.load(text)
-                function(*args)
+                # Loaded now: at the end there is no pilot any more to ask for a blob.
+                final = self._loads.load(finalizer) if finalizer else None
+                if initializer:
+                    function, args = self._loads.load(initializer)
+                    function(*args)
+                self._finalizer = final
             except BaseException as error:
                 self._broken = error
             self._is_calling = False
@@ -251,6 +262,8 @@ class Runner:
                     self._is_calling = True
                     args, kwargs = load(text)
                     value = function(*args, **kwargs)
+                    if type(value) is CoroutineType:
+                        value = _await(value)
                     self._is_calling = False
                     data = pack(value)
                     if type(data) is not bytes:
@@ -306,12 +319,12 @@ class Runner:
     def _explain(self, error: BaseException) -> CallEnd:
         """How a failed call is logged."""
         cause, begin = "task_error", ""
-        if error is self._broken:
-            begin = "initializer failed: "
-        elif isinstance(error, HostLacks):
+        if isinstance(error, HostLacks):
             return CallEnd(outcome="returned", cause="host_unfit", message=str(error))
-        elif isinstance(error, Missing):
+        if isinstance(error, Missing):
             cause, error = "stage_in", OSError(str(error))
+        elif error is self._broken:
+            cause, begin = "initializer", "initializer failed: "
         elif isinstance(error, NotPicklable) and isinstance(error.__cause__, Exception):
             begin, error = "its result cannot be pickled: ", error.__cause__
         trace = trace_of(error)
@@ -335,6 +348,13 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _await(coroutine: Any) -> Any:
+    """The result of an `async def`, in an event loop of its own."""
+    import asyncio  # few functions need it
+
+    return asyncio.run(coroutine)
 
 
 def _reseed(seed: int) -> None:

@@ -66,6 +66,7 @@ class RunCalls(NamedTuple):
     reseed: bool
     skip: list[int]  # calls that must not be made
     rewind: bool  # begin the log anew
+    finalizer: str = ""  # a payload text, as the initializer
 
 
 class Skip(NamedTuple):

@@ -105,7 +105,8 @@ class ManageHandler(CallHandler):
         chosen = _choose(reader, number, found["total"], request.only) if request.only else None
         document: dict[str, Any] = {
             "tasks": copy_tables(arrays, chosen, request.fields), "name": found["name"], "cwd": found["cwd"],
-            "labels": found["labels"], "max_fail": row.max_fail, "seed": row.seed, "key": request.key,
+            "labels": found["labels"], "max_fail": row.max_fail, "max_running": row.max_running, "seed": row.seed,
+            "key": request.key,
         }  # fmt: skip
         document |= {name: value for name in ("name", "seed") if (value := getattr(request, name)) is not None}
         submission = parse_submission(document)

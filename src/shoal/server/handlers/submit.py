@@ -143,7 +143,9 @@ def check_space(service: Service, wanted: int = 0) -> None:
 def blobs_of(submission: Submission) -> list[str]:
     """The blobs that a submission names."""
     texts = (
-        text for spec in submission.specs for text in (spec.function, spec.initializer, spec.stdin_data, *spec.calls)
+        text
+        for spec in submission.specs
+        for text in (spec.function, spec.initializer, spec.finalizer, spec.stdin_data, *spec.calls)
     )
     return list(dict.fromkeys(text for text in texts if text.startswith("sha256:")))
 

@@ -189,6 +189,7 @@ class SubmissionBody:
     name: str = ""
     cwd: str = ""
     max_fail: Optional[int] = None
+    max_running: Optional[int] = None
     seed: Optional[int] = None
     key: str = ""
     labels: dict[str, str] = field(default_factory=dict)

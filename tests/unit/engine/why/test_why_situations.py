@@ -394,6 +394,21 @@ def its_array_is_throttled(stand: Stand) -> Case:
 
 
 @situation
+def its_run_is_full(stand: Stand) -> Case:
+    run = stand.submit({"array": "1-3"}, max_running=1)
+    pilot = stand.pilot(4)
+    pilot.pull()
+    words = ("1 task of this run run", "its limit is 1")
+
+    def apply(_: Reason) -> int:
+        more = stand.submit({"array": "1-3"}, max_running=3)
+        pilot.pull()
+        return more
+
+    return Case(run, 2, words, "larger max_running", apply)
+
+
+@situation
 def no_pilot(stand: Stand) -> Case:
     run = stand.submit({})
     return Case(run, 1, ("no pilot is connected",), "shoal pilot start", lambda _: pull(stand.pilot()))

@@ -66,6 +66,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "function": (FUNCTION, "AAAA"),
     "calls": (FUNCTION, ["AC==", "AD=="]),
     "initializer": (FUNCTION, "AA=="),
+    "finalizer": (FUNCTION, "AA=="),
+    "max_tasks_per_child": (FUNCTION, 3),
     "python": (FUNCTION, "/opt/python3"),
     "require": (COMMAND, "cores > 1"),
     "rank": (COMMAND, "cores"),

@@ -173,3 +173,38 @@ def test_the_rest_of_a_piece_waits_behind_what_goes_before_it() -> None:
     slots.end("r1.1#1@1", 5.1)
     assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.91#1@1", 1), ("r1.3#1@1", 3), ("r1.6#1@1", 25)]
     assert [begin.lease.attempt for begin in slots.begin(5.1)] == ["r1.91#1@1"]
+
+
+# --- lanes of a run with `max_running`
+def lane(first: int, count: int) -> Lease:
+    return replace(calls(first, count), lane=f"r1.{first}#1@1")
+
+
+def test_calls_of_one_lane_are_made_one_after_another_and_hold_no_other_lane_back() -> None:
+    slots = Slots(Capacity(4))
+    slots.learn("gAU=", [0.004])
+    slots.add(lane(1, 8))
+    slots.add(lane(21, 3))
+    slots.add(lease(30))
+    begun = slots.begin(5.0)
+    assert [(b.lease.attempt, b.lease.count) for b in begun] == [("r1.1#1@1", 5), ("r1.21#1@1", 3), ("r1.30#1@1", 1)]
+    assert slots.begin(5.0) == [], "there is a free slot, and the rest of the first lane waits"
+    assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.6#1@1", 3)]
+    slots.running["r1.1#1@1"].done = 5
+    slots.end("r1.1#1@1")
+    assert [(b.lease.attempt, b.lease.count) for b in slots.begin(6.0)] == [("r1.6#1@1", 3)]
+
+
+def test_lanes_are_not_joined() -> None:
+    slots = Slots(Capacity(1))
+    slots.add(lane(1, 4))
+    slots.add(lane(5, 4))
+    assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.1#1@1", 4), ("r1.5#1@1", 4)]
+
+
+def test_a_piece_has_no_more_calls_than_one_process_may_make() -> None:
+    slots = Slots(Capacity(1))
+    slots.learn("gAU=", [0.0001])
+    slots.add(replace(calls(1, 30), max_tasks_per_child=3))
+    (begun,) = slots.begin(5.0)
+    assert begun.lease.count == 3

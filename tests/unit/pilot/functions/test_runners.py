@@ -172,8 +172,8 @@ def test_the_code_of_a_runner_is_written_out_whole(tmp_path: Path) -> None:
     [
         ({"exit_code": 3}, CALLING, "task_error", "the function ended its interpreter (exit code 3)"),
         ({"exit_code": 0}, CALLING, "task_error", "the function ended its interpreter (exit code 0)"),
-        ({"exit_code": 4}, INITIALIZING, "task_error", "initializer failed: it ended its interpreter (exit code 4)"),
-        ({"signal": 11}, INITIALIZING, "task_error", "initializer failed: killed by signal 11 (SIGSEGV)"),
+        ({"exit_code": 4}, INITIALIZING, "initializer", "initializer failed: it ended its interpreter (exit code 4)"),
+        ({"signal": 11}, INITIALIZING, "initializer", "initializer failed: killed by signal 11 (SIGSEGV)"),
         ({"signal": 11}, LOADING, "signal", "killed by signal 11 (SIGSEGV) while loading the function sha256:"),
         ({"signal": 9, "why": "memory"}, CALLING, "out_of_memory", "killed at 1 MiB"),
         ({"signal": 15, "why": "time"}, CALLING, "over_time", "stopped at its time limit of 2 s"),

@@ -1,0 +1,185 @@
+"""Classes of a run with `max_running`: no more of it is live at once, wherever its pilots are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shoal.engine.commands import Accept, Submit
+from shoal.model.ids import TaskId, parse_attempt
+from shoal.wire.chunk import names, shift
+from shoal.wire.messages import PROTOCOL, Batch, Lease
+from shoal.wire.submission import parse_submission
+from tests.unit.engine.matching.test_chunks import batch_of, calls
+from tests.unit.engine.stand import FakePilot, Stand, bad, good
+
+
+def leased(*pilots: FakePilot) -> int:
+    return sum(len(pilot.held) for pilot in pilots)
+
+
+def test_no_more_tasks_of_a_run_are_live_than_its_max_running_on_all_pilots_together() -> None:
+    stand = Stand()
+    stand.submit({"array": "1-10"}, {"array": "1-10", "cores": 2}, max_running=3)
+    pilots = [stand.pilot(4, host=f"h{n}") for n in range(3)]
+    for pilot in pilots:
+        pilot.pull()
+    assert leased(*pilots) == 3
+    done = 0
+    while (busy := next((p for p in pilots if p.held), None)) is not None:
+        busy.talk(good(next(iter(busy.held))))
+        done += 1
+        for one in pilots:
+            one.took()
+        assert leased(*pilots) == min(3, 20 - done)
+        assert stand.sound()
+    assert done == 20
+
+
+def test_a_run_at_its_limit_keeps_no_other_run_back() -> None:
+    stand = Stand()
+    stand.submit({"array": "1-10"}, max_running=1)
+    stand.submit({"array": "1-10"})
+    pilot = stand.pilot(5)
+    pilot.pull()
+    runs = [attempt.partition(".")[0] for attempt in pilot.held]
+    assert (runs.count("r1"), runs.count("r2")) == (1, 4)
+
+
+def test_what_failed_or_was_lost_makes_place_for_the_next() -> None:
+    stand = Stand()
+    stand.submit({"array": "1-3", "retries": 1}, max_running=1)
+    pilot, other = stand.pilot(2), stand.pilot(2, host="other")
+    (first,) = pilot.pull()
+    assert other.pull() == []
+    pilot.talk(bad(first.attempt))
+    other.took()
+    assert leased(pilot, other) == 1
+    lost, alive = (pilot, other) if pilot.held else (other, pilot)
+    stand.bury(lost)
+    alive.took()
+    assert len(alive.held) == 1
+    assert stand.sound()
+
+
+def test_a_restarted_server_keeps_the_limit() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-5"}, max_running=2)
+    pilot = stand.pilot(4)
+    pilot.pull()
+    stand.restart()
+    pilot.talk()
+    stand.pass_time(20)
+    pilot.pull()
+    assert len(pilot.held) == 2
+    assert stand.engine.state.runs[run].max_running == 2
+    assert stand.why(run, 5).code == "run_limit"
+    assert stand.sound()
+
+
+def test_runs_with_a_limit_learn_durations_together() -> None:
+    """Their classes are apart, and what is known of the program is not."""
+    stand = Stand()
+    pilot, queue = stand.pilot(1), stand.engine.state.queue
+    classes = []
+    for _ in range(2):
+        run = stand.submit({}, max_running=1)
+        classes.append(queue.listed_class_of(stand.engine.state.runs[run].arrays[0]))
+        (lease,) = pilot.pull()
+        pilot.talk(good(lease.attempt))
+    first, second = classes
+    assert first is not second and first.base is second.base and first.base.mean is not None
+
+
+# --- lanes: short calls that a pilot makes one after another
+def bounded_calls(stand: Stand, most: int, count: int = 100) -> tuple[int, list[FakePilot]]:
+    """A run of calls that are known to be short, and two proven pilots that have not asked for anything yet."""
+    pilots = [stand.pilot(2, host=f"h{n}") for n in range(2)]
+    for pilot in pilots:
+        stand.engine.state.pilots[pilot.name].proven = True
+    submission = parse_submission({"tasks": [calls(count)], "max_running": most})
+    run = int(stand.do(Submit(submission, "ann", "d")).result["run"][1:])
+    stand.commit()
+    stand.engine.state.queue.class_of(stand.engine.state.runs[run].arrays[0]).learn(0.001, 10)
+    stand.do(Accept(run))
+    return run, pilots
+
+
+def ask(pilot: FakePilot, **more: Any) -> list[Lease]:
+    """The leases that an exchange brings, as they are; none if it has to wait."""
+    answer = pilot.send(pilot.make(**more))
+    return answer.reply.leases if answer is not None else []
+
+
+def holding(lease: Lease) -> dict[str, Any]:
+    """The held list of an exchange with these calls."""
+    return {"held": {}} if lease.count < 1 else {"held": dict.fromkeys(names(lease), "leased")}
+
+
+def left(stand: Stand, run: int) -> int:
+    bound = stand.engine.state.runs[run].bound
+    assert bound is not None
+    return bound.left
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_short_calls_are_leased_as_lanes_that_count_as_one_each(most: int) -> None:
+    stand = Stand()
+    run, pilots = bounded_calls(stand, most)
+    leases = [lease for pilot in pilots for lease in ask(pilot)]
+    assert len({lease.lane for lease in leases}) == len(leases) == most
+    assert all(lease.lane for lease in leases)
+    assert sum(lease.count for lease in leases) > 10
+    assert left(stand, run) == 0 and stand.why(run, 100).code in ("run_limit", "leased")
+    assert stand.sound()
+
+
+def test_a_pilot_gets_no_more_lanes_than_it_has_slots() -> None:
+    stand = Stand()
+    _, (pilot, _) = bounded_calls(stand, 8)
+    assert len(ask(pilot)) == 2
+
+
+def test_a_lane_that_has_ended_makes_place_for_the_next() -> None:
+    stand = Stand()
+    run, (pilot, other) = bounded_calls(stand, 1, 2_000)
+    (lease,) = ask(pilot)
+    part = Batch(lease.attempt, 3, [5.0] * 3, [0.001] * 3, [0.0] * 3, result=["gAVLAS4="] * 3)
+    rest = replace(lease, attempt=str(shift(parse_attempt(lease.attempt), 3)), count=lease.count - 3)
+    assert ask(pilot, batches=[part], **holding(rest)) == []
+    assert left(stand, run) == 0
+    assert ask(other) == [] and stand.sound()
+    ask(pilot, batches=[batch_of(rest)])
+    found = [lease for answer in stand.last.answers for lease in answer.reply.leases]
+    assert len(found) == 1 and found[0].lane and left(stand, run) == 0 and stand.sound()
+
+
+@pytest.mark.parametrize("end", ["lost", "cancelled", "failed", "restart"])
+def test_lanes_add_up_whatever_becomes_of_their_calls(end: str) -> None:
+    stand = Stand()
+    run, (pilot, other) = bounded_calls(stand, 1)
+    (lease,) = ask(pilot)
+    if end == "lost":
+        stand.bury(pilot)
+        assert left(stand, run) == 1
+        (again,) = ask(other)
+        assert again.count == 1, "what has a history is leased one by one"
+    elif end == "cancelled":
+        stand.cancel(TaskId(run, 2), TaskId(run, 1))
+    elif end == "failed":
+        ask(pilot, reports=[bad(lease.attempt)], **holding(replace(lease, attempt=lease.attempt.replace(".1#", ".2#"))))
+    else:
+        stand.restart()
+    assert left(stand, run) == 0 and stand.sound()
+    stand.cancel(run)
+    assert left(stand, run) == 1 and stand.sound()
+
+
+def test_calls_of_a_bounded_run_go_one_by_one_to_a_pilot_of_the_last_protocol() -> None:
+    stand = Stand()
+    _, _ = bounded_calls(stand, 1)
+    old = stand.pilot(2, protocol=PROTOCOL - 1)
+    stand.engine.state.pilots[old.name].proven = True
+    assert [lease.count for lease in ask(old)] == [1]
