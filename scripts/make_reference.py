@@ -537,6 +537,7 @@ LIMITS = {
     "MAX_RESULTS": "results in one answer",
     "MAX_RECENT": "results of an open run that the server keeps in memory for whoever follows it",
     "MAX_RECENT_BYTES": "bytes of them",
+    "MAX_SHOWN_RESULT": "bytes of a pickled result in a row of `shoal results`",
     "MAX_CALLS": "calls of a function in one table",
     "MAX_BYTES": "a size",
     "MAX_SECONDS": "a duration",

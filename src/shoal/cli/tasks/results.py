@@ -16,7 +16,7 @@ from shoal.model.errors import BadInput
 from shoal.model.ids import parse_run, parse_task
 from shoal.model.quantities import many
 from shoal.report.data_source import Json, latest_run
-from shoal.report.results import columns_of, iterate
+from shoal.report.results import TIMES, columns_of, iterate
 
 TABLE_ROWS = 100
 MAX_MEMBERS = 8  # of a result that the table shows as columns
@@ -33,6 +33,7 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
     """One row per task: its parameters, state, exit code, duration, host and the last line it printed.
 
     Without a run, of the latest one.
+    A call of an executor has its arguments and the value that it returned, if it is small.
     A last line that is JSON is parsed. In CSV the members of a JSON object are columns of their own too.
     In Python, `pandas.DataFrame(shoal.results("r12"))` gives the same rows.
 
@@ -77,7 +78,7 @@ def _write_csv(columns: list[str], rows: Iterator[Json]) -> None:
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
-    columns = columns_of(info)
+    columns = [name for name in columns_of(info) if name not in TIMES]  # seconds since 1970: for programs
     if limit is None:
         rows = itertools.islice(rows, TABLE_ROWS)
     peeked = list(itertools.islice(rows, TABLE_ROWS))

@@ -1,0 +1,69 @@
+"""Calls of executor runs as people read them: what was called with which arguments, and the value that came back.
+
+Payloads are pickles, and a pickle can run code. Whoever looks at a run did not necessarily make it, so everything is
+loaded by the rules for results of other people's pilots: plain data, numpy and pandas values. What they refuse is
+shown by its name only.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any
+
+from shoal.client.unpickle.rules import UntrustedResult
+from shoal.wire.payload import of_text, resolve
+
+DESCRIPTION = 200  # characters of a call
+_REF = (resolve.__module__, resolve.__qualname__)  # a large argument that was sent once: shown as such, not fetched
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+
+
+class Unreadable:
+    """Stands for a value that is not shown; its text says why."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"<{self.why}>"
+
+
+def read_value(text: str) -> Any:
+    """The object of a payload text; Unreadable if it is large, or not plain data."""
+    if text.startswith("sha256:"):
+        return Unreadable("large")
+    from shoal.client.unpickle.restricted import load_restricted  # few runs have calls
+
+    try:
+        return load_restricted(of_text(text), [_REF])
+    except UntrustedResult:
+        return Unreadable("not plain data")
+
+
+def call_text(function: str, text: str) -> str:
+    """A call as a person would write it: `fit(3, alpha=0.5)`; `fit(...)` if its arguments cannot be shown."""
+    value = read_value(text)
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict)):
+        return f"{function}(...)"
+    args, kwargs = value
+    arguments = [*map(_short.repr, args), *(f"{name}={_short.repr(one)}" for name, one in kwargs.items())]
+    shown = f"{function}({', '.join(arguments)})"
+    return shown if len(shown) <= DESCRIPTION else f"{shown[: DESCRIPTION - 3]}..."
+
+
+def as_json(value: Any) -> Any:
+    """The value, if JSON has it; else its short description."""
+    return value if _is_json(value) else _short.repr(value)
+
+
+def _is_json(value: Any) -> bool:
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)
+    if kind in (list, tuple):
+        return all(map(_is_json, value))
+    if kind is dict:
+        return all(type(name) is str for name in value) and all(map(_is_json, value.values()))
+    return kind in (int, str, bool, type(None))
