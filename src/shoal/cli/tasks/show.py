@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
+from shoal.cli.output.describe import describe_pilot, describe_run, describe_task, outcome_of, run_state
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput, NotFound, echo
@@ -27,9 +27,13 @@ def parse_any(text: str) -> int | TaskId | str:
 
 @click.command()
 @click.argument("target", required=False, metavar="[RUN|TASK|PILOT]")
+@click.option("--outcome", is_flag=True, help="Only one word about a run or task: running, success or failed.")
 @common_options
-def show(target: str | None, as_json: bool, server: str | None) -> None:
+def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -> None:
     """Everything about a run, a task or a pilot; without a name, about the latest run.
+
+    --outcome is for programs that ask again and again, such as workflow managers: `running` until nothing changes any
+    more, then `success` if every task succeeded, else `failed`.
 
     \b
     Examples:
@@ -37,11 +41,19 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
       shoal show r12
       shoal show r12.7
       shoal show p3f9c
+      shoal show --outcome r12
     """
+    if outcome and as_json:
+        raise click.UsageError("--outcome and --json together (give one of them)")
     with Session(server).source() as source:
         target = latest_run(source, say) if target is None else target
         what = parse_any(target)
         if isinstance(what, str):
+            if outcome:
+                raise BadInput(
+                    f"{target} is a pilot, and only runs and tasks have an outcome", code="bad_id",
+                    hint="a run looks like r12, a task like r12.7",
+                )  # fmt: skip
             found = next((row for row in source.pilots()["pilots"] if row["pilot"] == target), None)
             if found is None:
                 raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
@@ -52,7 +64,9 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
         else:
             found = source.run(target)
             shown = describe_run(found)
-        if as_json:
+        if outcome:
+            click.echo(outcome_of(found["state"] if isinstance(what, TaskId) else run_state(found)))
+        elif as_json:
             print_json(found)
         else:
             print_lines(pairs(shown))
