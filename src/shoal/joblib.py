@@ -8,7 +8,8 @@ try:
     from joblib import parallel_config, register_parallel_backend
 except ImportError as error:
     raise ImportError(
-        f"shoal.joblib needs joblib 1.3 or newer in {sys.executable} (pip install 'joblib>=1.3'): {error}", name="joblib"
+        f"shoal.joblib needs joblib 1.3 or newer in {sys.executable} (pip install 'joblib>=1.3'): {error}",
+        name="joblib",
     ) from None
 
 from shoal.client.joblib_backend import ShoalBackend

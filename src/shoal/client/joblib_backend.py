@@ -45,7 +45,9 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
     supports_inner_max_num_threads = True
     default_n_jobs = -1
 
-    def __init__(self, nesting_level: int | None = None, inner_max_num_threads: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, nesting_level: int | None = None, inner_max_num_threads: int | None = None, **options: Any
+    ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._options = {"attach": False, **options}
         Executor(**self._options)  # a wrong option is told here, and not at the first call

@@ -45,7 +45,9 @@ def read_value(text: str) -> Any:
 def call_text(function: str, text: str) -> str:
     """A call as a person would write it: `fit(3, alpha=0.5)`; `fit(...)` if its arguments cannot be shown."""
     value = read_value(text)
-    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict)):
+    if not (
+        isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict)
+    ):
         return f"{function}(...)"
     args, kwargs = value
     arguments = [*map(_short.repr, args), *(f"{name}={_short.repr(one)}" for name, one in kwargs.items())]
