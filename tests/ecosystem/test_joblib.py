@@ -156,13 +156,12 @@ def test_libraries_start_as_many_threads_as_a_call_has_cores(monkeypatch: pytest
 
 
 def test_one_executor_serves_all_loops_of_a_block(pool: Cluster) -> None:
+    runs = set()
     with joblib.parallel_config("shoal", n_jobs=2):
         for _ in range(3):
             joblib.Parallel()(joblib.delayed(payloads.square)(n) for n in range(4))
-            run = newest_run(pool)["run"]
-        assert run == newest_run(pool)["run"]
-        first = client_of(pool).runs(limit=3)["runs"]
-    assert [row["run"] for row in first].count(run) == 1
+            runs.add(newest_run(pool)["run"])
+    assert len(runs) == 1
 
 
 def test_options_of_an_executor_are_options_here_and_wrong_ones_are_told_at_once() -> None:

@@ -126,7 +126,8 @@ class NotebookDisplay:
     """For notebooks: one output of the cell that changes in place."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
-        self._display, self._handle = display, None
+        self._display = display
+        self._handle: Any = None
 
     def update(self, status: MapStatus) -> None:
         """Show or change the output. A front end without HTML gets the text."""
