@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def test_an_exception_is_raised_with_its_traceback_and_ends_the_rest(pool: Clust
 
 
 def test_a_timeout_is_raised_and_ends_the_rest(ledger: Path) -> None:
-    with joblib.parallel_config("shoal"), pytest.raises(TimeoutError):
+    with joblib.parallel_config("shoal"), pytest.raises(multiprocessing.TimeoutError):
         joblib.Parallel(timeout=0.5)(joblib.delayed(payloads.fail_at)(n, -1, ledger) for n in range(2))
 
 
@@ -169,7 +170,7 @@ def test_options_of_an_executor_are_options_here_and_wrong_ones_are_told_at_once
         joblib.parallel_config("shoal", memry="2G")
     with (
         joblib.parallel_config("shoal", initializer=payloads.variable, initargs=("NOT_SET",)),
-        pytest.raises(BrokenExecutor),
+        pytest.raises((BrokenExecutor, KeyError)),  # the error of the initializer, or what it leaves
     ):
         joblib.Parallel()(joblib.delayed(payloads.square)(n) for n in range(2))
 

@@ -132,7 +132,9 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
 
     def terminate(self) -> None:
         """A `Parallel` is not used again; the executor stays for the next one and ends with this object."""
-        self._batches = None
+        self._batches = self.parallel = (
+            None  # no cycle: this object, and with it the executor, ends when nobody needs it
+        )
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
