@@ -842,10 +842,13 @@ def raised() -> dict[str, Raised]:
     return found
 
 
+NEED_JOBLIB = ("shoal.joblib", "client.joblib_backend")  # which is no dependency; they define no errors
+
+
 def error_kinds() -> dict[str, type[errors.ShoalError]]:
     """Every class of errors, by name."""
     for module in pkgutil.walk_packages(shoal.__path__, "shoal."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", *NEED_JOBLIB)):
             importlib.import_module(module.name)
     found: dict[str, type[errors.ShoalError]] = {}
     line: list[type[errors.ShoalError]] = [errors.ShoalError]
