@@ -203,10 +203,10 @@ class MapProgress:
         while not self._ended.wait(pause):
             looked = time.monotonic()
             all_sent, status = self._all_sent, self._look()
+            pause = max(EVERY, SHARE * (time.monotonic() - looked))
             if all_sent and status.done == status.total:
                 break
             self._display.update(status)
-            pause = max(EVERY, SHARE * (time.monotonic() - looked))
         self._display.close(self._look())
 
     def _look(self) -> MapStatus:

@@ -35,6 +35,8 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
     """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`."""
+    if not isinstance(run, (str, int)):
+        raise TypeError(f'{run!r} is not a run (give its id, as in shoal.results("r12"); see `shoal ps`)')
     with source_of(find_target(server)) as source:
         return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True))
 
