@@ -228,7 +228,7 @@ def test_cancelling_the_awaiting_takes_a_call_back_unless_it_runs(pool: Cluster,
             async with asyncio.timeout(0.05):
                 await asyncio.wrap_future(ex.submit(functions.append, str(ledger), "too late"))
         go.touch()
-        return await asyncio.gather(*busy)
+        return list(await asyncio.gather(*busy))
 
     with shoal.Executor(attach=False) as ex:
         assert asyncio.run(work(ex)) == [0, 1]

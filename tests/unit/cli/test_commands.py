@@ -13,6 +13,7 @@ import pytest
 from shoal.cli.commands import COMMANDS, cli
 from shoal.cli.main import invoke
 from shoal.cli.session import Session
+from shoal.cli.tasks import show
 from shoal.model.errors import Unreachable
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
@@ -110,6 +111,29 @@ def test_show_tells_run_task_and_pilot(source: FakeSource, capsys: pytest.Captur
     _, out, _ = run(capsys, "show", "p3f9c")
     for part in ("busy", "4 cores", "1.0G", "os=linux"):
         assert part in out
+
+
+def test_the_outcome_is_one_word_for_programs_that_ask_again(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task, word in (("r1", "failed"), ("r1.1", "success"), ("r1.3", "failed")):
+        assert run(capsys, "show", "--outcome", task) == (0, f"{word}\n", "")
+    source.info["finished"] = None
+    assert run(capsys, "show", "--outcome", "r1")[1] == "running\n"
+    source.info.update(finished=110.0, counts={"succeeded": 3})
+    away = iter([Unreachable("no answer"), Unreachable("no answer")])
+
+    def answer(run: str) -> dict[str, Any]:
+        for error in away:
+            raise error
+        return source.info
+
+    monkeypatch.setattr(show, "PAUSE", 0.0)
+    monkeypatch.setattr(source, "run", answer)
+    assert run(capsys, "show", "--outcome", "r1") == (0, "success\n", "")
+    away = iter([Unreachable("no answer")])
+    monkeypatch.setattr(show, "PATIENCE", -1.0)
+    assert run(capsys, "show", "--outcome", "r1")[0] == 4
 
 
 def test_an_open_run_is_counted_in_words_and_in_order(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from shoal.cli.output.describe import describe_pilot, describe_run, describe_task, outcome_of, run_state
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
-from shoal.model.errors import BadInput, NotFound, echo
+from shoal.model.errors import BadInput, NotFound, Unreachable, echo
 from shoal.model.ids import TaskId, is_pilot, parse_target
 from shoal.report.data_source import latest_run
+
+PATIENCE, PAUSE = 60.0, 1.0  # seconds that --outcome waits for a server which is just being started again
 
 
 def parse_any(text: str) -> int | TaskId | str:
@@ -33,7 +37,7 @@ def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -
     """Everything about a run, a task or a pilot; without a name, about the latest run.
 
     --outcome is for programs that ask again and again, such as workflow managers: `running` until nothing changes any
-    more, then `success` if every task succeeded, else `failed`.
+    more, then `success` if every task succeeded, else `failed`. It waits up to a minute for a server that is away.
 
     \b
     Examples:
@@ -45,15 +49,13 @@ def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -
     """
     if outcome and as_json:
         raise click.UsageError("--outcome and --json together (give one of them)")
+    if outcome:
+        click.echo(read_outcome(target, server))
+        return
     with Session(server).source() as source:
         target = latest_run(source, say) if target is None else target
         what = parse_any(target)
         if isinstance(what, str):
-            if outcome:
-                raise BadInput(
-                    f"{target} is a pilot, and only runs and tasks have an outcome", code="bad_id",
-                    hint="a run looks like r12, a task like r12.7",
-                )  # fmt: skip
             found = next((row for row in source.pilots()["pilots"] if row["pilot"] == target), None)
             if found is None:
                 raise NotFound(f"there is no pilot {target}", code="unknown_pilot", hint="see `shoal pilots --all`")
@@ -64,9 +66,29 @@ def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -
         else:
             found = source.run(target)
             shown = describe_run(found)
-        if outcome:
-            click.echo(outcome_of(found["state"] if isinstance(what, TaskId) else run_state(found)))
-        elif as_json:
+        if as_json:
             print_json(found)
         else:
             print_lines(pairs(shown))
+
+
+def read_outcome(target: str | None, server: str | None) -> str:
+    """What became of a run or task. Programs that ask give up at the first error, so a server that is away is awaited."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with Session(server).source() as source:
+                target = latest_run(source, say) if target is None else target
+                what = parse_any(target)
+                if isinstance(what, str):
+                    raise BadInput(
+                        f"{target} is a pilot, and only runs and tasks have an outcome", code="bad_id",
+                        hint="a run looks like r12, a task like r12.7",
+                    )  # fmt: skip
+                return outcome_of(
+                    source.task(target)["state"] if isinstance(what, TaskId) else run_state(source.run(target))
+                )
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE)
