@@ -29,6 +29,7 @@ from shoal.wire.payload import Ref
 
 PILOT_WITHIN = 10.0  # seconds that a server which was just started may take until it has a pilot
 LOOK_EVERY = 0.05
+SLOTS_FOR = 5.0  # seconds that a count of the slots holds: a program may make many short loops
 _ARRAYS = ("numpy", "pandas", "scipy", "torch")  # packages whose objects say how large they are
 
 Callback = Callable[[Any], object]
@@ -53,6 +54,7 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         Executor(**self._options)  # a wrong option is told here, and not at the first call
         self._cores = int(options.get("cores") or 1)
         self._link = Reconnecting(options.get("server"))
+        self._slots, self._slots_until = 0, 0.0
         self._executor: Executor | None = None
         self._batches: _Batches | None = None
         self._limit: int | None = None
@@ -68,20 +70,24 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         if n_jobs > 0:
             return n_jobs
         # joblib takes 1 for "in this process"; who names the pool means the pool, however small it is.
-        return max(2, self._slots() + 1 + n_jobs)
+        return max(2, self._count_slots() + 1 + n_jobs)
 
-    def _slots(self) -> int:
+    def _count_slots(self) -> int:
         """How many calls the pool runs at once; where no pilot is there yet, as many as this machine has cores."""
-        connection = ServerConnection(self._link)
-        until = time.monotonic() + PILOT_WITHIN
+        now = time.monotonic()
+        if now < self._slots_until:
+            return self._slots
+        connection, until = ServerConnection(self._link), now + PILOT_WITHIN
         try:
             while True:
                 slots = int(connection.ask(lambda client: client.server()).get("slots") or 0) // self._cores
                 if slots or time.monotonic() > until:
-                    return slots or os.cpu_count() or 1
+                    break
                 time.sleep(LOOK_EVERY)
         finally:
             connection.drop()
+        self._slots, self._slots_until = slots or os.cpu_count() or 1, time.monotonic() + SLOTS_FOR
+        return self._slots
 
     def configure(
         self,
