@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("SHOAL_TOKEN", cluster.address()["token"])
         yield cluster
     finally:
+        gc.collect()  # executors that only a traceback still holds end while their server is there
         patch.undo()
         cluster.close()
 

@@ -86,7 +86,7 @@ def lines(file: Path) -> list[str]:
 
 def test_a_workflow_of_30_jobs(pool: Cluster, folder: Path) -> None:
     process = start(folder, WORKFLOW, 1)
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate(timeout=280)
     assert process.returncode == 0, said
     assert sorted(map(int, lines(folder / "ledger.txt"))) == list(range(PARTS))  # each once
     assert lines(folder / "sum.txt") == [str(sum(range(PARTS)))]
