@@ -28,8 +28,9 @@ test-oldest: ## Run unit, property and contract tests with the oldest dependenci
 		tests/integration/test_executor_points.py $(addprefix --ignore=tests/unit/test_,layers.py repository.py \
 		reference.py pilot_zip.py) -k "not pandas" $(ARGS)
 
+# PIP_NO_COMPILE=no is how pip is told not to compile what it installs: most of it is never imported.
 test-ecosystem: ## Run the tests with joblib, scikit-learn, notebooks and Snakemake, in an environment of their own
-	@scripts/setup_venv.sh $(ECOSYSTEM) requirements-ecosystem.lock
+	@PIP_NO_COMPILE=no scripts/setup_venv.sh $(ECOSYSTEM) requirements-ecosystem.lock
 	$(ECOSYSTEM)/bin/pytest -q tests/ecosystem $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and the rules of the repository

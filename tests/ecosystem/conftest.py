@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.client.executor import executor
 from shoal.pilot.build_zip import build
 from tests.integration.cluster import Cluster
 
@@ -43,7 +44,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("SHOAL_TOKEN", cluster.address()["token"])
         yield cluster
     finally:
-        gc.collect()  # executors that only a traceback still holds end while their server is there
+        gc.collect()  # an executor without references closes its run, for which it needs its server
+        for stream in list(executor._streams):
+            stream.closed.wait(5.0)
         patch.undo()
         cluster.close()
 

@@ -124,6 +124,14 @@ def test_results_come_as_a_generator() -> None:
         left.close()  # the rest is cancelled
 
 
+def test_a_loop_may_run_while_another_is_read_as_a_generator() -> None:
+    with joblib.parallel_config("shoal", n_jobs=2):
+        outer = joblib.Parallel(return_as="generator")(joblib.delayed(payloads.square)(n) for n in range(20))
+        for n, found in enumerate(outer):
+            inner = joblib.Parallel()(joblib.delayed(payloads.square)(k) for k in (n, n + 1))
+            assert (found, inner) == (n * n, [n * n, (n + 1) ** 2])
+
+
 def test_a_large_array_is_sent_once_and_read_only(pool: Cluster) -> None:
     array = numpy.random.default_rng(1).random(500_000)  # 4 MB
     before = stored(pool)

@@ -122,9 +122,9 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         self._batches = _Batches(self._executor, self._limit, self._max_nbytes)
 
     def submit(self, func: Any, callback: Callback | None = None) -> None:
-        """Schedule a batch; the callback gets its future."""
-        assert self._batches is not None
-        self._batches.add(func, callback or (lambda _: None))
+        """Schedule a batch; the callback gets its future. After an abort nothing is scheduled."""
+        if self._batches is not None:
+            self._batches.add(func, callback or (lambda _: None))
 
     apply_async = submit  # its name before joblib 1.5
 
@@ -133,14 +133,13 @@ class ShoalBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         return out.result()
 
     def stop_call(self) -> None:
-        """A `Parallel` ended."""
-        self._batches = None
+        """A `Parallel` ended; another of the same block may go on, if its results are read as a generator."""
+        if self._executor is not None:
+            self._batches = _Batches(self._executor, self._limit, self._max_nbytes)
 
     def terminate(self) -> None:
         """A `Parallel` is not used again; the executor stays for the next one and ends with this object."""
-        self._batches = self.parallel = (
-            None  # no cycle: this object, and with it the executor, ends when nobody needs it
-        )
+        self.parallel = None  # no cycle: this object, and with it the executor, ends when nobody needs it
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
