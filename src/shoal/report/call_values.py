@@ -56,16 +56,24 @@ def call_text(function: str, text: str) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """The value, if JSON has it; else its short description."""
-    return value if _is_json(value) else _short.repr(value)
+    """The value as JSON has it; what JSON has not is shown by its short description."""
+    try:
+        return _as_json(value)
+    except RecursionError:  # nested a thousand times
+        return _short.repr(value)
 
 
-def _is_json(value: Any) -> bool:
-    kind = type(value)
-    if kind is float:
-        return math.isfinite(value)
-    if kind in (list, tuple):
-        return all(map(_is_json, value))
-    if kind is dict:
-        return all(type(name) is str for name in value) and all(map(_is_json, value.values()))
-    return kind in (int, str, bool, type(None))
+def _as_json(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if type(value) in (list, tuple):
+        return [_as_json(item) for item in value]
+    if type(value) is dict and all(type(name) is str for name in value):
+        return {name: _as_json(item) for name, item in value.items()}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a single number of numpy
+        return _as_json(value.item())
+    return _short.repr(value)

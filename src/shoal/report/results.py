@@ -38,11 +38,14 @@ def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
     if not isinstance(run, (str, int)):
         raise TypeError(f'{run!r} is not a run (give its id, as in shoal.results("r12"); see `shoal ps`)')
     with source_of(find_target(server)) as source:
-        return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True))
+        return list(iterate(source, run_text(run) if isinstance(run, int) else run, flat=True, raw=True))
 
 
-def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
-    """One row per element of a run, in element order: task, parameters, state, ..., result; `flat`: without nesting."""
+def iterate(source: Source, run: str, flat: bool = False, raw: bool = False) -> Iterator[Json]:
+    """One row per element of a run, in element order: task, parameters, state, ..., result; `flat`: without nesting.
+
+    `raw`: values of calls are Python's own, else what JSON has of them.
+    """
     parse_run(run)
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
@@ -70,7 +73,7 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
                 found = default
             task = f"{run}.{element}"
             if spec.function:
-                yield call_row(columns, task, spec, spec.calls[element - first], found, flat)
+                yield call_row(columns, task, spec, spec.calls[element - first], found, flat, raw)
             else:
                 yield make_row(columns, task, params, found, flat)
 
@@ -130,7 +133,7 @@ def make_row(
 
 
 def call_row(
-    columns: Sequence[str], task: str, spec: Spec, call: str, found: Mapping[str, Any], flat: bool = False
+    columns: Sequence[str], task: str, spec: Spec, call: str, found: Mapping[str, Any], flat: bool, raw: bool
 ) -> Json:
     """A row of a call, with the value that it returned as `result`; `flat`: members of a dict become columns, too."""
     shown = (call_text(spec.labels.get("function", "call"), call), *(_moment(found.get(name)) for name in TIMES))
@@ -138,10 +141,10 @@ def call_row(
     if found["state"] == "succeeded":
         text = found.get("result")
         value = read_value(text) if text else Unreadable("large")  # rows have no larger ones
-    if not flat:
-        return _row(columns, task, shown, found, as_json(value))
-    row = _row(columns, task, shown, found, repr(value) if isinstance(value, Unreadable) else value)
-    if isinstance(value, dict):
+    if not raw or isinstance(value, Unreadable):
+        value = as_json(value)
+    row = _row(columns, task, shown, found, value)
+    if flat and isinstance(value, dict):
         for name, member in value.items():
             row[f"result_{name}" if name in row else str(name)] = member
     return row

@@ -7,6 +7,7 @@ import json
 import pickle
 from typing import Any
 
+import numpy
 import pytest
 
 from shoal.report.results import AFTER, BEFORE, CALL, columns_of, each_element, iterate, parse_line
@@ -165,19 +166,30 @@ def test_every_call_of_an_executor_has_a_row_with_its_arguments_and_its_value() 
 
 
 @pytest.mark.parametrize(
-    ("given", "shown", "flat"),
+    ("given", "shown", "raw"),
     [
-        ((1, 2.5, None), (1, 2.5, None), (1, 2.5, None)),
+        ((1, 2.5, None), [1, 2.5, None], (1, 2.5, None)),
+        ({"mean": numpy.float64(2.5), "n": numpy.int64(3)}, {"mean": 2.5, "n": 3}, {"mean": 2.5, "n": 3}),
+        ([numpy.arange(2), {"x": b"y"}], ["array([0, 1])", {"x": "b'y'"}], None),
         (float("inf"), "inf", float("inf")),
         ({1: 2}, "{1: 2}", {1: 2}),
         (Opaque(), "<not plain data>", "<not plain data>"),
     ],
 )
-def test_a_value_is_given_as_it_is_where_that_is_safe_and_possible(given: Any, shown: Any, flat: Any) -> None:
+def test_a_value_is_given_as_it_is_where_that_is_safe_and_possible(given: Any, shown: Any, raw: Any) -> None:
     table = {"function": value(1), "calls": [call(given)], "labels": {"function": "f"}}
     source = FakeSource(run_info([table]), [task_row(1, result=value(given))])
-    assert rows_of(source)[0]["result"] == shown
-    assert next(iterate(source, "r1", flat=True))["result"] == flat
+    for row in (rows_of(source)[0], next(iterate(source, "r1", flat=True))):
+        assert row["result"] == shown
+        json.dumps(row, allow_nan=False)
+    if raw is not None:
+        assert next(iterate(source, "r1", flat=True, raw=True))["result"] == raw
+
+
+def test_a_value_nested_a_thousand_times_is_described() -> None:
+    deep = to_text(b"\x80\x05" + b"]" * 3_000 + b"a" * 2_999 + b".")
+    table = {"function": value(1), "calls": [call()], "labels": {"function": "f"}}
+    assert rows_of(FakeSource(run_info([table]), [task_row(1, result=deep)]))[0]["result"].startswith("[[[[")
 
 
 def test_large_values_and_arguments_are_named_as_such() -> None:

@@ -78,14 +78,16 @@ def _write_csv(columns: list[str], rows: Iterator[Json]) -> None:
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
-    columns = [name for name in columns_of(info) if name not in TIMES]  # seconds since 1970: for programs
+    columns = columns_of(info)
     if limit is None:
         rows = itertools.islice(rows, TABLE_ROWS)
     peeked = list(itertools.islice(rows, TABLE_ROWS))
     extra = [name for name in dict.fromkeys(itertools.chain.from_iterable(peeked)) if name not in columns]
     if extra and len(extra) <= MAX_MEMBERS:
-        # Results are objects: their members say more as columns than as one text.
-        columns = [*columns[:-1], *extra]
+        # Results are objects: their members say more as columns than as one text. Others are shown as they are.
+        others = any(row.get("result") is not None and not row.keys() & set(extra) for row in peeked)
+        columns = [*columns[:-1], *extra, *columns[-1:] * others]
+    columns = [name for name in columns if name not in TIMES]  # seconds since 1970 are for programs
     shown = itertools.chain(peeked, rows)
     print_lines(table(columns, ([row.get(name) for name in columns] for row in shown)))
     if limit is None and info["total"] > TABLE_ROWS:
