@@ -80,9 +80,10 @@ def test_n_jobs_of_one_runs_here() -> None:
 
 def test_small_calls_travel_together(pool: Cluster) -> None:
     with joblib.parallel_config("shoal"):
-        found = joblib.Parallel()(joblib.delayed(payloads.square)(n) for n in range(500))
+        # With "auto" joblib decides by how long batches take, which on a busy machine may be long.
+        found = joblib.Parallel(batch_size=10)(joblib.delayed(payloads.square)(n) for n in range(500))
     assert found == [n * n for n in range(500)]
-    assert newest_run(pool)["total"] < 400
+    assert newest_run(pool)["total"] < 100
 
 
 def test_functions_of_a_script_and_closures_go_by_value() -> None:

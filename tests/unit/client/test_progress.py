@@ -144,3 +144,26 @@ def test_the_display_fits_where_the_program_runs(monkeypatch: pytest.MonkeyPatch
     assert isinstance(choose_display(), TerminalDisplay)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(choose_display(), PlainDisplay)
+
+
+def test_a_terminal_has_one_line_that_moves_and_stays_and_none_if_it_was_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen, piped = Terminal(), io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stdout", piped)
+    quick = TerminalDisplay()
+    quick.update(MapStatus("f", 4, 1, 0, 0.1))
+    quick.close(MapStatus("f", 4, 4, 0, 0.2))
+    assert screen.getvalue() == ""
+    display = TerminalDisplay()
+    display.update(MapStatus("f[red]", 4, 1, 0, 1.0))
+    print("a result")
+    display.close(MapStatus("f[red]", 4, 4, 0, 2.0))
+    assert "####............  1/4" in screen.getvalue()
+    assert screen.getvalue().rstrip("\x1b[?25h\n").endswith("################  4/4  2.0/s  2.0s")
+    assert piped.getvalue() == "a result\n"  # standard output is piped: nothing of it goes to the terminal
