@@ -108,12 +108,12 @@ class TerminalDisplay:
 
             # What is printed meanwhile goes above the line; but what is piped has to go where it is piped to.
             self._live = Live(
-                line, console=Console(stderr=True, highlight=False), refresh_per_second=4,
+                line, console=Console(stderr=True, highlight=False), auto_refresh=False,
                 redirect_stdout=sys.stdout.isatty(),
             )  # fmt: skip
-            self._live.start()
+            self._live.start(refresh=True)
         else:
-            self._live.update(line)
+            self._live.update(line, refresh=True)
 
     def close(self, status: MapStatus) -> None:
         """Draw for the last time."""
