@@ -1,17 +1,18 @@
 # Every target makes .venv by itself; a bare clone needs only python3 and make. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest check format bench bench-peers prove lock clean FORCE
+.PHONY: help demo test test-oldest test-ecosystem check format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
 PYTEST := .venv/bin/pytest -q -n 4 --dist worksteal
 OLDEST := .venv-oldest
+ECOSYSTEM := .venv-ecosystem
 TYPED := $(wildcard src tests bench scripts)
 ARGS :=
 PEERS := bench/out/peers
 
 help: ## Show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-		printf 'make %-11s %s\n' "$$name" "$$text"; done
+		printf 'make %-14s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this machine
 	.venv/bin/python examples/demo.py
@@ -26,6 +27,11 @@ test-oldest: ## Run unit, property and contract tests with the oldest dependenci
 	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/property tests/contract tests/paper tests/scenario \
 		tests/integration/test_executor_points.py $(addprefix --ignore=tests/unit/test_,layers.py repository.py \
 		reference.py pilot_zip.py) --ignore=tests/property/test_assign.py -k "not pandas" $(ARGS)
+
+# PIP_NO_COMPILE=no is how pip is told not to compile what it installs: most of it is never imported.
+test-ecosystem: ## Run the tests with joblib, scikit-learn, notebooks and Snakemake, in an environment of their own
+	@PIP_NO_COMPILE=no scripts/setup_venv.sh $(ECOSYSTEM) requirements-ecosystem.lock
+	$(ECOSYSTEM)/bin/pytest -q tests/ecosystem $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and the rules of the repository
 	.venv/bin/ruff format --check .
@@ -52,22 +58,25 @@ prove: $(STAMP) ## Run all tests at full length (SHOAL_PROVE=1): many seeds, lon
 
 # uv keeps versions that still fit; UPGRADE=1 takes the newest. No header and no index lines: nothing of this
 # machine goes into the file. One lock serves every platform and every Python from 3.11 on. The second has the lowest
-# version that pyproject.toml allows of each direct dependency, and the test tools of the first.
+# version that pyproject.toml allows of each direct dependency, and the test tools of the first; the third has what
+# `make test-ecosystem` needs, in the versions of the first where both have it.
 UV_COMPILE = "$$tmp/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 TEST_TOOLS := pytest|pytest-timeout|pytest-xdist|hypothesis|hatchling|editables
 
-lock: ## Write both locks anew from pyproject.toml (UPGRADE=1 takes newer versions)
+lock: ## Write the locks anew from pyproject.toml (UPGRADE=1 takes newer versions)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(or $(PYTHON),python3) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip -qq --disable-pip-version-check install uv && \
 	$(UV_COMPILE) --extra dev $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml && \
 	sed -nE 's/^(($(TEST_TOOLS))==[^ ]+) .*/\1/p' requirements.lock >"$$tmp/tools.in" && \
 	$(UV_COMPILE) --resolution lowest-direct --upgrade --output-file requirements-oldest.lock \
-		pyproject.toml "$$tmp/tools.in"
+		pyproject.toml "$$tmp/tools.in" && \
+	$(UV_COMPILE) --extra ecosystem --constraint requirements.lock $(if $(UPGRADE),--upgrade) \
+		--output-file requirements-ecosystem.lock pyproject.toml
 
 clean: ## Remove .venv, caches and everything built
-	rm -rf .venv .venv.lock $(OLDEST) $(OLDEST).lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build bench/out
+	rm -rf .venv .venv.lock $(OLDEST) $(OLDEST).lock $(ECOSYSTEM) $(ECOSYSTEM).lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build bench/out
 	find . -name .git -prune -o -name '*.pyz' -type f -exec rm -f {} +
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -563,6 +563,7 @@ LIMITS = {
     "MAX_RESULTS": "results in one answer",
     "MAX_RECENT": "results of an open run that the server keeps in memory for whoever follows it",
     "MAX_RECENT_BYTES": "bytes of them",
+    "MAX_SHOWN_RESULT": "bytes of a pickled result in a row of `shoal results`",
     "MAX_CALLS": "calls of a function in one table",
     "MAX_BYTES": "a size",
     "MAX_SECONDS": "a duration",
@@ -879,10 +880,13 @@ def raised() -> dict[str, Raised]:
     return found
 
 
+NEED_JOBLIB = ("shoal.joblib", "client.joblib_backend")  # which is no dependency; they define no errors
+
+
 def error_kinds() -> dict[str, type[errors.ShoalError]]:
     """Every class of errors, by name."""
     for module in pkgutil.walk_packages(shoal.__path__, "shoal."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", *NEED_JOBLIB)):
             importlib.import_module(module.name)
     found: dict[str, type[errors.ShoalError]] = {}
     line: list[type[errors.ShoalError]] = [errors.ShoalError]

@@ -97,6 +97,28 @@ def test_an_object_is_put_once(pool: Cluster) -> None:
         assert ex.submit(lambda pair: int(pair["t"].sum()), {"t": ref}).result(SOON) == int(table.sum())
 
 
+def test_every_call_has_a_row_of_results(pool: Cluster) -> None:
+    with shoal.Executor(attach=False) as ex:
+        assert list(ex.map(functions.double, range(99))) == [2 * n for n in range(99)]
+        assert isinstance(ex.submit(functions.fail, "x").exception(SOON), KeyError)
+    rows = shoal.results(ex.run)
+    assert [row["call"] for row in rows] == [*(f"double({n})" for n in range(99)), "fail('x')"]
+    assert [row["result"] for row in rows] == [*(2 * n for n in range(99)), None]
+    assert {row["state"] for row in rows[:99]} == {"succeeded"} and rows[99]["state"] == "failed"
+    assert all(0 < row["started"] <= row["ended"] for row in rows)
+
+
+def test_progress_of_a_map_goes_to_standard_error(pool: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    with shoal.Executor(attach=False) as ex:
+        assert list(ex.map(functions.double, range(30), progress=True)) == [2 * n for n in range(30)]
+        slow = ex.map(time.sleep, [1.5, 0.0, 0.0], chunksize=2, progress=True)
+        assert list(slow) == [None] * 3
+    said = capfd.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert lines[0].startswith("shoal: sleep  ") and lines[-1].startswith("shoal: sleep  3/3")
+
+
 def test_what_functions_print_is_shown(pool: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
     with shoal.Executor(attach=False) as ex:
         list(ex.map(functions.talk, range(20)))
@@ -187,6 +209,30 @@ def test_an_event_loop_may_wait_for_calls(pool: Cluster) -> None:
 
     with shoal.Executor(attach=False) as ex:
         assert asyncio.run(work(ex)) == [2 * n for n in range(11)]
+
+
+def test_cancelling_the_awaiting_takes_a_call_back_unless_it_runs(pool: Cluster, tmp_path: Path) -> None:
+    go, ledger = tmp_path / "go", tmp_path / "ledger"
+
+    async def work(ex: shoal.Executor) -> list[int]:
+        loop = asyncio.get_running_loop()
+        begun = [tmp_path / "one", tmp_path / "two"]
+        busy = [loop.run_in_executor(ex, functions.wait_for, str(go), n, str(file)) for n, file in enumerate(begun)]
+        while not all(file.exists() for file in begun):  # both slots are taken
+            await asyncio.sleep(0.01)
+        queued = loop.run_in_executor(ex, functions.append, str(ledger), "cancelled")
+        queued.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await queued
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.wrap_future(ex.submit(functions.append, str(ledger), "too late"))
+        go.touch()
+        return list(await asyncio.gather(*busy))
+
+    with shoal.Executor(attach=False) as ex:
+        assert asyncio.run(work(ex)) == [0, 1]
+    assert not ledger.exists()
 
 
 def test_a_call_that_nobody_can_run_says_why(

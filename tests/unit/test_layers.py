@@ -33,7 +33,7 @@ LAYERS = (
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 HIDDEN = {"pilot": {"engine", "db", "provision"}, "client": {"engine", "db", "provision"}}
-FRONT_FILES = {"__init__.py", "__main__.py"}  # the only files outside rooms
+FRONT_FILES = {"__init__.py", "__main__.py", "joblib.py"}  # the only files outside rooms
 
 # Path prefixes of code that only decides.
 THOUGHT = ("model/", "wire/", "sched/", "flow/", "data/", "dht/", "engine/", "pilot/agent/")

@@ -107,9 +107,11 @@ class Client:
         page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
         return page[0] if page and page[0]["run"] == run else self.run(run)
 
-    def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = ()) -> Json:
-        """A page of rows of tasks that were leased or differ: `tasks`, `next`."""
-        query = {"after": after, "limit": limit, "state": ",".join(states)}
+    def tasks(
+        self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = (), values: bool = False
+    ) -> Json:
+        """A page of rows of tasks that were leased or differ: `tasks`, `next`; `values`: with small results of calls."""
+        query = {"after": after, "limit": limit, "state": ",".join(states), "values": 1 if values else ""}
         return self._json("GET", f"/v1/runs/{quote(run, safe='')}/tasks", query)
 
     def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]]) -> Json:

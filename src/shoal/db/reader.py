@@ -26,7 +26,7 @@ from shoal.engine.changes import ClosedRow, PilotRow, ResultRow, RunRow, SpanRow
 from shoal.model.errors import BadInput, EventsGone, NotFound, Refused, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt, start_count
-from shoal.model.limits import MAX_NAME, MAX_PAGE
+from shoal.model.limits import MAX_NAME, MAX_PAGE, MAX_SHOWN_RESULT
 from shoal.model.states import PilotState, TaskState
 
 Row = dict[str, Any]
@@ -139,14 +139,20 @@ class Reader:
 
     # --- tasks
     def tasks(
-        self, run: int, *, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] | None = None
+        self,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = MAX_PAGE,
+        states: Iterable[str] | None = None,
+        values: bool = False,
     ) -> list[Row]:
-        """A page of the tasks of a run that have rows, in order of their elements."""
+        """A page of the tasks of a run that have rows, in order of their elements; `values`: with small results."""
         wanted = _filter(states, {state.value for state in TaskState}, "unknown_state", "states")
         if wanted is None:
             return []
         found = self._all("list_tasks", run=run, after=_whole(after, "after"), limit=_page(limit), states=wanted)
-        return [_task(row) for row in found]
+        return [_task(row, values) for row in found]
 
     def task(self, run: int, element: int) -> Row | None:
         """One task, if it has a row."""
@@ -350,8 +356,10 @@ def _decoded(row: Row, **columns: Any) -> Row:
     return row
 
 
-def _task(row: Row) -> Row:
-    row.pop("result", None)  # up to 64 KiB that only the caller of the function can decode
+def _task(row: Row, values: bool = False) -> Row:
+    result = row.pop("result", None)  # up to 64 KiB that only the caller of the function can decode
+    if values and result and len(result) <= MAX_SHOWN_RESULT:
+        row["result"] = result
     return _decoded(row, live=[], new_files=[], special={})
 
 

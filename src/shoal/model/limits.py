@@ -74,6 +74,7 @@ MAX_CORES = 65_536
 MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
+MAX_SHOWN_RESULT = 8 * 1024  # bytes of a pickled result that rows of tasks show; larger ones only the caller gets
 MAX_RESULTS = 10_000  # of one results call
 MAX_RECENT = 100_000  # final tasks of an open run kept in memory for clients that follow it
 MAX_RECENT_BYTES = 64 * 1024 * 1024

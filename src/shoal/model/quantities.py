@@ -77,3 +77,17 @@ def show_duration(seconds: float) -> str:
     if days:
         return f"{days}d{hours}h"
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def rate_text(rate: float) -> str:
+    """Tasks per second, minute or hour: whichever gives a number a person can read."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if rate * seconds >= 1 or unit == "h":
+            return f"{rate * seconds:,.1f}/{unit}"
+    return ""
+
+
+def bar_text(done: int, total: int, width: int = 16) -> str:
+    """A progress bar: `#####.....`"""
+    filled = width * done // total if total else 0
+    return "#" * filled + "." * (width - filled)

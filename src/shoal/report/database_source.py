@@ -89,11 +89,13 @@ class FileSource:
                 raise no_run(run)
             return {**found, "run": run, "spans": [span._asdict() for span in self._reader.spans(number)]}
 
-    def tasks(self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = ()) -> Json:
+    def tasks(
+        self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = (), values: bool = False
+    ) -> Json:
         """A page of rows."""
         number = parse_run(run)
         with self._explained():
-            rows = self._reader.tasks(number, after=after, limit=limit, states=states or None)
+            rows = self._reader.tasks(number, after=after, limit=limit, states=states or None, values=values)
         return {"tasks": rows, "next": rows[-1]["element"] if len(rows) == min(limit, MAX_PAGE) else None}
 
     def task(self, task: str) -> Json:

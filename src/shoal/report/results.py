@@ -6,6 +6,9 @@ with neither is `ready` or `waiting`. They are merged as a stream, so a million 
 `result` is the last line of standard output; parsed, if it is JSON. In the flat form (CSV, pandas) a JSON object
 stays the line it was and its members become columns of their own, as `result_NAME` where NAME is taken.
 A parameter that has the name of a fixed column is shown as `param_NAME`.
+
+Calls of an executor have a `call` instead of parameters, the times at which they `started` and `ended`, and as `result`
+the value that they returned, if it is small.
 """
 
 from __future__ import annotations
@@ -19,35 +22,43 @@ from shoal.client.console import say
 from shoal.model.ids import parse_run, run_text
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import Axis, Steps
+from shoal.report.call_values import Unreadable, as_json, call_text, read_value
 from shoal.report.data_source import Json, Source, all_rows, source_of, waits_for
 from shoal.report.run_names import find_run
 from shoal.wire.task import parse_spec
 
 BEFORE = ("task",)
 AFTER = ("state", "exit_code", "duration", "host", "cause", "attempts", "result")
+TIMES = ("started", "ended")  # of calls, in seconds since 1970
+CALL = ("call", *TIMES)  # columns that calls have instead of parameters
 FIXED = frozenset((*BEFORE, *AFTER))
 _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
     """The rows of a run as flat dicts, ready for `pandas.DataFrame`: `shoal.results("r12")`, or by the run's name."""
+    if not isinstance(run, (str, int)):
+        raise TypeError(f'{run!r} is not a run (give its id, as in shoal.results("r12"); see `shoal ps`)')
     with source_of(find_target(server)) as source:
         named = run_text(run) if isinstance(run, int) else find_run(source, run, say)
-        return list(iterate(source, named, flat=True))
+        return list(iterate(source, named, flat=True, raw=True))
 
 
-def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
-    """One row per element of a run, in element order: task, parameters, state, ..., result; `flat`: without nesting."""
+def iterate(source: Source, run: str, flat: bool = False, raw: bool = False) -> Iterator[Json]:
+    """One row per element of a run, in element order: task, parameters, state, ..., result; `flat`: without nesting.
+
+    `raw`: values of calls are Python's own, else what JSON has of them.
+    """
     parse_run(run)
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
     spans = iter(sorted(info["spans"], key=lambda span: int(span["low"])))
-    rows = all_rows(source, run)
+    rows = all_rows(source, run, values=any(array["task"].get("function") for array in arrays))
     row, span = next(rows, None), next(spans, None)
     waits = waits_for(source, info)
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
-        columns = [*BEFORE, *param_columns(spec).values(), *AFTER]
+        columns = [*BEFORE, *(CALL if spec.function else param_columns(spec).values()), *AFTER]
         default: Json | None = None
         for element, params in enumerate(each_element(spec), first):
             while row is not None and row["element"] < element:
@@ -63,7 +74,11 @@ def iterate(source: Source, run: str, flat: bool = False) -> Iterator[Json]:
                 if default is None:
                     default = {"state": "waiting" if waits(spec) else "ready"}
                 found = default
-            yield make_row(columns, f"{run}.{element}", params, found, flat)
+            task = f"{run}.{element}"
+            if spec.function:
+                yield call_row(columns, task, spec, spec.calls[element - first], found, flat, raw)
+            else:
+                yield make_row(columns, task, params, found, flat)
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -74,7 +89,7 @@ def each_element(spec: Spec) -> Iterator[tuple[Any, ...]]:
     """The parameters' values element by element: the last axis turns fastest."""
     sweep = spec.sweep
     if sweep is None:
-        yield ()
+        yield from [()] * spec.count  # as many as a function has calls; one of a command
         return
     if sweep.rows is not None:
         names = sweep.names
@@ -120,6 +135,28 @@ def make_row(
     return row
 
 
+def call_row(
+    columns: Sequence[str], task: str, spec: Spec, call: str, found: Mapping[str, Any], flat: bool, raw: bool
+) -> Json:
+    """A row of a call, with the value that it returned as `result`; `flat`: members of a dict become columns, too."""
+    shown = (call_text(spec.labels.get("function", "call"), call), *(_moment(found.get(name)) for name in TIMES))
+    value: Any = None
+    if found["state"] == "succeeded":
+        text = found.get("result")
+        value = read_value(text) if text else Unreadable("large")  # rows have no larger ones
+    if not raw or isinstance(value, Unreadable):
+        value = as_json(value)
+    row = _row(columns, task, shown, found, value)
+    if flat and isinstance(value, dict):
+        for name, member in value.items():
+            row[f"result_{name}" if name in row else str(name)] = member
+    return row
+
+
+def _moment(seconds: Any) -> float | None:
+    return round(seconds, 3) if seconds else None
+
+
 def _row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], result: Any) -> Json:
     get = found.get
     duration = get("duration")
@@ -140,7 +177,8 @@ def columns_of(info: Mapping[str, Any]) -> list[str]:
     """The columns of a run's rows: those of all its arrays, in order."""
     params: dict[str, None] = {}
     for array in sorted(info["arrays"], key=_first):
-        params.update(dict.fromkeys(param_columns(parse_spec(array["task"])).values()))
+        spec = parse_spec(array["task"])
+        params.update(dict.fromkeys(CALL if spec.function else param_columns(spec).values()))
     return [*BEFORE, *params, *AFTER]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.model.quantities import many, show_duration
+from shoal.model.quantities import many, rate_text, show_duration
 from shoal.report.data_source import Json, Source
 
 FINAL = ("succeeded", "failed", "cancelled", "lost")
@@ -304,11 +304,3 @@ def counts_text(row: Mapping[str, Any]) -> str:
         *((state, counts.get(state, 0)) for state in FINAL[1:]),
     ]
     return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)
-
-
-def rate_text(rate: float) -> str:
-    """Tasks per second, minute or hour: whichever gives a number a person can read."""
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
-        if rate * seconds >= 1 or unit == "h":
-            return f"{rate * seconds:,.1f}/{unit}"
-    return ""

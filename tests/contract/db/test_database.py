@@ -31,6 +31,7 @@ from shoal.engine.changes import (
 from shoal.engine.snapshot import FinalRange
 from shoal.model.errors import BadInput, EventsGone
 from shoal.model.ids import LIFE_BITS, start_count
+from shoal.model.limits import MAX_SHOWN_RESULT
 from shoal.wire.messages import Batch
 from tests.contract.db.rows import (
     FINALS,
@@ -132,6 +133,13 @@ def test_readers_get_plain_dicts_with_json_decoded(database: Database, reader: R
     assert reader.pilots() == [shown]
     assert (reader.run(2), reader.task(1, 4), reader.pilot("p9")) == (None, None, None)
     assert (reader.run_row(2), reader.task_row(1, 4)) == (None, None)
+
+
+def test_rows_have_the_small_results_of_calls_where_they_are_asked_for(database: Database, reader: Reader) -> None:
+    small, large = "A" * MAX_SHOWN_RESULT, "A" * (MAX_SHOWN_RESULT + 1)
+    database.apply([run_row(1), task_row(1, 1, result=small), task_row(1, 2, result=large), task_row(1, 3, result="")])
+    assert [row.get("result") for row in reader.tasks(1, values=True)] == [small, None, None]
+    assert [row.get("result") for row in reader.tasks(1)] == [None] * 3
 
 
 def test_the_last_row_of_a_key_stands_for_all_before_it(database: Database, reader: Reader) -> None:

@@ -59,8 +59,10 @@ class FakeClient(Client):
             raise NotFound(f"there is no run {run}", code="unknown_run")
         return self.source.info
 
-    def tasks(self, run: str, after: int = 0, limit: int = 1000, states: Iterable[str] = ()) -> Json:
-        return self.source.tasks(run, after, limit, tuple(states))
+    def tasks(
+        self, run: str, after: int = 0, limit: int = 1000, states: Iterable[str] = (), values: bool = False
+    ) -> Json:
+        return self.source.tasks(run, after, limit, tuple(states), values)
 
     def task(self, task: str) -> Json:
         return self.source.task(task)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from shoal.cli.main import invoke
 from shoal.cli.session import Session
 from shoal.cli.tasks.options import OPTION_GROUPS
 from shoal.cli.tasks.run import run as run_command
+from shoal.cli.tasks import show
 from shoal.model.errors import Unreachable
+from shoal.wire.payload import to_text
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
 
@@ -114,6 +117,46 @@ def test_show_tells_run_task_and_pilot(source: FakeSource, capsys: pytest.Captur
     _, out, _ = run(capsys, "show", "p3f9c")
     for part in ("busy", "4 cores", "1.0G", "os=linux"):
         assert part in out
+
+
+def test_results_of_calls_are_a_table_of_arguments_and_values(
+    source: FakeSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [to_text(pickle.dumps(((n,), {}))) for n in range(2)]
+    info = run_info([{"function": "AA==", "calls": calls, "labels": {"function": "f"}}])
+    source.info.update(info)
+    source.all_rows = [task_row(n, result=to_text(pickle.dumps([n * 10, b"x"]))) for n in (1, 2)]
+    lines = run(capsys, "results", "r1")[1].splitlines()
+    assert lines[0].split() == ["task", "call", "state", "exit_code", "duration", "host", "cause", "attempts", "result"]
+    assert lines[2].split()[:3] == ["r1.2", "f(1)", "succeeded"] and lines[2].endswith("[20, \"b'x'\"]")
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "results", "r1", "--csv")[1])))
+    assert [(row["call"], row["started"], row["ended"]) for row in rows] == [
+        ("f(0)", "1.0", "2.0"),
+        ("f(1)", "1.0", "2.0"),
+    ]
+
+
+def test_the_outcome_is_one_word_for_programs_that_ask_again(
+    source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task, word in (("r1", "failed"), ("r1.1", "success"), ("r1.3", "failed")):
+        assert run(capsys, "show", "--outcome", task) == (0, f"{word}\n", "")
+    source.info["finished"] = None
+    assert run(capsys, "show", "--outcome", "r1")[1] == "running\n"
+    source.info.update(finished=110.0, counts={"succeeded": 3})
+    away = iter([Unreachable("no answer"), Unreachable("no answer")])
+
+    def answer(run: str) -> dict[str, Any]:
+        for error in away:
+            raise error
+        return source.info
+
+    monkeypatch.setattr(show, "PAUSE", 0.0)
+    monkeypatch.setattr(source, "run", answer)
+    assert run(capsys, "show", "--outcome", "r1") == (0, "success\n", "")
+    away = iter([Unreachable("no answer")])
+    monkeypatch.setattr(show, "PATIENCE", -1.0)
+    assert run(capsys, "show", "--outcome", "r1")[0] == 4
 
 
 def test_an_open_run_is_counted_in_words_and_in_order(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

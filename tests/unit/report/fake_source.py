@@ -68,7 +68,9 @@ class FakeSource:
             raise NotFound(f"there is no run {run}", code="unknown_run")
         return self.info
 
-    def tasks(self, run: str, after: int = 0, limit: int = 1000, states: Sequence[str] = ()) -> Json:
+    def tasks(
+        self, run: str, after: int = 0, limit: int = 1000, states: Sequence[str] = (), values: bool = False
+    ) -> Json:
         self.asked.append(("tasks", run, tuple(states)))
         found = [r for r in self.all_rows if r["element"] > after and (not states or r["state"] in states)]
         page = found[:limit]

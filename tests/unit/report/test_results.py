@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from typing import Any
 
+import numpy
 import pytest
 
-from shoal.report.results import columns_of, each_element, iterate, parse_line
+from shoal.report.results import AFTER, BEFORE, CALL, columns_of, each_element, iterate, parse_line
+from shoal.wire.payload import Ref, to_text
 from shoal.wire.task import parse_spec
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
 
@@ -127,3 +130,72 @@ def test_elements_are_counted_as_the_sweep_counts_them(task: dict[str, Any]) -> 
     expected = [spec.sweep.at(k) for k in range(spec.count)] if spec.sweep is not None else [{}]
     names = spec.sweep.names if spec.sweep is not None else ()
     assert [dict(zip(names, values, strict=True)) for values in each_element(spec)] == expected
+
+
+# --- calls of an executor
+
+
+def call(*args: Any, **kwargs: Any) -> str:
+    return to_text(pickle.dumps((args, kwargs), 5))
+
+
+def value(result: Any) -> str:
+    return to_text(pickle.dumps(result, 5))
+
+
+class Opaque:
+    """A class that no reader loads."""
+
+
+def test_every_call_of_an_executor_has_a_row_with_its_arguments_and_its_value() -> None:
+    calls = [call(n, scale=0.5) for n in range(100)]
+    fit = {"function": value(1), "calls": calls, "labels": {"function": "fit"}}
+    merge = {"function": value(2), "calls": [call([1, 2])], "labels": {"function": "merge"}}
+    done = [task_row(n, result=value({"loss": n, "state": "x"}), started=7.00049, ended=8.0) for n in range(1, 100)]
+    failed = task_row(100, state="failed", cause="task_error", result=value((ValueError("no"), "traceback")))
+    source = FakeSource(run_info([fit, merge]), [*done, failed])
+    rows = rows_of(source)
+    assert [row["task"] for row in rows] == [f"r1.{n}" for n in range(1, 102)]
+    assert list(rows[0]) == columns_of(source.info) == [*BEFORE, *CALL, *AFTER]
+    assert (rows[6]["call"], rows[6]["result"]) == ("fit(6, scale=0.5)", {"loss": 7, "state": "x"})
+    assert (rows[6]["started"], rows[6]["ended"], rows[6]["duration"]) == (7.0, 8.0, 0.5)
+    assert (rows[99]["state"], rows[99]["cause"], rows[99]["result"]) == ("failed", "task_error", None)
+    assert (rows[100]["call"], rows[100]["state"], rows[100]["started"]) == ("merge([1, 2])", "ready", None)
+    flat = next(iterate(source, "r1", flat=True))
+    assert (flat["loss"], flat["result_state"], flat["state"]) == (1, "x", "succeeded")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "raw"),
+    [
+        ((1, 2.5, None), [1, 2.5, None], (1, 2.5, None)),
+        ({"mean": numpy.float64(2.5), "n": numpy.int64(3)}, {"mean": 2.5, "n": 3}, {"mean": 2.5, "n": 3}),
+        ([numpy.arange(2), {"x": b"y"}], ["array([0, 1])", {"x": "b'y'"}], None),
+        (float("inf"), "inf", float("inf")),
+        ({1: 2}, "{1: 2}", {1: 2}),
+        (Opaque(), "<not plain data>", "<not plain data>"),
+    ],
+)
+def test_a_value_is_given_as_it_is_where_that_is_safe_and_possible(given: Any, shown: Any, raw: Any) -> None:
+    table = {"function": value(1), "calls": [call(given)], "labels": {"function": "f"}}
+    source = FakeSource(run_info([table]), [task_row(1, result=value(given))])
+    for row in (rows_of(source)[0], next(iterate(source, "r1", flat=True))):
+        assert row["result"] == shown
+        json.dumps(row, allow_nan=False)
+    if raw is not None:
+        assert next(iterate(source, "r1", flat=True, raw=True))["result"] == raw
+
+
+def test_a_value_nested_a_thousand_times_is_described() -> None:
+    deep = to_text(b"\x80\x05" + b"]" * 3_000 + b"a" * 2_999 + b".")
+    table = {"function": value(1), "calls": [call()], "labels": {"function": "f"}}
+    assert rows_of(FakeSource(run_info([table]), [task_row(1, result=deep)]))[0]["result"].startswith("[[[[")
+
+
+def test_large_values_and_arguments_are_named_as_such() -> None:
+    blob, ref = "sha256:" + 64 * "0", Ref("sha256:" + 64 * "1")
+    table = {"function": value(1), "calls": [blob, call(ref, 3), call(Opaque()), call("y" * 999)]}
+    rows = rows_of(FakeSource(run_info([table]), [task_row(1, result=blob), task_row(2)]))
+    assert [row["call"] for row in rows[:3]] == ["call(...)", "call(Ref(sha256:1111111...), 3)", "call(...)"]
+    assert len(rows[3]["call"]) < 100
+    assert [row["result"] for row in rows] == ["<large>", "<large>", None, None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.report.summary import SAMPLE, Tally, rate_text, summary_lines, tally_run
+from shoal.model.quantities import rate_text
+from shoal.report.summary import SAMPLE, Tally, summary_lines, tally_run
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
 
 

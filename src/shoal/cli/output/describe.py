@@ -39,6 +39,13 @@ def run_state(row: Json) -> str:
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
 
 
+def outcome_of(state: str) -> str:
+    """A state as programs that wait for something ask for it: `running`, `success` or `failed`."""
+    if state == "succeeded":
+        return "success"
+    return "failed" if state in ("failed", "cancelled", "lost") else "running"
+
+
 def timestamp(seconds: float) -> str:
     """A local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

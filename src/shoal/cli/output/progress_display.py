@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from shoal.cli.output.tables import clean, shorten, width
-from shoal.model.quantities import many, show_duration
-from shoal.report.summary import rate_text
+from shoal.model.quantities import bar_text, many, rate_text, show_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,8 +103,7 @@ def reason_text(status: Status) -> str:
 
 def bar_of(status: Status) -> str:
     """`#####.....`"""
-    filled = BAR * status.done // status.total if status.total else 0
-    return "#" * filled + "." * (BAR - filled)
+    return bar_text(status.done, status.total, BAR)
 
 
 class Display(Protocol):

@@ -15,7 +15,7 @@ from shoal.cli.output.tables import print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
 from shoal.model.quantities import many
 from shoal.report.data_source import Json, latest_run
-from shoal.report.results import columns_of, iterate
+from shoal.report.results import TIMES, columns_of, iterate
 from shoal.report.run_names import find_run
 
 TABLE_ROWS = 100
@@ -33,6 +33,7 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
     """One row per task: its parameters, state, exit code, duration, host and the last line it printed.
 
     Without a run, of the latest one.
+    A call of an executor has its arguments and the value that it returned, if it is small.
     A last line that is JSON is parsed. In CSV the members of a JSON object are columns of their own too.
     In Python, `pandas.DataFrame(shoal.results("r12"))` gives the same rows.
 
@@ -78,8 +79,10 @@ def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
     peeked = list(itertools.islice(rows, TABLE_ROWS))
     extra = [name for name in dict.fromkeys(itertools.chain.from_iterable(peeked)) if name not in columns]
     if extra and len(extra) <= MAX_MEMBERS:
-        # Results are objects: their members say more as columns than as one text.
-        columns = [*columns[:-1], *extra]
+        # Results are objects: their members say more as columns than as one text. Others are shown as they are.
+        others = any(row.get("result") is not None and not row.keys() & set(extra) for row in peeked)
+        columns = [*columns[:-1], *extra, *columns[-1:] * others]
+    columns = [name for name in columns if name not in TIMES]  # seconds since 1970 are for programs
     shown = itertools.chain(peeked, rows)
     print_lines(table(columns, ([row.get(name) for name in columns] for row in shown)))
     if limit is None and info["total"] > TABLE_ROWS:

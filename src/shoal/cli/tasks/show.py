@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from shoal.cli.completion import complete_runs
-from shoal.cli.output.describe import describe_pilot, describe_run, describe_task
+from shoal.cli.output.describe import describe_pilot, describe_run, describe_task, outcome_of, run_state
 from shoal.cli.output.json_documents import iso_document, run_document, task_history
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
-from shoal.model.errors import BadInput, NotFound
+from shoal.model.errors import BadInput, NotFound, Unreachable
 from shoal.model.ids import TaskId, is_pilot, target_of
 from shoal.report.data_source import Source, latest_run
 from shoal.report.run_names import ANY, find_target
+
+PATIENCE, PAUSE = 60.0, 1.0  # seconds that --outcome waits for a server which is just being started again
 
 
 def find_any(source: Source, text: str) -> str:
@@ -29,9 +33,13 @@ def find_any(source: Source, text: str) -> str:
 
 @click.command()
 @click.argument("target", required=False, metavar="[RUN|TASK|PILOT]", shell_complete=complete_runs)
+@click.option("--outcome", is_flag=True, help="Only one word about a run or task: running, success or failed.")
 @common_options
-def show(target: str | None, as_json: bool, server: str | None) -> None:
+def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -> None:
     """Everything about a run, a task or a pilot; without a name, about the latest run.
+
+    --outcome is for programs that ask again and again, such as workflow managers: `running` until nothing changes any
+    more, then `success` if every task succeeded, else `failed`. It waits up to a minute for a server that is away.
 
     \b
     Examples:
@@ -39,7 +47,13 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
       shoal show r12
       shoal show r12.7
       shoal show p3f9c
+      shoal show --outcome r12
     """
+    if outcome and as_json:
+        raise click.UsageError("--outcome and --json together (give one of them)")
+    if outcome:
+        click.echo(read_outcome(target, server))
+        return
     with Session(server).source() as source:
         target = latest_run(source, say) if target is None else target
         target = find_any(source, target)
@@ -57,3 +71,26 @@ def show(target: str | None, as_json: bool, server: str | None) -> None:
             print_json(document)
         else:
             print_lines(pairs(shown))
+
+
+def read_outcome(target: str | None, server: str | None) -> str:
+    """What became of a run or task. Programs that ask give up at the first error, so a server that is away is awaited."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with Session(server).source() as source:
+                target = latest_run(source, say) if target is None else target
+                target = find_any(source, target)
+                what = target_of(target)
+                if what is None:
+                    raise BadInput(
+                        f"{target} is a pilot, and only runs and tasks have an outcome", code="bad_id",
+                        hint="a run looks like r12, a task like r12.7",
+                    )  # fmt: skip
+                return outcome_of(
+                    source.task(target)["state"] if isinstance(what, TaskId) else run_state(source.run(target))
+                )
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE)

@@ -138,20 +138,38 @@ class Executor(StandardExecutor):
         return future
 
     def map(
-        self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
     ) -> Iterator[R]:
         """The results of `fn` for all arguments in order, as `Executor.map` has them; all calls are sent at once.
 
-        With `chunksize` each task makes so many calls.
+        With `chunksize` each task makes so many calls. `progress` shows how many are done, on standard error or in the
+        notebook.
         """
         check_callable(fn, "map(f, [1, 2, 3])")
         chunksize = count_of("chunksize", chunksize, "1") or 1
         end = None if timeout is None else clock.monotonic() + timeout
         stream = self._begin()
         calls: Iterator[tuple[Any, ...]] = zip(*checked_iterables(iterables), strict=False)
+        batch = Batch(stream)
+        if progress:
+            from shoal.client.progress import MapProgress  # few programs watch
+
+            with MapProgress(name_of(fn), batch, chunksize) as bar:
+                return bar.over(self._map(stream, batch, fn, bar.count(calls), chunksize, end))
+        return self._map(stream, batch, fn, calls, chunksize, end)
+
+    def _map(
+        self, stream: Stream, batch: Batch, fn: Callable[..., R], calls: Iterator[tuple[Any, ...]], chunksize: int,
+        end: float | None,
+    ) -> Iterator[R]:  # fmt: skip
+        """Send all calls of a map; returns the iterator over their results."""
         if chunksize > 1:
             fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
-        batch = Batch(stream)
         try:
             table = self._table(fn)
         except Unreachable:

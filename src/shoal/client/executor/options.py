@@ -136,7 +136,10 @@ def check_python(python: str, is_far: bool) -> str:
         if is_far:
             return python
         why = error.strerror if isinstance(error, OSError) else "no answer"
-        raise BadInput(f"{python} cannot be run: {why}", code="bad_python", field="python") from None
+        raise BadInput(
+            f"{python} cannot be run: {why}", code="bad_python", field="python",
+            hint=f"name a Python {ours} of this machine, or leave it out",
+        ) from None  # fmt: skip
     printed = done.stdout.split()
     if not printed or printed[0] != ours:
         raise BadInput(

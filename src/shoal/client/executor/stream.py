@@ -206,6 +206,7 @@ class Stream:
             except Exception as error:  # a defect of ours must not look like a wait
                 self.break_off(BrokenExecutor(f"the calls could not be sent: {error!r}"))
             finally:
+                pieces = []  # this thread may wait long for the next; nobody's results are kept meanwhile
                 with self._lock:
                     self._sending = False
                     self._sent.notify_all()

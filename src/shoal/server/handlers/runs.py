@@ -90,9 +90,11 @@ class RunsHandler(CallHandler):
         """Rows of a run's tasks, a page at a time."""
         number, limit, after = parse_run(call.path_part("run")), call.number("limit"), call.number("after")
         state = call.text("state")
-        states = state.split(",") if state is not None else None
+        states, values = state.split(",") if state is not None else None, bool(call.number("values"))
         await total_of(self.context, number)
-        rows = await self.service.query(lambda r: r.tasks(number, after=after, limit=limit, states=states))
+        rows = await self.service.query(
+            lambda r: r.tasks(number, after=after, limit=limit, states=states, values=values)
+        )
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
 
     async def task(self, call: Call) -> Response:
