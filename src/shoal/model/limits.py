@@ -70,6 +70,7 @@ MAX_CORES = 65_536
 MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
+MAX_MODULES = 32 * 1024 * 1024  # bytes of the sources that travel with a session: a million lines
 MAX_RESULTS = 10_000  # of one results call
 MAX_RECENT = 100_000  # final tasks of an open run kept in memory for clients that follow it
 MAX_RECENT_BYTES = 64 * 1024 * 1024

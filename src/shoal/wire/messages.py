@@ -8,7 +8,7 @@ from typing import Optional, Union
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5}}
+SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "modules": 5, "session": 5}}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,
@@ -230,6 +230,8 @@ class Lease:
     )
     precedence: int = 0  # it begins before whatever waits on the pilot with a smaller one
     checkpoint_every: float = 60.0  # seconds between checkpoints that travel while it runs; 0: only when it ends
+    modules: str = ""  # a payload text: the sources of the submitter's own modules (`module_sources`)
+    session: str = ""  # only its calls share runners; empty: only those of the run
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
             raise BadInput("a function has no such field", code="unknown_field", field=wrong, hint=hint)
     elif reserved := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
         raise bad_variable(reserved)
-    elif any(fields[name].functions == "only" for name in got):
-        raise BadInput("only a function has calls, initializer and python", code="required", field="function")
+    elif wrong := next((name for name in got if fields[name].functions == "only"), ""):
+        raise BadInput(f"only a function has {wrong}", code="required", field="function", hint=f"leave {wrong} out")
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

@@ -112,7 +112,7 @@ def check_space(service: Service, wanted: int = 0) -> None:
 
 def blobs_of(submission: Submission) -> list[str]:
     """The blobs that a submission names."""
-    texts = (text for spec in submission.specs for text in (spec.function, spec.initializer, *spec.calls))
+    texts = (text for spec in submission.specs for text in (spec.function, spec.initializer, spec.modules, *spec.calls))
     return list(dict.fromkeys(text for text in texts if text.startswith("sha256:")))
 
 
