@@ -71,6 +71,7 @@ MAX_RETRIES = 100
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
 MAX_MODULES = 32 * 1024 * 1024  # bytes of the sources that travel with a session: a million lines
+MAX_UNLOADED = 100  # modules of them that are named, but not loaded: each is looked at with every call
 MAX_RESULTS = 10_000  # of one results call
 MAX_RECENT = 100_000  # final tasks of an open run kept in memory for clients that follow it
 MAX_RECENT_BYTES = 64 * 1024 * 1024

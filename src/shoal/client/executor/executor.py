@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import secrets
 import sys
 import threading
 import time as clock
@@ -29,7 +28,7 @@ from shoal.client.executor.options import (
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
 from shoal.client.executor.stream import Stream
-from shoal.client.user_modules import loaded
+from shoal.client.user_modules import user_modules
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
 from shoal.wire.payload import Ref, container
@@ -55,6 +54,9 @@ class _Tables(NamedTuple):
     path: list[str]
     base: dict[str, Any]
     by_text: dict[str, dict[str, Any]]
+
+
+_NO_TABLES = _Tables(None, [], {}, {})
 
 
 class Executor(StandardExecutor):
@@ -98,6 +100,7 @@ class Executor(StandardExecutor):
         parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = (initializer, initargs) if initializer is not None else None
+        user_modules.add_imports_of(initializer)
         named = {str(key): str(value) for key, value in (labels or {}).items()}
         self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
         self._echo = echo
@@ -105,9 +108,9 @@ class Executor(StandardExecutor):
         self._stream: Stream | None = None
         self._is_shut = False
         self._functions = Functions()
-        self._tables = _Tables(None, [], {}, {})
-        self._runner_session = secrets.token_hex(16)  # no interpreter serves two executors
-        loaded.sources()  # those of now: a file may be edited before the first call
+        self._tables = _NO_TABLES
+        self._runner_session = os.urandom(16).hex()  # no interpreter serves two executors
+        user_modules.sources()  # those of now: a file may be edited before the first call
         _all.add(self)
 
     @property
@@ -203,7 +206,7 @@ class Executor(StandardExecutor):
         """The table of a function's calls; the same object for the same function, so that calls are sent together."""
         text = self._functions.text_of(function, self._put)
         tables = self._tables
-        if tables.sources is not loaded.sources() or tables.path != sys.path:
+        if tables.sources is not user_modules.sources() or tables.path != sys.path:
             tables = self._tables = self._make_tables()
         table = tables.by_text.get(text)
         if table is None:
@@ -215,7 +218,7 @@ class Executor(StandardExecutor):
 
     def _make_tables(self) -> _Tables:
         """What all calls have in common, with the modules and the search path of this process as they are now."""
-        sources, here, searched = loaded.sources(), os.getcwd(), list(sys.path)
+        sources, here, searched = user_modules.sources(), os.getcwd(), list(sys.path)
         path = [entry or here for entry in searched]
         env = {
             **self._env,
@@ -285,6 +288,7 @@ class Executor(StandardExecutor):
     def _after_fork(self) -> None:
         """In a forked child: the stream belongs to the parent; the next call here makes a run of its own."""
         self._lock = threading.Lock()
+        self._runner_session, self._tables = os.urandom(16).hex(), _NO_TABLES
         if self._stream is not None:
             self._stream.is_foreign = True
             _inherited.append(self._stream)

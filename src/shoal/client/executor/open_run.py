@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from shoal.client.connection.reconnect import ServerConnection
 from shoal.client.executor.outcome import SUCCEEDED, ResultRow, closed_ranges, rows_of_page
 
-
 Call = tuple[Mapping[str, Any], str]  # the table, and the text of the arguments
 
 

@@ -14,6 +14,7 @@ from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from shoal.client.user_modules import user_modules
 from shoal.model.errors import Unreachable
 from shoal.model.limits import MAX_INLINE
 from shoal.wire.payload import Bytes, Ref, container, to_text
@@ -91,6 +92,7 @@ class Functions:
         kept = self._kept.get(id(function))
         if kept is not None and kept[0].function is function and kept[0].is_same():
             return kept[1]
+        user_modules.add_imports_of(function)
         text = text_of(function, put)
         fits = isinstance(function, types.FunctionType) or is_importable(function)
         watched = _Watched(function) if fits else None

@@ -1,9 +1,9 @@
 """The runners of a pilot: long-lived interpreters that call functions, one for each busy slot [ADR 0009].
 
 A piece of calls goes to an idle runner of its kind, or to a new one; a runner belongs to one session for good. So that
-a session need not wait for an interpreter to start, a spare one is kept ready [ADR 0024]. Runners are children of the guard, which ends
-them and enforces their memory limit; the time limit of each call is enforced here, where it is known when a call begins.
-A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
+a session need not wait for an interpreter to start, a spare one is kept ready [ADR 0024]. Runners are children of the
+guard, which ends them and enforces their memory limit; the time limit of each call is enforced here, where it is known
+when a call begins. A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
 """
 
 from __future__ import annotations
