@@ -10,7 +10,9 @@ import importlib
 import itertools
 import json
 import os
+import py_compile
 import random
+import shutil
 import signal
 import sys
 import types
@@ -84,6 +86,8 @@ class Files:
         text = template.format(version=version, **more)
         manner = self._rng.choice(["write", "same time", "replace"])
         before = path.stat() if path.exists() else None
+        if manner == "same time" and before is not None and path.suffix == ".py":
+            py_compile.compile(str(path))  # which then counts as fresh
         if manner == "replace":
             path.with_suffix(".new").write_text(text)
             path.with_suffix(".new").replace(path)
@@ -154,8 +158,10 @@ class Story:
             self.edit_helper()
         if START == 0 or self.rng.random() < 0.5:
             self.edit_late()
+        forget_compiled()
         self.module: Any = importlib.import_module(self.name)
-        self.loaded = {"f": self.files.versions[self.file], "helper": self.module.helper.VERSION}
+        helper = self.helper.replace(".", "/") + ".py"
+        self.loaded = {"f": self.files.versions[self.file], "helper": self.files.versions[helper]}
         for _ in range(self.rng.choice([1, 2])):
             with shoal.Executor(attach=False, initializer=self.module.begin, initargs=("i",)) as ex:
                 data = self.files.versions["data.txt"]
@@ -255,7 +261,9 @@ class Story:
         if START == 0:
             self.edit_data()
             self.edit(), self.edit_helper(), self.edit_late()
-            self.files.write("init.py", 'VERSION = "{version}"\ndef begin(word): import builtins; builtins.i = VERSION + word')
+            self.files.write(
+                "init.py", 'VERSION = "{version}"\ndef begin(word): import builtins; builtins.i = VERSION + word'
+            )
         elif change == "module":
             self.edit()
         elif change == "helper":
@@ -263,7 +271,10 @@ class Story:
         elif change == "late":
             self.edit_late()
         elif change == "initializer":
-            self.files.write("init.py", 'VERSION = "{version}"\ndef begin(word): import builtins; builtins.i = VERSION + word')
+            self.files.write(
+                "init.py", 'VERSION = "{version}"\ndef begin(word): import builtins; builtins.i = VERSION + word'
+            )
+        forget_compiled()
         word = "other" if START and change.startswith("argument") else "word"
         module, init = importlib.import_module(self.name), importlib.import_module("init")
         ledger = str(FOLDER / "ledger")
@@ -278,7 +289,8 @@ class Story:
         ex = shoal.Executor(name="killed", initializer=init.begin, initargs=(word,))
         got = list(ex.map(work, range(6)))
         versions = self.files.versions
-        part = [versions[self.file], module.helper.VERSION, versions["late.py"], versions["init.py"] + word]
+        helper = versions[self.helper.replace(".", "/") + ".py"]
+        part = [versions[self.file], helper, versions["late.py"], versions["init.py"] + word]
         self.check(f"killed, then another {change}", got, [[*part, n] for n in range(6)])
         if START == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -287,11 +299,15 @@ class Story:
         self.check(f"calls made where {change} changed", made, 6 if change == "nothing" else 12)
 
 
+def forget_compiled() -> None:
+    """Python itself would take a `.pyc` of the same second and size for fresh, and this process must be right."""
+    for folder in FOLDER.rglob("__pycache__"):
+        shutil.rmtree(folder)
+
+
 def refresh(module: types.ModuleType) -> None:
-    """Reload as after a look at the file: Python itself would take a `.pyc` of the same second and size for fresh."""
-    cached = getattr(module, "__cached__", None)
-    if cached:
-        Path(cached).unlink(missing_ok=True)
+    """Reload what the file holds."""
+    forget_compiled()
     importlib.invalidate_caches()
     importlib.reload(module)
 

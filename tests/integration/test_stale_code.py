@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "tests" / "integration" / "edit_and_rerun.py"
 STORIES = 200 if os.environ.get("SHOAL_PROVE") == "1" else 12
-SOON = 120.0
+SOON = 90.0
 
 
 @pytest.fixture(scope="module")

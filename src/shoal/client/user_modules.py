@@ -119,7 +119,9 @@ class UserModules:
                 continue
             tried.add(name)
             parent = name.rpartition(".")[0]
-            above = found[parent].source.folders if parent in found else getattr(sys.modules.get(parent), "__path__", None)
+            above = (
+                found[parent].source.folders if parent in found else getattr(sys.modules.get(parent), "__path__", None)
+            )
             if parent and above is None:
                 continue
             spec = _find_spec(name, list(above) if parent and above is not None else None)

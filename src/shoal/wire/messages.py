@@ -8,7 +8,9 @@ from typing import Optional, Union
 PROTOCOL = 5
 GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants to go on later
 # Fields of a message by the protocol that introduced them; a pilot with an older one gets the message without them.
-SINCE: dict[str, dict[str, int]] = {"Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "modules": 5, "session": 5}}
+SINCE: dict[str, dict[str, int]] = {
+    "Lease": {"proof": 5, "precedence": 5, "checkpoint_every": 5, "modules": 5, "session": 5}
+}
 ORDERS: dict[str, int] = {
     "cancel": 1,
     "drain": 1,

@@ -154,9 +154,9 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 
 def test_the_table_is_the_contracts() -> None:
-    # Beyond the documented list a function has its calls, and what is called before them; a sweep has an order
-    # [DIANE U10]; a checkpoint an interval [GWP G10].
-    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), "calls", "initializer", "order", "checkpoint_every"}
+    # Beyond the documented list a function has its calls, what is called before them, and the modules and interpreters
+    # of its session; a sweep has an order [DIANE U10]; a checkpoint an interval [GWP G10].
+    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), "calls", "initializer", "modules", "session", "order", "checkpoint_every"}
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:

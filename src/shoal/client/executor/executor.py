@@ -26,7 +26,7 @@ from shoal.client.executor.options import (
     signature_with_fields,
 )
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, renewed, text_of
 from shoal.client.executor.stream import Stream
 from shoal.client.user_modules import user_modules
 from shoal.model.errors import Unreachable
@@ -232,7 +232,8 @@ class Executor(StandardExecutor):
         if self._cwd:
             base["cwd"] = self._cwd
         if self._initializer is not None:
-            base["initializer"] = text_of(self._initializer, self._put)
+            function, arguments = self._initializer
+            base["initializer"] = text_of((renewed(function), arguments), self._put)
         return _Tables(sources, searched, base, {})
 
     def _put(self, parts: Any) -> str:

@@ -216,6 +216,15 @@ def is_importable(thing: Any) -> bool:
     return getattr(module, getattr(thing, "__qualname__", ""), None) is thing
 
 
+def renewed(function: Any) -> Any:
+    """A function of a module as its name leads to it now: after a reload a new runner has no other to initialize."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__":
+        return function
+    found = getattr(module, getattr(function, "__qualname__", ""), None)
+    return found if callable(found) else function
+
+
 def chunked(function: Callable[..., Any]) -> Callable[[list[tuple[Any, ...]]], list[Any]]:
     """Many calls of a function as one. A closure, so that it is pickled by value and no runner needs this module."""
 

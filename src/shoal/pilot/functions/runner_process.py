@@ -161,7 +161,15 @@ class RunnerProcess:
         kind = self.kind
         return Start(
             self.key,
-            [kind.python, "-c", _BEGIN, os.path.join(self._base, "code"), self._base, self.key, "spare" if self.is_spare else ""],
+            [
+                kind.python,
+                "-c",
+                _BEGIN,
+                os.path.join(self._base, "code"),
+                self._base,
+                self.key,
+                "spare" if self.is_spare else "",
+            ],
             "/" if self.is_spare else kind.cwd,
             {**dict(kind.env), "SHOAL_ATTEMPT": self.key},
             os.path.join(self.folder, "start.out"),
@@ -173,11 +181,12 @@ class RunnerProcess:
             exclusive=kind.is_exclusive,
         )
 
-    def connect(self, connection: RunnerConnection, hello: Hello) -> None:
-        """It has connected. A spare one waits for the rest."""
+    def connect(self, connection: RunnerConnection, hello: Hello) -> bool:
+        """It has connected; False: it is a spare one, which waits until it is taken."""
         self.connection, self._hello = connection, hello
         if not self.is_spare:
             self._welcome(connection)
+        return not self.is_spare
 
     @property
     def was_spare(self) -> bool:

@@ -325,10 +325,10 @@ class Runners:
         if not isinstance(hello, Hello) or one is None or one.is_ready or one.is_stopping or one.is_late:
             return False
         self._listener.keep(connection, lambda: self._read(one))
-        one.connect(connection, hello)
+        is_welcome = one.connect(connection, hello)
         one.since = proctree.now()
         self._plan(one, one.since + IDLE)
-        if one.is_ready:
+        if is_welcome:
             self._on_ready(one)
         return True
 
@@ -535,7 +535,9 @@ class Runners:
             elif isinstance(report, NotStarted):
                 self._fail_all(piece, outcome.not_started(piece.lease, report))
             elif not one.is_sent and one.was_spare and not one.is_stopping:
-                self._begin(self._launch(one.kind), piece)  # it ended while it waited, which says nothing about this piece
+                self._begin(
+                    self._launch(one.kind), piece
+                )  # it ended while it waited, which says nothing about this piece
             elif not one.is_sent:
                 self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:

@@ -44,7 +44,7 @@ class UserModules:
                 modules = {name: one for name, one in modules.items() if name.partition(".")[0] != top}
         self._shipped = modules
         if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]  # it has what the protocol needs
+            sys.meta_path.insert(0, self)
 
     def is_stale(self) -> bool:
         """True if a file that was read here has changed. Also makes files be found that are new."""
@@ -93,7 +93,9 @@ class UserModules:
         if "linecache" in sys.modules:
             self.show_sources()
         what = hashlib.sha256(data)
-        what.update(f"\0{path}\0{sys.implementation.cache_tag}\0{sys.flags.optimize}".encode("utf-8", "surrogateescape"))
+        what.update(
+            f"\0{path}\0{sys.implementation.cache_tag}\0{sys.flags.optimize}".encode("utf-8", "surrogateescape")
+        )
         file = os.path.join(self._cache, what.hexdigest())
         with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
             with open(file, "rb") as kept:

@@ -61,6 +61,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "function": (FUNCTION, "AAAA"),
     "calls": (FUNCTION, ["AC==", "AD=="]),
     "initializer": (FUNCTION, "AA=="),
+    "modules": (FUNCTION, "AA=="),
+    "session": (FUNCTION, "another"),
     "python": (FUNCTION, "/opt/python3"),
     "require": (COMMAND, "cores > 1"),
     "rank": (COMMAND, "cores"),
