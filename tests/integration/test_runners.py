@@ -123,7 +123,7 @@ class World:
         texts = [call if isinstance(call, str) else to_text((call, {})) for call in calls]
         what = function if isinstance(function, str) else to_text(function)
         room = more.pop("room", Capacity(cores=1))
-        fields = {"python": sys.executable, "seed": 7, **more}
+        fields = {"python": sys.executable, "seed": 7, "session": "mine", **more}
         name = f"r{self.count}.11#2@3"
         return Lease(name, room, "safe", function=what, calls=texts, count=len(texts), env=env, **fields)
 
