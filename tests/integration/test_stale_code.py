@@ -49,3 +49,49 @@ def test_generated_stories_of_edits_have_no_wrong_answer(alone: dict[str, str], 
             said = f"story {seed} start {number}: {done.stdout}{done.stderr}"
             assert done.returncode == (-signal.SIGKILL if is_killed else 0), said
             assert is_killed or done.stdout.startswith("right "), said
+
+
+EDITED = """
+import shoal, helper
+def f(): return helper.WORD
+with shoal.Executor(initializer=helper.begin) as ex:
+    print(ex.submit(f).result(60), ex.submit(helper.begun).result(60), list(ex.map(helper.tell, range(2))))
+"""
+HELPER = """
+WORD, BEGUN = {word!r}, []
+def begin(): BEGUN.append({word!r})
+def begun(): return BEGUN
+def tell(n): return WORD
+"""
+
+
+def test_a_module_edited_between_two_starts_of_a_script(alone: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(EDITED)
+    for word in ("old", "new", "old"):
+        (tmp_path / "helper.py").write_text(HELPER.format(word=word))
+        os.utime(tmp_path / "helper.py", (1_700_000_000, 1_700_000_000))
+        done = start(alone, tmp_path, "script.py", PYTHONDONTWRITEBYTECODE="1")
+        assert done.stdout == f"{word} ['{word}'] ['{word}', '{word}']\n", done.stderr
+
+
+LEFT = """
+import multiprocessing, os, shoal, signal
+def spoil():
+    import builtins
+    builtins.left = 1
+    os.environ["LEFT"] = "1"
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def use():
+    import builtins
+    with multiprocessing.Pool(1) as pool:
+        return pool.map(abs, [-1, -2]), hasattr(builtins, "left"), "LEFT" in os.environ
+for function in (spoil, use):
+    with shoal.Executor(attach=False) as ex:
+        print(ex.submit(function).result(60))
+"""
+
+
+def test_what_one_executor_leaves_behind_does_not_hang_the_next(alone: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    assert start(alone, tmp_path, "left.py").stdout == "None\n([1, 2], False, False)\n"
