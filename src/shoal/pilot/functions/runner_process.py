@@ -24,7 +24,7 @@ from shoal.pilot.functions.call_batch import Entries, Piece
 from shoal.pilot.functions.listener import RunnerConnection
 from shoal.pilot.guard.messages import Start
 from shoal.pilot.guard.spawn import STREAM_SLACK
-from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE
+from shoal.pilot.runner.main import IDLE, LOG_AT, OUT, REWIND, SKIPS, STAGE
 from shoal.pilot.runner.messages import CallEnd, Hello, RunCalls, Skip, Welcome
 from shoal.wire.messages import Lease, Report
 
@@ -189,9 +189,9 @@ class RunnerProcess:
         return not self.is_spare
 
     @property
-    def was_spare(self) -> bool:
-        """It was started before it was known for whom."""
-        return self._started_as is not self.kind
+    def died_waiting(self) -> bool:
+        """It was a spare one, and had not begun anything when it ended."""
+        return self._started_as is not self.kind and self._serial <= 1 and self.stage == IDLE
 
     def take(self, kind: RunnerKind) -> None:
         """Make a spare runner one of this kind."""

@@ -267,11 +267,9 @@ class Runners:
         one = self._spare
         # Where there is no such directory, the guard says so as it starts one.
         if one is not None and one.kind.bare == kind.bare and os.access(kind.cwd, os.R_OK | os.X_OK):
-            self._spare = None
+            self._spare, one.since = None, now
             one.take(kind)
-            one.since = now
             self._plan(one, now + (IDLE if one.is_ready else HELLO))
-            log.debug("runner taken runner=%s python=%s", one.key, kind.python)
             return one
         return self._start(kind, now)
 
@@ -534,10 +532,9 @@ class Runners:
                 self._on_described(one, piece, "")
             elif isinstance(report, NotStarted):
                 self._fail_all(piece, outcome.not_started(piece.lease, report))
-            elif not one.is_sent and one.was_spare and not one.is_stopping:
-                self._begin(
-                    self._launch(one.kind), piece
-                )  # it ended while it waited, which says nothing about this piece
+            elif one.died_waiting and not piece.is_renewed and not one.is_stopping:
+                piece.is_renewed = True  # its end says nothing about this piece
+                self._begin(self._launch(one.kind), piece)
             elif not one.is_sent:
                 self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:
