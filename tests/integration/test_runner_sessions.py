@@ -68,7 +68,9 @@ def test_the_next_session_gets_a_runner_that_has_started_already(world: World) -
     def all_of_it() -> tuple[Any, ...]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         inner = os.popen("env").read()  # noqa: S605, S607 - what a child sees
-        seen = dict(line.split("=", 1) for line in inner.splitlines() if not line.startswith(("SHOAL_", "_=", "SHLVL=")))
+        seen = dict(
+            line.split("=", 1) for line in inner.splitlines() if not line.startswith(("SHOAL_", "_=", "SHLVL="))
+        )
         return os.getpid(), env, {k: v for k, v in seen.items() if k not in ("PWD", "OLDPWD")}, os.getcwd(), sys.path
 
     world.env = {**world.env, "PWD": "/one", "SHLVL": "1"}

@@ -56,7 +56,8 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
     elif reserved := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
         raise bad_variable(reserved)
     elif wrong := next((name for name in got if fields[name].functions == "only"), ""):
-        raise BadInput(f"only a function has {wrong}", code="required", field="function", hint=f"leave {wrong} out")
+        hint = "leave it out, or give function instead of a command"
+        raise BadInput("only a function has such a field", code="required", field=wrong, hint=hint)
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

@@ -91,7 +91,11 @@ class Executor(StandardExecutor):
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
+            raise TypeError(
+                f"initializer must be a callable, found {initializer!r}: give the function, without calling it"
+            )
+        if not isinstance(initargs, (tuple, list)):
+            raise TypeError(f"initargs must be a tuple, found {initargs!r}: write initargs=({initargs!r},)")
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
         self._fields = fields_of(fields)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.executor.script_session import INTERACTIVE, script
-from shoal.model.errors import BadInput
+from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_NAME
 from shoal.model.task.spec import Spec
 from shoal.model.task.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
@@ -62,6 +62,9 @@ def script_folder() -> list[str]:
 
 def place_of(cwd: str | os.PathLike[str] | None) -> str:
     """The directory of the calls; `own` stays as it is."""
+    if not isinstance(cwd, (str, os.PathLike, type(None))):
+        hint = 'the path of a directory, or "own" for a fresh one per call'
+        raise BadInput(f"expected a path, found {echo(cwd)!r}", code="wrong_type", field="cwd", hint=hint)
     return "" if cwd is None else "own" if cwd == "own" else os.path.abspath(cwd)
 
 
@@ -78,7 +81,8 @@ def check_python(python: str, is_far: bool) -> str:
         if is_far:
             return python
         why = error.strerror if isinstance(error, OSError) else "no answer"
-        raise BadInput(f"{python} cannot be run: {why}", code="bad_python", field="python") from None
+        hint = f"name a Python {ours} of this machine, or leave python= out"
+        raise BadInput(f"{python} cannot be run: {why}", code="bad_python", field="python", hint=hint) from None
     printed = done.stdout.split()
     if not printed or printed[0] != ours:
         raise BadInput(
