@@ -67,7 +67,7 @@ def test_nothing_leaks_from_one_session_into_the_next(world: World) -> None:
 def test_the_next_session_gets_a_runner_that_has_started_already(world: World) -> None:
     def all_of_it() -> tuple[Any, ...]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        inner = os.popen("env").read()  # noqa: S605, S607 - what a child sees
+        inner = os.popen("env").read()  # what a child sees
         seen = dict(
             line.split("=", 1) for line in inner.splitlines() if not line.startswith(("SHOAL_", "_=", "SHLVL="))
         )
@@ -149,7 +149,7 @@ def test_a_file_that_changed_gets_a_new_runner(world: World) -> None:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     search = {"SHOAL_PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    seen = []
+    seen: list[tuple[int, str]] = []
     for word in ("one", "two", "two", "six"):
         if not seen or seen[-1][1] != word:
             write(word)

@@ -69,16 +69,18 @@ class UserModules:
 
     def sources(self) -> bytes:
         """Their sources as they travel; the very same object while nothing has changed. Cheap: it is asked for each call."""
-        if (
-            self._mark != _mark()
-            or any(
-                sys.modules.get(name) is not module or getattr(module, "__spec__", None) is not spec
-                for name, module, spec in self._watched
-            )
-            or any(_look_at(path) != look for path, look in self._files)
-        ):
+        if self._has_changed():
             self._look()
         return self._data
+
+    def _has_changed(self) -> bool:
+        modules = sys.modules
+        if self._mark != (len(modules), next(reversed(modules), "")):
+            return True
+        for name, module, spec in self._watched:
+            if modules.get(name) is not module or getattr(module, "__spec__", None) is not spec:
+                return True
+        return bool(self._files) and any(_look_at(path) != look for path, look in self._files)
 
     def add_imports_of(self, function: Any) -> None:
         """Have the modules travel that a function, sent by value, imports when it is called."""
@@ -88,7 +90,8 @@ class UserModules:
             self._mark = (0, "")
 
     def _look(self) -> None:
-        mark, seen = _mark(), dict[str, _Seen]()
+        # What differs when a module was loaded: how many there are, and the name of the last.
+        mark, seen = (len(sys.modules), next(reversed(sys.modules), "")), dict[str, _Seen]()
         for name, module in list(sys.modules.items()):
             if isinstance(module, types.ModuleType):
                 spec, known = getattr(module, "__spec__", None), self._seen.get(name)
@@ -145,11 +148,6 @@ class UserModules:
                 self._is_large = True
                 return
             yield one
-
-
-def _mark() -> tuple[int, str]:
-    """What differs when a module was loaded: how many there are, and the name of the last."""
-    return len(sys.modules), next(reversed(sys.modules), "")
 
 
 def _see(name: str, module: types.ModuleType, spec: ModuleSpec | None, former: _Seen | None) -> _Seen:

@@ -60,7 +60,7 @@ def script_folder() -> list[str]:
     return [] if program == INTERACTIVE else [str(Path(program).parent)]
 
 
-def place_of(cwd: str | os.PathLike[str] | None) -> str:
+def place_of(cwd: object) -> str:
     """The directory of the calls; `own` stays as it is."""
     if not isinstance(cwd, (str, os.PathLike, type(None))):
         hint = 'the path of a directory, or "own" for a fresh one per call'

@@ -120,18 +120,27 @@ class _Watched:
         self.is_comparable = not cloudpickle.list_registry_pickle_by_value() and self._add(function)
 
     def is_same(self) -> bool:
-        """True if its pickle would be the same now."""
-        return (
-            all(f.__code__ is code and f.__defaults__ is plain
-                and _are_same(_items(f.__kwdefaults__), named) and _are_same(_items(f.__annotations__), hints)
-                and not f.__dict__
-                for f, code, plain, named, hints in self._codes)
-            and all(names.get(name, _MISSING) is value for names, name, value in self._globals)
-            and all(content_of(cell) is value for cell, value in self._cells)
-            and all(is_importable(thing) for thing in self._named)
-            and all(_is_loaded(module) for module in self._modules)
-            and self._loaded in (None, len(sys.modules))
-        )  # fmt: skip
+        """True if its pickle would be the same now. Loops without a function each: it is asked for every call."""
+        for f, code, plain, named, hints in self._codes:
+            if f.__code__ is not code or f.__defaults__ is not plain or f.__dict__:
+                return False
+            if (named or f.__kwdefaults__) and not _are_same(_items(f.__kwdefaults__), named):
+                return False
+            if (hints or f.__annotations__) and not _are_same(_items(f.__annotations__), hints):
+                return False
+        for names, name, value in self._globals:
+            if names.get(name, _MISSING) is not value:
+                return False
+        for cell, value in self._cells:
+            if content_of(cell) is not value:
+                return False
+        for thing in self._named:
+            if not is_importable(thing):
+                return False
+        for module in self._modules:
+            if not _is_loaded(module):
+                return False
+        return self._loaded is None or self._loaded == len(sys.modules)
 
     def _add(self, function: Any) -> bool:
         if any(known is function for known, *_ in self._codes):

@@ -176,6 +176,7 @@ def test_the_text_of_a_function_is_made_once(blobs: Blobs, monkeypatch: pytest.M
         ("def f(x, *, k=2): return k * x", "f.__kwdefaults__['k'] = 3"),
         ("def f(x): return 2 * x", "f.__code__ = (lambda x: 3 * x).__code__"),
         ("def f(x): return 2 * x", "def f(x): return 3 * x"),
+        ("k = 2\ndef f(x, *, j=1): return (k if j else 3) * x", "f.__kwdefaults__ = {'j': 0}"),
         ("k = [2]\nget = k.__len__\ndef f(x): return (get() + 1) * x", "k.append(1)"),
         ("import types\nm = types.ModuleType('made_here')\nm.k = 2\ndef f(x): return m.k * x", "m.k = 3"),
         (CLOSURE, "change(3)"),
