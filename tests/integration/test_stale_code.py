@@ -1,6 +1,6 @@
 """Old code never runs: stories in which a person edits, reloads and runs again, with real processes [ADR 0024].
 
-Twelve stories with every test run; SHOAL_PROVE=1 tells two hundred.
+Twelve short stories with every test run; SHOAL_PROVE=1 tells two hundred longer ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tests.integration.cluster import clean_env
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "tests" / "integration" / "edit_and_rerun.py"
-STORIES = 200 if os.environ.get("SHOAL_PROVE") == "1" else 12
+IS_LONG = os.environ.get("SHOAL_PROVE") == "1"
+STORIES = 200 if IS_LONG else 12
 SOON = 90.0
 
 
@@ -44,7 +45,8 @@ def test_generated_stories_of_edits_have_no_wrong_answer(alone: dict[str, str], 
         folder = tmp_path / str(seed)
         folder.mkdir()
         for number in range(2):
-            done = start(alone, folder, str(STORY), str(seed), str(folder), STORY_START=str(number))
+            more = {"STORY_START": str(number), "STORY_LONG": "1" if IS_LONG else ""}
+            done = start(alone, folder, str(STORY), str(seed), str(folder), **more)
             is_killed = seed % 5 == 0 and number == 0
             said = f"story {seed} start {number}: {done.stdout}{done.stderr}"
             assert done.returncode == (-signal.SIGKILL if is_killed else 0), said
