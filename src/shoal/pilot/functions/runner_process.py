@@ -124,7 +124,7 @@ class RunnerProcess:
 
     def __init__(self, key: str, kind: RunnerKind, base: str, now: float, is_spare: bool = False) -> None:
         self.key, self.kind, self._base, self.is_spare = key, kind, base, is_spare
-        self._started_as, self._hello = kind, Hello("", "", 0.0)
+        self._was_spare, self._started_as, self._hello = is_spare, kind, Hello("", "", 0.0)
         self.folder = os.path.join(base, key)
         os.makedirs(self.folder, mode=0o700)
         self.connection: Optional[RunnerConnection] = None  # None: not yet, or no longer connected
@@ -191,7 +191,7 @@ class RunnerProcess:
     @property
     def died_waiting(self) -> bool:
         """It was a spare one, and had not begun anything when it ended."""
-        return self._started_as is not self.kind and self._serial <= 1 and self.stage == IDLE
+        return self._was_spare and self._serial <= 1 and self.stage == IDLE
 
     def take(self, kind: RunnerKind) -> None:
         """Make a spare runner one of this kind."""
