@@ -209,7 +209,7 @@ def task_page() -> list[str]:
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
     by_executor = {"function", "calls", "initializer", "finalizer", "max_tasks_per_child", "python", "open", "visible"}
-    unused -= {*by_executor, "stdin_data"}  # nobody writes these by hand
+    unused -= {*by_executor, "modules", "session", "stdin_data"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
     filled = [code(one.name) for one in fields_with(spec.Spec, "placeholders") if one.name != "name"]
@@ -560,6 +560,8 @@ LIMITS = {
     "MAX_PRIORITY": "a priority, up or down",
     "MAX_RATE_CALLS": "requests a second of one person that add to an open run or ask for its results",
     "MAX_INLINE": "bytes of a pickled object inside a message; a larger one is a blob",
+    "MAX_MODULES": "sources of your own modules that travel with an executor; of more the largest are read where the calls run",
+    "MAX_UNLOADED": "of them modules that only your functions import",
     "MAX_RESULTS": "results in one answer",
     "MAX_RECENT": "results of an open run that the server keeps in memory for whoever follows it",
     "MAX_RECENT_BYTES": "bytes of them",

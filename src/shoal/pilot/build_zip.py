@@ -19,7 +19,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "limits", "rangeset"),
     "shoal.model.task": ("checks", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
-    "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "payload"),
+    "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "module_sources", "payload"),
     "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),
 }
 _SOURCE = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants 
 SINCE: dict[str, dict[str, int]] = {
     "Lease": {
         "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
-        "visible": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5,
+        "visible": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
     },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
 }  # fmt: skip
@@ -279,6 +279,8 @@ class Lease:
     finalizer: str = ""  # a payload text: (callable, args), called when a runner ends
     max_tasks_per_child: int = 0  # calls that one runner may make; 0: any number
     lane: str = ""  # calls with the same text here are made one after another
+    modules: str = ""  # a payload text: the sources of the submitter's own modules (`module_sources`)
+    session: str = ""  # only its calls share runners; empty: only those of the run
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
             raise BadInput("a function has no such field", code="unknown_field", field=wrong, hint=hint)
     elif reserved := next((name for name in got.get("env", ()) if name in FUNCTION_ENV), ""):
         raise bad_variable(reserved)
-    elif any(fields[name].functions == "only" for name in got):
-        only = next(name for name in got if fields[name].functions == "only")
-        raise BadInput("only a function has this", code="required", field=only, hint="leave it out, or give function")
+    elif wrong := next((name for name in got if fields[name].functions == "only"), ""):
+        hint = "leave it out, or give function instead of a command"
+        raise BadInput("only a function has such a field", code="required", field=wrong, hint=hint)
     elif not ways:
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as StandardExecutor
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
@@ -32,9 +32,10 @@ from shoal.client.executor.options import (
     signature_with_fields,
 )
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of, with_hint
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, renewed, text_of, with_hint
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
+from shoal.client.user_modules import user_modules
 from shoal.client.visible_files import VisibleFiles
 from shoal.client.working_directory import working_directory
 from shoal.model.errors import Unreachable
@@ -44,6 +45,7 @@ from shoal.wire.task import parse_spec
 
 PIECES = (500, 1_000, 2_000, 4_000)  # calls of a map that go out together: the first soon, the others cheaply
 MAX_PIECE_BYTES = 8 * 1024 * 1024
+MAX_SMALL = 1_024  # bytes of module sources that every lease may carry; larger ones are a blob that a runner reads once
 MAX_TABLES = 1_000  # functions whose table is cached
 AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
 
@@ -52,6 +54,18 @@ _ordinals = itertools.count(1)
 _all: weakref.WeakSet[Executor] = weakref.WeakSet()
 _streams: set[Stream] = set()  # those that have not ended
 _inherited: list[Stream] = []  # of the parent, in a forked child: referenced, so that nothing of them is closed here
+
+
+class _Tables(NamedTuple):
+    """The tables of calls, while the modules and the search path of this process stay the same."""
+
+    sources: bytes | None
+    path: list[str]
+    base: dict[str, Any]
+    by_text: dict[str, dict[str, Any]]
+
+
+_NO_TABLES = _Tables(None, [], {}, {})
 
 
 class Executor(StandardExecutor):
@@ -102,6 +116,8 @@ class Executor(StandardExecutor):
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = function_with("initializer", initializer, "initargs", initargs)
         self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
+        user_modules.add_imports_of(initializer)
+        user_modules.add_imports_of(finalizer)
         named = {str(key): str(value) for key, value in (labels or {}).items()}
         self._session = Session(name or default_name(), next(_ordinals), seed, named, attach, max_workers)
         self._echo = echo
@@ -109,8 +125,9 @@ class Executor(StandardExecutor):
         self._stream: Stream | None = None
         self._is_shut = False
         self._functions = Functions()
-        self._tables: dict[str, dict[str, Any]] = {}
-        self._base: dict[str, Any] | None = None
+        self._tables = _NO_TABLES
+        self._runner_session = os.urandom(16).hex()  # no interpreter serves two executors
+        user_modules.sources()  # those of now: a file may be edited before the first call
         _all.add(self)
 
     @property
@@ -230,25 +247,30 @@ class Executor(StandardExecutor):
     def _table(self, function: Callable[..., Any]) -> dict[str, Any]:
         """The table of a function's calls; the same object for the same function, so that calls are sent together."""
         text = self._functions.text_of(function, self._put)
-        table = self._tables.get(text)
+        tables = self._tables
+        if tables.sources is not user_modules.sources() or tables.path != sys.path:
+            tables = self._tables = self._make_tables()
+        table = tables.by_text.get(text)
         if table is None:
-            if len(self._tables) >= MAX_TABLES:
-                self._tables.clear()
-            if self._base is None:
-                self._base = self._make_base()
-            table = {**self._base, "function": text, "labels": {"function": name_of(function)}}
-            self._tables[text] = table
+            if len(tables.by_text) >= MAX_TABLES:
+                tables.by_text.clear()
+            table = {**tables.base, "function": text, "labels": {"function": name_of(function)}}
+            tables.by_text[text] = table
         return table
 
-    def _make_base(self) -> dict[str, Any]:
-        here = working_directory()
-        path = [entry or here for entry in sys.path]
+    def _make_tables(self) -> _Tables:
+        """What all calls have in common, with the modules and the search path of this process as they are now."""
+        sources, here, searched = user_modules.sources(), working_directory(), list(sys.path)
+        path = [entry or here for entry in searched]
         env = {
             **self._env,
             "SHOAL_PYTHON_VERSION": "{}.{}".format(*sys.version_info[:2]),
             "SHOAL_PYTHONPATH": os.pathsep.join(dict.fromkeys([*path, *script_folder()])),
         } | ({"SHOAL_RESEED": "1"} if self._seed is not None else {})
-        base = {**self._fields, "python": self._python, "env": env}
+        modules = text_of(sources, self._put, MAX_SMALL)
+        base = {
+            **self._fields, "python": self._python, "env": env, "modules": modules, "session": self._runner_session,
+        }  # fmt: skip
         if self._cwd:
             base["cwd"] = self._cwd
             visible = VisibleFiles().of(parse_spec({"function": "AA==", "calls": ["AA=="], "cwd": self._cwd}), here)
@@ -256,12 +278,13 @@ class Executor(StandardExecutor):
         for name, value in (("initializer", self._initializer), ("finalizer", self._finalizer)):
             if value is not None:
                 try:
-                    base[name] = text_of(value, self._put)
+                    function, arguments = value
+                    base[name] = text_of((renewed(function), arguments), self._put)
                 except Exception as error:
                     raise with_hint(error, f"the {name} with its arguments") from None
         if self._max_tasks is not None:
             base["max_tasks_per_child"] = self._max_tasks
-        return base
+        return _Tables(sources, searched, base, {})
 
     def _put(self, parts: Any) -> str:
         return self._begin().put_blob(parts)
@@ -316,6 +339,7 @@ class Executor(StandardExecutor):
     def _after_fork(self) -> None:
         """In a forked child: the stream belongs to the parent; the next call here makes a run of its own."""
         self._lock = threading.Lock()
+        self._runner_session, self._tables = os.urandom(16).hex(), _NO_TABLES
         if self._stream is not None:
             self._stream.is_foreign = True
             _inherited.append(self._stream)

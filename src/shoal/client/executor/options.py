@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.executor.script_session import INTERACTIVE, script
-from shoal.model.errors import BadInput
+from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_NAME
 from shoal.model.task.spec import Spec
 from shoal.model.task.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
@@ -118,8 +118,11 @@ def script_folder() -> list[str]:
     return [] if program == INTERACTIVE else [str(Path(program).parent)]
 
 
-def place_of(cwd: str | os.PathLike[str] | None) -> str:
+def place_of(cwd: object) -> str:
     """The directory of the calls; `own` stays as it is."""
+    if not isinstance(cwd, (str, os.PathLike, type(None))):
+        hint = 'the path of a directory, or "own" for a fresh one per call'
+        raise BadInput(f"expected a path, found {echo(cwd)!r}", code="wrong_type", field="cwd", hint=hint)
     return "" if cwd is None else "own" if cwd == "own" else os.path.abspath(cwd)
 
 

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from shoal.client.unpickle.own_classes import SETS_CLASS, load_keeping_classes
 from shoal.client.unpickle.trust import Pair, Trust
 from shoal.model.errors import ShoalError
 from shoal.wire.payload import load, of_text
@@ -108,9 +109,12 @@ def unpack(result: Any, names: frozenset[Pair] | None) -> Any:
         from shoal.client.unpickle.restricted import load_restricted
 
         return load_restricted(of_text(result) if isinstance(result, str) else result, names)
+    data = of_text(result) if isinstance(result, str) else result
+    if SETS_CLASS in data:
+        return load_keeping_classes(data)
     if isinstance(result, str):
-        return pickle.loads(of_text(result))
-    return load(result)  # a bytearray, so that arrays, which point into it, can be written to as one expects
+        return pickle.loads(data)
+    return load(data)  # a bytearray, so that arrays, which point into it, can be written to as one expects
 
 
 def outcome_of(run: str, row: ResultRow) -> tuple[bool, Any]:

@@ -16,7 +16,7 @@ from shoal.client.connection.embedded_server import is_alive
 from shoal.client.connection.reconnect import ServerConnection
 from shoal.client.console import say
 from shoal.client.environment import environment_field
-from shoal.client.executor.open_run import OpenRun, read_run
+from shoal.client.executor.open_run import Call, OpenRun, read_run
 from shoal.client.working_directory import working_directory
 from shoal.model.quantities import many
 
@@ -36,7 +36,7 @@ class Session:
     attach: bool = True  # go on with the run of an earlier start
     max_running: int | None = None  # calls that run at once
 
-    def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
+    def open(self, connection: ServerConnection, probe: Call) -> OpenRun:
         """The run of an earlier process that ended early, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed, *([self.max_running] if self.max_running else []))
         found = find_earlier(connection, self.name, key, probe) if self.attach else None
@@ -101,7 +101,7 @@ def _start_of(pid: int) -> str:
     return ""
 
 
-def find_earlier(connection: ServerConnection, name: str, key: str, probe: tuple[str, str]) -> OpenRun | None:
+def find_earlier(connection: ServerConnection, name: str, key: str, probe: Call) -> OpenRun | None:
     """The run of an earlier process of this script, if it ended without closing the run and submitted this first call."""
     page = connection.ask(lambda client: client.runs(name=glob_of(name), limit=MAX_LOOKED))
     row = next((row for row in page["runs"] if row["labels"].get(SESSION) == key), None)

@@ -23,7 +23,7 @@ from shoal.client.client import Client
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
 from shoal.client.executor.background import Background
 from shoal.client.executor.futures import Batch, CallFuture
-from shoal.client.executor.open_run import OpenRun
+from shoal.client.executor.open_run import Call, OpenRun
 from shoal.client.executor.outcome import ClosedRange, ResultRow
 from shoal.client.executor.pending_calls import CANCELLED_UNSENT, MAX_SENT, Piece, Waiters
 from shoal.client.executor.printed_output import PrintedOutput
@@ -39,7 +39,7 @@ HASTY = 2.0  # seconds that a small request waits for a lost server
 MAX_TARGETS = 10_000  # of one cancellation
 GRACE = 0.2  # seconds until the rest of a map is cancelled: Ctrl-C ends a loop first, and then detaches
 
-Opener = Callable[[ServerConnection, tuple[str, str]], OpenRun]
+Opener = Callable[[ServerConnection, Call], OpenRun]
 
 
 class Stream:
@@ -75,21 +75,21 @@ class Stream:
         return self._left
 
     # --- calls in
-    def open(self, probe: tuple[str, str] = ("", "")) -> OpenRun:
-        """The run, made or found again with the first call; `probe` is that call: function and arguments."""
+    def open(self, probe: Call | None = None) -> OpenRun:
+        """The run, made or found again with the first call; `probe` is that call."""
         opened = self._opened
         if opened is not None:
             return opened
         with self._opening:
             if self._opened is None:
-                opened = self._opener(self._control, probe)
+                opened = self._opener(self._control, probe or ({}, ""))
                 self.run, self._next, self._poll.after = opened.run, opened.first, opened.after
                 self._opened = opened
             return self._opened
 
     def add_call(self, table: Mapping[str, Any], text: str, future: CallFuture[Any]) -> None:
         """Add a call, or with an empty text a command; its result goes to a future."""
-        opened = self.open((table.get("function", ""), text))
+        opened = self.open((table, text))
         row: ResultRow | None = None
         sent = None
         with self._lock:
@@ -115,7 +115,7 @@ class Stream:
 
     def add_calls(self, table: Mapping[str, Any], texts: list[str], batch: Batch) -> None:
         """Add many calls, whose results go to the end of a batch."""
-        opened = self.open((table["function"], texts[0]))
+        opened = self.open((table, texts[0]))
         rows: list[ResultRow] = []
         with self._lock:
             self._check()

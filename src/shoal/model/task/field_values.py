@@ -179,7 +179,8 @@ def max_output(value: Any, field: str) -> int:
 def payload(value: Any, field: str) -> str:
     """A pickled object: base64, or the name of the blob that holds it. It is never unpickled here."""
     if not isinstance(value, str):
-        raise BadInput(f"expected a payload, found {echo(value)!r}", code="wrong_type", field=field)
+        hint = "base64 of a pickle, or sha256:HEX of a blob"
+        raise BadInput(f"expected a payload, found {echo(value)!r}", code="wrong_type", field=field, hint=hint)
     if not is_digest(value) and not (len(value) <= MAX_TEXT and _BASE64.fullmatch(value)):
         raise BadInput(
             "expected base64 of at most 64 KiB, or sha256:HEX of a blob", code="bad_payload", field=field,

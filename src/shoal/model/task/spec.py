@@ -164,6 +164,14 @@ class Spec:
     python: str = entry("", kind.TEXT, read.text(4096),
         "With `function`: the interpreter that makes the calls; where it does not exist, the first `python3` of the host.",
         "4096 bytes", functions="only", lease="same")
+    modules: str = entry("", kind.TEXT, read.payload,
+        "With `function`: the sources of the submitter's own modules as they were loaded there; the calls use these, whatever "
+        "the files say by then. `shoal.Executor` writes it.", _PAYLOAD,
+        functions="only", lease="same")
+    session: str = entry("", kind.TEXT, read.text(64),
+        "With `function`: only calls of one session are made by the same interpreter. `shoal.Executor` writes it; without it: "
+        "calls of one run.", "64 bytes",
+        functions="only", lease="same", same_result="it decides which process makes a call, not what it computes")
     require: str = entry("", kind.EXPRESSION, read.expression,  # [GWP G5]
         "What a pilot must be: an [expression](../explain/expressions.md) over its tags, such as "
         '`memory_mb >= 4000 and arch == "x86_64"`.', _EXPRESSION,

@@ -52,6 +52,7 @@ class Piece:
     ) -> None:
         self.lease, self.attempt, self.count = lease, lease.attempt, lease.count
         self.first: AttemptId = parse_attempt(lease.attempt)
+        self.is_renewed = False  # its runner ended before it began, and another has it
         self.pipe = ""  # through which they publish tags
         self.seen = 0  # calls that have ended; the next one is the one that runs
         self.stops: dict[int, str] = {}  # calls that must not go on, or not begin, and why

@@ -18,13 +18,14 @@ import time
 from collections.abc import MutableSequence, Sequence
 from typing import Any, NamedTuple, Optional
 
+from shoal.model.ids import parse_attempt, run_text
 from shoal.model.limits import MAX_STREAM
 from shoal.pilot.commands.streams import Bound
 from shoal.pilot.functions.call_batch import Entries, Piece
 from shoal.pilot.functions.listener import RunnerConnection
 from shoal.pilot.guard.messages import Start
 from shoal.pilot.guard.spawn import STREAM_SLACK
-from shoal.pilot.runner.main import LOG_AT, OUT, REWIND, SKIPS, STAGE
+from shoal.pilot.runner.main import IDLE, LOG_AT, OUT, REWIND, SKIPS, STAGE
 from shoal.pilot.runner.messages import CallEnd, Hello, RunCalls, Skip, Welcome
 from shoal.wire.messages import Lease, Report
 
@@ -32,8 +33,9 @@ log = logging.getLogger(__name__)
 
 # What a runner consists of. It is written out, since the zip that we run from may be a file in memory of ours.
 _CODE = (
-    "shoal.model.limits", "shoal.wire.payload", "shoal.pilot.runner.load", "shoal.pilot.runner.failure",
-    "shoal.pilot.runner.output", "shoal.pilot.runner.messages", "shoal.pilot.runner.main",
+    "shoal.model.limits", "shoal.wire.payload", "shoal.wire.module_sources", "shoal.pilot.runner.load",
+    "shoal.pilot.runner.failure", "shoal.pilot.runner.output", "shoal.pilot.runner.messages",
+    "shoal.pilot.runner.user_modules", "shoal.pilot.runner.main",
 )  # fmt: skip
 _BEGIN = """import sys
 if sys.version_info < (3, 9):
@@ -50,10 +52,13 @@ _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
     "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
 )  # fmt: skip
+# Variables that differ between two shells of one person and mean nothing to an interpreter that starts: a spare one gets
+# them when it is taken. Every other may have decided how it started (LANG, LD_LIBRARY_PATH, PYTHONHASHSEED, HOME, ...).
+_LATE = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
 
 
 class RunnerKind(NamedTuple):
-    """Calls of the same kind can be made by the same runner."""
+    """Calls of the same kind can be made by the same runner [ADR 0024]."""
 
     python: str
     is_theirs: bool  # the submitter's own interpreter, not just some python3
@@ -64,8 +69,16 @@ class RunnerKind(NamedTuple):
     memory: int
     disk: int
     is_exclusive: bool
+    session: str  # of the submitter, else the run
+    modules: str  # the sources that travel with it
     finalizer: str = ""
     max_calls: int = 0  # that one runner may make; 0: any number
+
+    @property
+    def bare(self) -> tuple[Any, ...]:
+        """What an interpreter is started with before it is known whose calls it makes."""
+        env = frozenset(pair for pair in self.env if pair[0] not in _LATE)
+        return self.python, env, self.memory, self.disk, self.is_exclusive
 
 
 def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKind]:
@@ -84,8 +97,10 @@ def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKin
     for name in _OWN:
         env.pop(name, None)
     room, exclusive = lease.room, lease.rerun == "exclusive"
+    session = lease.session or run_text(parse_attempt(lease.attempt).run)
     return RunnerKind(
         python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive,
+        session, lease.modules,
         lease.finalizer, lease.max_tasks_per_child,
     )  # fmt: skip
 
@@ -106,10 +121,14 @@ def write_code(folder: str) -> None:
 
 
 class RunnerProcess:
-    """A runner's process. `piece` is what it works on, or what it is being started for."""
+    """A runner's process. `piece` is what it works on, or what it is being started for.
 
-    def __init__(self, key: str, kind: RunnerKind, base: str, now: float) -> None:
-        self.key, self.kind, self._base = key, kind, base
+    A spare one was started before it is known for whom: it is a bare interpreter of a kind's `bare` part.
+    """
+
+    def __init__(self, key: str, kind: RunnerKind, base: str, now: float, is_spare: bool = False) -> None:
+        self.key, self.kind, self._base, self.is_spare = key, kind, base, is_spare
+        self._was_spare, self._started_as, self._hello = is_spare, kind, Hello("", "", 0.0)
         self.folder = os.path.join(base, key)
         os.makedirs(self.folder, mode=0o700)
         self.connection: Optional[RunnerConnection] = None  # None: not yet, or no longer connected
@@ -134,7 +153,7 @@ class RunnerProcess:
         self.rss = 0
         self.cpu_reported = 0.0  # seconds of its CPU time that are accounted for
         self._serial, self._skips = 0, 0
-        self._is_initialized = False
+        self.is_initialized = False  # it had a piece
         self._given = 0  # calls
         self._at = LOG_AT
         self._bounds: dict[str, Bound] = {}  # by stream: the file that the present call writes to
@@ -147,8 +166,16 @@ class RunnerProcess:
         kind = self.kind
         return Start(
             self.key,
-            [kind.python, "-c", _BEGIN, os.path.join(self._base, "code"), self._base, self.key],
-            kind.cwd,
+            [
+                kind.python,
+                "-c",
+                _BEGIN,
+                os.path.join(self._base, "code"),
+                self._base,
+                self.key,
+                "spare" if self.is_spare else "",
+            ],
+            "/" if self.is_spare else kind.cwd,
             {**dict(kind.env), "SHOAL_ATTEMPT": self.key},
             os.path.join(self.folder, "start.out"),
             os.path.join(self.folder, "start.err"),
@@ -159,16 +186,37 @@ class RunnerProcess:
             exclusive=kind.is_exclusive,
         )
 
-    def welcome(self, connection: RunnerConnection, hello: Hello) -> None:
-        """Give a runner that has connected the log and what it needs to know."""
+    def connect(self, connection: RunnerConnection, hello: Hello) -> bool:
+        """It has connected; False: it is a spare one, which waits until it is taken."""
+        self.connection, self._hello = connection, hello
+        if not self.is_spare:
+            self._welcome(connection)
+        return not self.is_spare
+
+    @property
+    def died_waiting(self) -> bool:
+        """It was a spare one, and had not begun anything when it ended."""
+        return self._was_spare and self._serial <= 1 and self.stage == IDLE
+
+    def take(self, kind: RunnerKind) -> None:
+        """Make a spare runner one of this kind."""
+        self.kind, self.is_spare = kind, False
+        if self.connection is not None:
+            self._welcome(self.connection)
+
+    def _welcome(self, connection: RunnerConnection) -> None:
+        """Give it the log and what it needs to know."""
         self.log = _make_log(self.folder)
         self._page = memoryview(mmap.mmap(self.log, LOG_AT)).cast("Q")  # type: ignore[assignment]
-        self.connection, self.version, self.is_ready, self.cpu_reported = connection, hello.version, True, hello.cpu
+        self.version, self.is_ready, self.cpu_reported = self._hello.version, True, self._hello.cpu
         with contextlib.suppress(OSError):  # it is gone already: the guard will report that
             socket.send_fds(connection.sock, [b"\n"], [self.log])
         paths = self.kind.path.split(os.pathsep) if self.kind.path else []
         results = os.path.join(self._base, "results", self.key + ".")
-        connection.send(Welcome(paths, self.kind.is_theirs, self.folder, results))
+        old, new = dict(self._started_as.env), dict(self.kind.env)
+        env = {name: new.get(name) for name in _LATE if old.get(name) != new.get(name)}
+        compiled = os.path.join(self._base, "compiled")
+        connection.send(Welcome(paths, self.kind.is_theirs, self.folder, results, compiled, env))
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Send a message, if it is connected."""
@@ -183,7 +231,7 @@ class RunnerProcess:
 
     def send_end(self) -> bool:
         """Have an idle runner with a finalizer end by itself; False: there is none to be called."""
-        if self.connection is None or self.piece is not None or not self.kind.finalizer or not self._is_initialized:
+        if self.connection is None or self.piece is not None or not self.kind.finalizer or not self.is_initialized:
             return False
         with contextlib.suppress(OSError):
             self.connection.sock.shutdown(socket.SHUT_WR)  # it sees that nothing more comes
@@ -223,7 +271,8 @@ class RunnerProcess:
                 piece.first.element,
                 piece.first.number,
                 lease.function,
-                "" if self._is_initialized else lease.initializer,
+                "" if self.is_initialized else lease.initializer,
+                lease.modules,
                 " ".join(lease.calls),
                 self.kind.cwd,
                 piece.pipe,
@@ -233,10 +282,10 @@ class RunnerProcess:
                 lease.env.get("SHOAL_RESEED") == "1",
                 list(piece.stops),
                 rewind,
-                "" if self._is_initialized else lease.finalizer,
+                "" if self.is_initialized else lease.finalizer,
             )
         )
-        self._is_initialized = True
+        self.is_initialized = True
         self._given += piece.count
 
     def may_take(self, calls: int) -> bool:

@@ -1,8 +1,9 @@
 """The runners of a pilot: long-lived interpreters that call functions, one for each busy slot [ADR 0009].
 
-A piece of calls goes to an idle runner of its kind, or to a new one. Runners are children of the guard, which ends
-them and enforces their memory limit; the time limit of each call is enforced here, where it is known when a call begins.
-A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
+A piece of calls goes to an idle runner of its kind, or to a new one; a runner belongs to one session for good. So that
+a session need not wait for an interpreter to start, a spare one is kept ready [ADR 0024]. Runners are children of the
+guard, which ends them and enforces their memory limit; the time limit of each call is enforced here, where it is known
+when a call begins. A runner that ends is not repaired: the next piece gets another. All of it runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, Stop, ToGuard
 from shoal.pilot.runner.main import CALLING
-from shoal.pilot.runner.messages import Blob, Describe, Described, Hello, NeedBlob, Progress
+from shoal.pilot.runner.messages import Blob, Describe, Described, Hello, NeedBlob, Progress, Stale
 from shoal.wire.messages import Batch, Lease, Report
 
 log = logging.getLogger(__name__)
 
 PREFIX = "runner-"  # no attempt is named so
 HELLO = 30.0  # seconds: an interpreter that has not connected by then never will
+SPARE_AFTER = 1.0  # seconds from the last start to that of a spare runner; at once if no other has work
 IDLE = 60.0  # seconds unused after which a runner gives its memory back
 DESCRIBE = 10.0  # seconds to describe a call
 LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not notified by then is read without
@@ -70,6 +72,9 @@ class Runners:
         self._runners: dict[str, RunnerProcess] = {}
         self._idle: list[RunnerProcess] = []  # the one used last is at the end
         self._going: set[str] = set()  # those that are about to end
+        self._spare: Optional[RunnerProcess] = None
+        self._wanted: Optional[RunnerKind] = None  # what a spare one is to be started for
+        self._spare_at = NEVER
         self._kinds: dict[RunnerKind, RunnerKind] = {}
         self._count = 0
         self._is_open = False
@@ -96,12 +101,7 @@ class Runners:
             self._give_back(made, f"there is no {piece.python or 'interpreter'} here, and no python3 on the PATH")
             return
         one = self._take(kind, piece.count)
-        if one is None:
-            self._give_back(made, f"cannot write in {self._base}")
-            return
-        self._assign(one, made)
-        if one.is_ready:
-            self._give(one, made)
+        self._begin(one, made)
 
     def stop(self, attempt: str, why: str) -> bool:
         """End one call, or see to it that it never begins; False: it is not here."""
@@ -154,7 +154,8 @@ class Runners:
 
     def deadline(self) -> Optional[float]:
         """When `tick` is due at the latest."""
-        return self._due if self._due < NEVER else None
+        due = min(self._due, self._spare_at)
+        return due if due < NEVER else None
 
     def tick(self, now: float) -> None:
         """Do whatever is due: limits, logs, idle runners."""
@@ -165,6 +166,9 @@ class Runners:
                     at = self._check(one, now)
                     one.due = min(one.due, at)
             self._due = min((one.due for one in self._runners.values()), default=NEVER)
+        if now >= self._spare_at:
+            self._spare_at = NEVER
+            self._start_spare(now)
 
     def abandon(self, why: str) -> None:
         """Give every piece back: the guard is lost, and all runners with it."""
@@ -207,9 +211,18 @@ class Runners:
         self._drain(one)
         return piece, one, at == piece.seen and self._at.get(piece) is one
 
+    def _begin(self, one: Optional[RunnerProcess], piece: Piece) -> None:
+        """Have a runner make the calls of a piece, as soon as it is ready; None: there is none."""
+        if one is None:
+            self._give_back(piece, f"cannot write in {self._base}")
+        else:
+            self._assign(one, piece)
+
     def _assign(self, one: RunnerProcess, piece: Piece) -> None:
         one.piece, one.is_sent = piece, False
         self._at[piece] = one
+        if one.is_ready:
+            self._on_ready(one)
 
     def _on_ready(self, one: RunnerProcess) -> None:
         piece = one.piece
@@ -217,7 +230,7 @@ class Runners:
             return
         if one.describes:
             self._plan(one, one.since + DESCRIBE)
-            one.send(Describe(piece.lease.function, piece.lease.calls[piece.seen]))
+            one.send(Describe(piece.lease.function, piece.lease.calls[piece.seen], piece.lease.modules))
             self._watch_connection(one)
         else:
             self._give(one, piece)
@@ -230,11 +243,16 @@ class Runners:
             self._release(one)
             self._give_back(piece, f"{why}: give python= the path of a Python {wanted} that this host has")
             return
+        texts = (
+            lease.function,
+            *(() if one.is_initialized else (lease.initializer, lease.finalizer, lease.modules)),
+            *lease.calls,
+        )
         one.give(piece, now)
         self._watch_connection(one)
         one.read_at = now + LOOK
         self._plan(one, one.read_at if lease.time is None else min(one.read_at, now + lease.time))
-        for text in (lease.function, lease.initializer, lease.finalizer, *lease.calls):
+        for text in texts:
             if text[:7] == "sha256:":
                 self._ask(one, text)
 
@@ -254,14 +272,25 @@ class Runners:
         return self._launch(kind)
 
     def _launch(self, kind: RunnerKind) -> Optional[RunnerProcess]:
-        """Start a new runner; idle ones of other kinds end for it."""
-        while self._idle and len(self._runners) - len(self._going) >= self._cores:
+        """A new runner, the spare one if it fits; idle ones of other kinds end for it."""
+        while self._idle and self._in_use >= self._cores:
             self._end(self._idle.pop(0))
-        self._count += 1
         now = proctree.now()
+        self._wanted, self._spare_at = kind, now + SPARE_AFTER
+        one = self._spare
+        # Where there is no such directory, the guard says so as it starts one.
+        if one is not None and one.kind.bare == kind.bare and os.access(kind.cwd, os.R_OK | os.X_OK):
+            self._spare, one.since = None, now
+            one.take(kind)
+            self._plan(one, now + (IDLE if one.is_ready else HELLO))
+            return one
+        return self._start(kind, now)
+
+    def _start(self, kind: RunnerKind, now: float, is_spare: bool = False) -> Optional[RunnerProcess]:
+        self._count += 1
         try:
             self._open()
-            one = RunnerProcess(f"{PREFIX}{self._count}", kind, self._base, now)
+            one = RunnerProcess(f"{PREFIX}{self._count}", kind, self._base, now, is_spare)
         except OSError as error:
             log.error("runner cannot be started: %s", error)
             return None
@@ -271,10 +300,33 @@ class Runners:
         self._send_guard(one.start(self.grace, self._umask))
         return one
 
+    def _drop_stale(self, one: RunnerProcess) -> None:
+        """End a runner whose files have changed, and the idle ones of its kind, which have read the same."""
+        self._clear(one)
+        for other in [one, *(idle for idle in self._idle if idle.kind == one.kind)]:
+            if other in self._idle:
+                self._idle.remove(other)
+            self._end(other)
+
+    def _start_spare(self, now: float) -> None:
+        """Keep one runner ready that is like those started last; it takes no slot, and ends if nobody needs it."""
+        kind, old = self._wanted, self._spare
+        if kind is None or (old is not None and old.kind.bare == kind.bare):
+            return
+        if old is not None:
+            self._end(old)
+        self._spare = self._start(kind, now, is_spare=True)
+
+    @property
+    def _in_use(self) -> int:
+        """Runners that a session has."""
+        return len(self._runners) - len(self._going) - (self._spare is not None)
+
     def _open(self) -> None:
         """Prepare for runners, with the first piece: most pilots never see a function."""
         if not self._is_open:
-            os.makedirs(os.path.join(self._base, "results"), mode=0o700, exist_ok=True)
+            for folder in ("results", "compiled"):
+                os.makedirs(os.path.join(self._base, folder), mode=0o700, exist_ok=True)
             write_code(os.path.join(self._base, "code"))
             self._listener.open(self._base)
             self._is_open = True
@@ -284,34 +336,44 @@ class Runners:
         if not isinstance(hello, Hello) or one is None or one.is_ready or one.is_stopping or one.is_late:
             return False
         self._listener.keep(connection, lambda: self._read(one))
-        one.welcome(connection, hello)
+        is_welcome = one.connect(connection, hello)
         one.since = proctree.now()
         self._plan(one, one.since + IDLE)
-        self._on_ready(one)
+        if is_welcome:
+            self._on_ready(one)
         return True
 
     # --- runners: end
     def _release(self, one: RunnerProcess) -> None:
         """Make a runner idle, or end it if there are more than enough."""
-        if one.piece is not None:
-            self._at.pop(one.piece, None)
-        one.piece, one.is_sent, one.describes, one.read_at, one.needed = None, False, False, None, ""
-        one.blobs.clear()
+        self._clear(one)
         if one.is_ready and one.connection is None:
             return  # it is dying, the guard will report that
-        if len(self._runners) - len(self._going) > self._cores or not one.may_take(1):
+        if self._spare_at < NEVER and not self._at:
+            self._spare_at = 0.0
+        if self._in_use > self._cores or not one.may_take(1):
             self._end(one)
             return
         one.since = proctree.now()
         self._idle.append(one)
         self._plan(one, one.since + (IDLE if one.is_ready else HELLO))
 
+    def _clear(self, one: RunnerProcess) -> None:
+        """Take its piece from it."""
+        if one.piece is not None:
+            self._at.pop(one.piece, None)
+        one.piece, one.is_sent, one.describes, one.read_at, one.needed = None, False, False, None, ""
+        one.blobs.clear()
+
     def _end(self, one: RunnerProcess) -> None:
         """End a runner without work: by itself, so that it can run its exit handlers, else by the guard."""
+        if one is self._spare:
+            self._spare = None
+        ends_itself = one.connection is not None
         self._disconnect(one)
         self._going.add(one.key)
         one.is_late = one.is_late or not one.is_ready
-        self._plan(one, proctree.now() + (self.grace if one.is_ready else 0.0))
+        self._plan(one, proctree.now() + (self.grace if ends_itself else 0.0))
 
     def _stop_runner(self, one: RunnerProcess) -> None:
         """Have the guard end it."""
@@ -333,6 +395,8 @@ class Runners:
         self._going.discard(one.key)
         if one in self._idle:
             self._idle.remove(one)
+        if one is self._spare:
+            self._spare = None
 
     def _plan(self, one: RunnerProcess, at: float) -> None:
         """Check this runner then."""
@@ -345,6 +409,10 @@ class Runners:
             return NEVER
         if one.is_ready and one.connection is None:  # it should have ended by itself
             self._stop_runner(one)
+        elif one is self._spare and one.connection is not None:
+            if now < one.since + IDLE:
+                return one.since + IDLE
+            self._end(one)
         elif not one.is_ready:
             if now < one.since + HELLO and not one.is_late:
                 return one.since + HELLO
@@ -373,6 +441,8 @@ class Runners:
             connection.closed = True
         if connection.closed and one.connection is connection:
             self._disconnect(one)
+            if one is self._spare:
+                self._spare = None
             # Most likely it is dying, and the guard will report why; if not, it has lost us for good.
             one.is_cut_off = True
             self._plan(one, proctree.now() + CUT_OFF)
@@ -386,6 +456,10 @@ class Runners:
             pass
         elif isinstance(message, Described) and one.describes:
             self._on_described(one, piece, message.text)
+        elif isinstance(message, Stale):
+            if not one.is_stopping:
+                self._drop_stale(one)
+                self._begin(self._launch(one.kind), piece)
         elif isinstance(message, Progress):
             one.rss = message.rss
             if message.is_over and not one.is_stopping:
@@ -471,6 +545,9 @@ class Runners:
                 self._on_described(one, piece, "")
             elif isinstance(report, NotStarted):
                 self._fail_all(piece, outcome.not_started(piece.lease, report))
+            elif one.died_waiting and not piece.is_renewed and not one.is_stopping:
+                piece.is_renewed = True  # its end says nothing about this piece
+                self._begin(self._launch(one.kind), piece)
             elif not one.is_sent:
                 self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import mmap
@@ -25,14 +26,15 @@ import time
 from binascii import b2a_base64
 from collections import deque
 from collections.abc import MutableSequence
-from types import CoroutineType
+from types import CoroutineType, ModuleType
 from typing import Any, NoReturn, Optional
 
 from shoal.pilot.runner import messages
 from shoal.pilot.runner.failure import clean, in_one_line, pack_error, trace_of
-from shoal.pilot.runner.load import Environ, HostLacks, Loads, Missing, NotPicklable, pack
+from shoal.pilot.runner.load import Environ, HostLacks, Loads, Missing, NotPicklable, find_cloudpickle, pack
 from shoal.pilot.runner.messages import CallEnd
 from shoal.pilot.runner.output import Output
+from shoal.pilot.runner.user_modules import UserModules
 
 SOCKET = "socket"
 # The first page of the file in memory is a row of numbers, written by one side and read by the other.
@@ -96,13 +98,15 @@ class PilotConnection:
 class Runner:
     """One interpreter that calls functions."""
 
-    def __init__(self, connection: PilotConnection, log: int, folder: str, results: str) -> None:
+    def __init__(self, connection: PilotConnection, log: int, welcome: messages.Welcome) -> None:
         self._connection, self._log = connection, log
-        self._results, self._stored = results, 0
+        self._results, self._stored = welcome.results, 0
         self._at = LOG_AT
         self._page: MutableSequence[int] = memoryview(mmap.mmap(log, LOG_AT)).cast("Q")  # type: ignore[assignment]  # of whole numbers
         self._loads = Loads(self._need)
-        self._output = Output(folder, self._page, OUT)
+        self._output = Output(welcome.folder, self._page, OUT)
+        self._modules, self._installed = UserModules(welcome.compiled), ""
+        self._modules.install(b"")
         self._skips = 0  # messages to skip a call that were received
         self._serial, self._skipped = 0, set[int]()  # of the present piece
         self._broken: Optional[BaseException] = None  # what the initializer raised
@@ -183,6 +187,9 @@ class Runner:
 
     # --- a piece
     def _run(self, piece: messages.RunCalls) -> None:
+        if self._modules.is_stale():
+            self._connection.send(messages.Stale())
+            return
         self._serial, self._skipped = piece.serial, set(piece.skip)
         if piece.rewind:
             os.ftruncate(self._log, LOG_AT)
@@ -193,7 +200,7 @@ class Runner:
         os.environ.pop("SHOAL_TAGS", None)
         if piece.tags:
             os.environ["SHOAL_TAGS"] = piece.tags
-        broken = self._initialize(piece.initializer, piece.finalizer)
+        broken = self._import_from(piece.modules) or self._initialize(piece.initializer, piece.finalizer)
         function: Any = None
         if broken is None:
             self._page[STAGE] = LOADING
@@ -210,6 +217,17 @@ class Runner:
         self._call_all(piece, function, broken)
         self._page[STAGE] = IDLE
         self._notify(True)
+
+    def _import_from(self, text: str) -> Optional[BaseException]:
+        """Take over the modules of the session; returns what went wrong."""
+        if text == self._installed:
+            return None
+        try:
+            self._modules.install(self._loads.load(text))
+        except BaseException as error:
+            return error
+        self._installed = text
+        return None
 
     def _initialize(self, initializer: str, finalizer: str) -> Optional[BaseException]:
         if (initializer or finalizer) and self._broken is None:
@@ -327,6 +345,7 @@ class Runner:
             cause, begin = "initializer", "initializer failed: "
         elif isinstance(error, NotPicklable) and isinstance(error.__cause__, Exception):
             begin, error = "its result cannot be pickled: ", error.__cause__
+        self._modules.show_sources()
         trace = trace_of(error)
         end = CallEnd(outcome="failed", cause=cause, message=begin + in_one_line(error), trace=trace)
         data = pack_error(error, trace)
@@ -337,6 +356,7 @@ class Runner:
     def _describe(self, wanted: messages.Describe) -> None:
         text = ""
         with contextlib.suppress(BaseException):
+            self._import_from(wanted.modules)
             text = clean(self._loads.describe(wanted.function, wanted.call))
         self._output.take(True)
         self._connection.send(messages.Described(text))
@@ -375,6 +395,24 @@ def arrange_path(theirs: list[str], is_theirs: bool) -> None:
     sys.path[:] = dict.fromkeys(order)
 
 
+def set_variables(changes: dict[str, Optional[str]]) -> None:
+    """Make the environment that of the session; None: not set."""
+    for name, value in changes.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+def keep_if_theirs(module: ModuleType) -> None:
+    """Forget a package that was imported in advance, if the submitter's search path leads to another."""
+    name = module.__name__
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    if spec is None or spec.origin != module.__file__:
+        for one in list(sys.modules):
+            if one.split(".")[0] == name:
+                del sys.modules[one]
+
+
 def hide_modules() -> None:
     """Let a later `import shoal` find the submitter's, if there is one."""
     taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "shoal"}
@@ -397,8 +435,9 @@ def raise_number(fd: int) -> int:
 
 
 def main() -> None:
-    """Run a runner; `sys.argv` has the folder with our code, that of the socket, and our name."""
-    code, folder, name = sys.argv[1:4]
+    """Run a runner; `sys.argv` has the folder with our code, that of the socket, our name, and whether we are to wait."""
+    code, folder, name, is_spare = sys.argv[1:5]
+    cloud = find_cloudpickle() if is_spare else None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     near = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock.connect(f"/proc/self/fd/{near}/{SOCKET}")  # the whole path may be longer than a socket's may
@@ -413,6 +452,9 @@ def main() -> None:
     welcome: messages.Welcome = connection.read()
     sys.path.remove(code)
     sys.argv[:] = ["-c"]
+    set_variables(welcome.env)
     arrange_path(welcome.path, welcome.is_theirs)
+    if cloud is not None:
+        keep_if_theirs(cloud)
     hide_modules()
-    Runner(connection, log, welcome.folder, welcome.results).serve()
+    Runner(connection, log, welcome).serve()

@@ -32,6 +32,10 @@ class Progress(NamedTuple):
     rss: int
 
 
+class Stale(NamedTuple):
+    """A file that the runner imported has changed: the piece was not begun, and belongs to a new runner."""
+
+
 class Described(NamedTuple):
     """A call as a person would write it; empty: unknown."""
 
@@ -46,6 +50,8 @@ class Welcome(NamedTuple):
     is_theirs: bool  # the interpreter is the submitter's own
     folder: str  # for the files of the streams
     results: str  # how the paths of large results begin
+    compiled: str  # folder for compiled code
+    env: dict[str, Optional[str]]  # variables that differ from those it was started with; None: not set
 
 
 class RunCalls(NamedTuple):
@@ -57,6 +63,7 @@ class RunCalls(NamedTuple):
     number: int  # of the attempt
     function: str  # payload texts
     initializer: str
+    modules: str
     calls: str  # separated by blanks, which no payload text has: quicker than a list
     cwd: str
     tags: str  # path of the pipe for tags, or nothing
@@ -89,9 +96,10 @@ class Describe(NamedTuple):
 
     function: str
     call: str
+    modules: str
 
 
-TYPES: tuple[type, ...] = (Hello, NeedBlob, Progress, Described, Welcome, RunCalls, Skip, Blob, Describe)
+TYPES: tuple[type, ...] = (Hello, NeedBlob, Progress, Stale, Described, Welcome, RunCalls, Skip, Blob, Describe)
 _NUMBERS = {kind: number for number, kind in enumerate(TYPES)}
 
 

@@ -145,7 +145,7 @@ def blobs_of(submission: Submission) -> list[str]:
     texts = (
         text
         for spec in submission.specs
-        for text in (spec.function, spec.initializer, spec.finalizer, spec.stdin_data, *spec.calls)
+        for text in (spec.function, spec.initializer, spec.finalizer, spec.modules, spec.stdin_data, *spec.calls)
     )
     return list(dict.fromkeys(text for text in texts if text.startswith("sha256:")))
 

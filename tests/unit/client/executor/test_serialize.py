@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import pickle
 import subprocess
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, is_importable, name_of, text_of
+from shoal.client.executor.serialize import (
+    Functions,
+    call_texts,
+    chunked,
+    dump,
+    is_importable,
+    name_of,
+    renewed,
+    text_of,
+)
 from shoal.model.blobs import is_digest
 from shoal.model.errors import Unreachable
 from shoal.wire import payload
@@ -162,6 +173,12 @@ def test_the_text_of_a_function_is_made_once(blobs: Blobs, monkeypatch: pytest.M
         ("class K: k = 2\ndef f(x): return K.k * x", "K.k = 3"),
         ("def f(x): return [k * y for y in [x]][0]\nk = 2", "k = 3"),
         ("def f(x): return f.k * x\nf.k = 2", "f.k = 3"),
+        ("def f(x, *, k=2): return k * x", "f.__kwdefaults__['k'] = 3"),
+        ("def f(x): return 2 * x", "f.__code__ = (lambda x: 3 * x).__code__"),
+        ("def f(x): return 2 * x", "def f(x): return 3 * x"),
+        ("k = 2\ndef f(x, *, j=1): return (k if j else 3) * x", "f.__kwdefaults__ = {'j': 0}"),
+        ("k = [2]\nget = k.__len__\ndef f(x): return (get() + 1) * x", "k.append(1)"),
+        ("import types\nm = types.ModuleType('made_here')\nm.k = 2\ndef f(x): return m.k * x", "m.k = 3"),
         (CLOSURE, "change(3)"),
     ],
 )  # fmt: skip
@@ -172,6 +189,27 @@ def test_a_function_whose_surroundings_changed_is_pickled_anew(blobs: Blobs, sou
     space = f.__globals__
     exec(change, space)
     assert back(functions.text_of(space["f"], blobs.put))(10) == 30
+
+
+def test_another_function_after_a_reload_is_not_taken_for_the_first(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "reloaded_here.py").write_text("def f(): return 'f'\ndef g(): return 'g'\n")
+    module: Any = importlib.import_module("reloaded_here")
+    try:
+        functions = Functions()
+        for _ in range(50):
+            assert back(functions.text_of(module.f, blobs.put))() == "f"
+            importlib.reload(module)
+            assert back(functions.text_of(module.g, blobs.put))() == "g"  # it may have the id of the first `f`
+        old = module.f
+        assert back(functions.text_of(old, blobs.put)) is old
+        importlib.reload(module)
+        assert back(functions.text_of(old, blobs.put)) is not module.f  # by value: its name leads to another now
+        assert renewed(old) is module.f and renewed(len) is len
+    finally:
+        del sys.modules["reloaded_here"]
 
 
 def test_functions_of_modules_go_by_name(blobs: Blobs) -> None:

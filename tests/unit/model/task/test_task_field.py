@@ -69,6 +69,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "finalizer": (FUNCTION, "AA=="),
     "max_tasks_per_child": (FUNCTION, 3),
     "python": (FUNCTION, "/opt/python3"),
+    "modules": (FUNCTION, "AA=="),
+    "session": (FUNCTION, "another"),
     "require": (COMMAND, "cores > 1"),
     "rank": (COMMAND, "cores"),
     "deadline": (COMMAND, "2h"),

@@ -143,6 +143,9 @@ def test_what_makes_runners_differ() -> None:
         {"room": Capacity(cores=1, memory=5)},
         {"env": {"SHOAL_PYTHONPATH": "/x"}},
         {"rerun": "exclusive"},
+        {"session": "another"},
+        {"modules": "others"},
+        {"attempt": "r2.5#1@2"},  # without a session, each run is one
     ):
         assert kind != find_kind(replace(LEASE, **change), {"PATH": "/bin"}, "/")
     assert kind != find_kind(LEASE, {"PATH": "/bin", "OMP_NUM_THREADS": "2"}, "/")
