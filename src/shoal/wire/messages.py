@@ -193,6 +193,7 @@ class Exchange:
     proofs: list[Proof] = field(default_factory=list)  # of leases that the server may have forgotten
     ended: list[str] = field(default_factory=list)  # as in Register, seen since
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)  # running attempts that wait for other tasks: they lend their cores
 
 
 @dataclass(frozen=True)

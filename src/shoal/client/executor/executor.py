@@ -11,6 +11,7 @@ import time as clock
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as StandardExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +26,7 @@ from shoal.client.executor.options import (
     script_folder,
     signature_with_fields,
 )
-from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
+from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, next_ordinal, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
 from shoal.client.executor.stream import Stream
 from shoal.model.errors import Unreachable
@@ -39,7 +40,6 @@ MAX_TABLES = 1_000  # functions whose table is cached
 AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
 
 R = TypeVar("R")
-_ordinals = itertools.count(1)
 _all: weakref.WeakSet[Executor] = weakref.WeakSet()
 _streams: set[Stream] = set()  # those that have not ended
 _inherited: list[Stream] = []  # of the parent, in a forked child: referenced, so that nothing of them is closed here
@@ -74,6 +74,11 @@ class Executor(StandardExecutor):
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
         **fields: Any,
     ) -> None:
+        self._given = {
+            "max_workers": max_workers, "name": name, "initializer": initializer, "initargs": initargs, "seed": seed,
+            "python": python, "env": env, "labels": labels, "cwd": cwd, "echo": echo, "attach": attach, "trust": trust,
+            **fields,
+        }  # fmt: skip
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
@@ -87,15 +92,20 @@ class Executor(StandardExecutor):
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = (initializer, initargs) if initializer is not None else None
         named = {str(key): str(value) for key, value in (labels or {}).items()}
-        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach)
+        self._session = Session(name or default_name(), next_ordinal(), seed, named, attach)
         self._echo = echo
         self._lock = threading.Lock()
         self._stream: Stream | None = None
+        self._attempt = ""  # the task's, in which the stream was begun
         self._is_shut = False
         self._functions = Functions()
         self._tables: dict[str, dict[str, Any]] = {}
         self._base: dict[str, Any] | None = None
         _all.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a call, an executor that travelled with it is one of the same server and options, with a run of its own."""
+        return _made_again, ({name: value for name, value in self._given.items() if value is not None},)
 
     @property
     def run(self) -> str:
@@ -222,6 +232,13 @@ class Executor(StandardExecutor):
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            attempt = os.environ.get("SHOAL_ATTEMPT", "")
+            if self._stream is not None and self._attempt != attempt:
+                # In a runner: an executor that is kept from one task to the next has a run for each of them.
+                _retire(self._stream)
+                self._session = replace(self._session, ordinal=next_ordinal())
+                self._stream = None
+            self._attempt = attempt
             if self._stream is None:
                 self._stream = Stream(self._link, self._session.open, self._echo)
                 _streams.add(self._stream)
@@ -271,6 +288,10 @@ class Executor(StandardExecutor):
             self._stream.is_foreign = True
             _inherited.append(self._stream)
             self._stream = None
+
+
+def _made_again(options: dict[str, Any]) -> Executor:
+    return Executor(**options)
 
 
 def _detach(stream: Stream, wait: Callable[[float], object] = clock.sleep) -> None:

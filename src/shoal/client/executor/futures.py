@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.client.executor.outcome import CANCELLED, ResultRow, outcome_of
+from shoal.client.waiting import FutureWaiters, is_inside, wait_until
 
 if TYPE_CHECKING:
     from shoal.client.executor.stream import Stream
@@ -25,11 +26,28 @@ class CallFuture(Future[R]):
         self.stream = stream  # None for a call that was never sent
         self.element = 0  # its number in the run, once it was sent
         self._cancelling = False
+        if is_inside():
+            self._waiters = FutureWaiters()
 
     @property
     def task(self) -> str:
         """The id for `shoal show`, `shoal logs`, `shoal why`; empty until the call is sent."""
         return f"{self.stream.run}.{self.element}" if self.stream is not None and self.element > 0 else ""
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the call returned; raises what it raised. A task that waits here lends its cores."""
+        self._wait(timeout)
+        return super().result(0 if timeout is not None else None)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised; None if it returned."""
+        self._wait(timeout)
+        return super().exception(0 if timeout is not None else None)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done():
+            with self._condition:
+                wait_until(lambda most: self._condition.wait_for(self.done, most), timeout)
 
     def cancel(self) -> bool:
         """Cancel the call unless it runs or is done; a call that runs is left alone, as everywhere in Python."""
@@ -125,11 +143,12 @@ class Batch:
         with self._changed:
             self._wanted = at
             try:
-                while (row := self.rows[at]) is WAITING:
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        raise TimeoutError
-                    self._changed.wait(left)
+                left = None if end is None else max(0.0, end - time.monotonic())
+                if not wait_until(
+                    lambda most: self._changed.wait_for(lambda: self.rows[at] is not WAITING, most), left
+                ):
+                    raise TimeoutError
+                row = self.rows[at]
             finally:
                 self._wanted = None
         return row

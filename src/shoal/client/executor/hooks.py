@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.client.executor.executor import Executor
 from shoal.client.executor.futures import CallFuture
+from shoal.client.waiting import waiting
 
 
 class Task:
@@ -117,7 +118,7 @@ class Run:
                 try:
                     self.start()
                     while self._count and not self.is_over():
-                        self._handle(self._ended.get())
+                        self._handle(self._next())
                 except KeyboardInterrupt:
                     raise  # detaches, as a `with` block of an executor does
                 except BaseException:
@@ -154,6 +155,13 @@ class Run:
         self._count += 1
         task.begin(self._ended.put)
         return task
+
+    def _next(self) -> Task:
+        """The next task that ended; a run that is executed in a task lends the task's cores meanwhile."""
+        if self._ended.empty():
+            with waiting():
+                return self._ended.get()
+        return self._ended.get()
 
     def _handle(self, task: Task) -> None:
         self._count -= 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from shoal.model.quantities import many
 SESSION, CLIENT = "session", "client"  # labels of an executor's run
 MAX_LOOKED = 200  # newest runs of a name that are looked through
 INTERACTIVE = "<interactive>"
+_ordinals: dict[str, Iterator[int]] = {}  # by attempt
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,16 @@ class Session:
         return OpenRun(str(answer["run"]))
 
 
+def next_ordinal() -> int:
+    """The number of the next executor of this process; in a runner, which makes calls of many tasks, of this attempt."""
+    attempt = os.environ.get("SHOAL_ATTEMPT", "")
+    if attempt not in _ordinals:
+        if len(_ordinals) > 1:
+            _ordinals.clear()  # only the present attempt goes on counting
+        _ordinals[attempt] = itertools.count(1)
+    return next(_ordinals[attempt])
+
+
 def script() -> str:
     """The absolute path of the program; INTERACTIVE for prompts and notebooks."""
     main = sys.modules.get("__main__")
@@ -65,8 +77,8 @@ def is_interactive() -> bool:
 
 def session_key(name: str, ordinal: int, *more: object) -> str:
     """A key that all starts of one script share. The arguments of a notebook's kernel differ each time."""
-    program = script()
-    arguments = [] if program == INTERACTIVE else sys.argv[1:]
+    program = os.environ.get("SHOAL_TASK") or script()  # a retry of a task finds what its earlier attempt submitted
+    arguments = [] if program == INTERACTIVE or "SHOAL_TASK" in os.environ else sys.argv[1:]
     identity = json.dumps([program, arguments, os.getcwd(), name, ordinal, *more], default=str)
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
@@ -26,6 +27,7 @@ from shoal.client.executor.outcome import ClosedRange, ResultRow
 from shoal.client.executor.pending_calls import CANCELLED_UNSENT, MAX_SENT, Piece, Waiters
 from shoal.client.executor.printed_output import PrintedOutput
 from shoal.client.executor.result_poll import ResultPoll
+from shoal.client.waiting import IdleWatch, is_inside, wait_until
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
@@ -63,6 +65,7 @@ class Stream:
         self._poll = ResultPoll(self, ServerConnection(link), self._lock)
         self._blobs, self._background = Background("shoal-blobs"), Background("shoal-background")
         self._output = PrintedOutput(link, self._background) if echo else None
+        self._idle = IdleWatch(lambda: self._left > 0, time.monotonic, time.process_time) if is_inside() else None
 
     @property
     def left(self) -> int:
@@ -85,6 +88,8 @@ class Stream:
     def add_call(self, table: Mapping[str, Any], text: str, future: CallFuture[Any]) -> None:
         """Add a call, or with an empty text a command; its result goes to a future."""
         opened = self.open((table.get("function", ""), text))
+        if self._idle is not None:
+            self._idle.wake()
         row: ResultRow | None = None
         sent = None
         with self._lock:
@@ -111,6 +116,8 @@ class Stream:
     def add_calls(self, table: Mapping[str, Any], texts: list[str], batch: Batch) -> None:
         """Add many calls, whose results go to the end of a batch."""
         opened = self.open((table["function"], texts[0]))
+        if self._idle is not None:
+            self._idle.wake()
         rows: list[ResultRow] = []
         with self._lock:
             self._check()
@@ -355,7 +362,7 @@ class Stream:
             self.cancel_unstarted()
         own_threads = (self._poll, self._blobs, self._background)
         if wait and not any(thread.is_current_thread() for thread in own_threads):
-            self.closed.wait()
+            wait_until(self.closed.wait)
 
     def break_off(self, error: BaseException, cancel: bool = False) -> None:
         """End the stream with an error for all unfinished calls. `cancel`: cancel them on the server, too."""
