@@ -94,7 +94,9 @@ class IdleWatch:
     """Lends the cores of a task that has unfinished calls and computes nothing, however it waits: in an event loop, by
     callbacks, by asking again and again."""
 
-    def __init__(self, is_unfinished: Callable[[], bool], clock: Callable[[], float], used: Callable[[], float]) -> None:
+    def __init__(
+        self, is_unfinished: Callable[[], bool], clock: Callable[[], float], used: Callable[[], float]
+    ) -> None:
         self._is_unfinished, self._clock, self._used = is_unfinished, clock, used
         self._more = threading.Event()
         self._thread: threading.Thread | None = None

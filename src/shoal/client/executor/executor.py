@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
+from shoal.client.executor.dependencies import Arguments, Dependent, text_or_arguments, with_futures
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
     check_python,
@@ -26,8 +27,9 @@ from shoal.client.executor.options import (
     script_folder,
     signature_with_fields,
 )
+from shoal.client.executor.per_call import ExecutorView, Tables
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, next_ordinal, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, text_of
+from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, text_of
 from shoal.client.executor.stream import Stream
 from shoal.model.errors import Unreachable
 from shoal.model.quantities import many
@@ -36,7 +38,6 @@ from shoal.wire.task import parse_spec
 
 PIECES = (500, 1_000, 2_000, 4_000)  # calls of a map that go out together: the first soon, the others cheaply
 MAX_PIECE_BYTES = 8 * 1024 * 1024
-MAX_TABLES = 1_000  # functions whose table is cached
 AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
 
 R = TypeVar("R")
@@ -85,10 +86,8 @@ class Executor(StandardExecutor):
             raise TypeError("initializer must be a callable")
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._fields = fields_of(fields)
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
-        self._fields |= {"env": self._env} if self._env else {}
-        parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
+        self._tables = Tables(fields_of(fields) | ({"env": self._env} if self._env else {}))
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = (initializer, initargs) if initializer is not None else None
         named = {str(key): str(value) for key, value in (labels or {}).items()}
@@ -99,8 +98,6 @@ class Executor(StandardExecutor):
         self._attempt = ""  # the task's, in which the stream was begun
         self._is_shut = False
         self._functions = Functions()
-        self._tables: dict[str, dict[str, Any]] = {}
-        self._base: dict[str, Any] | None = None
         _all.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,18 +111,29 @@ class Executor(StandardExecutor):
 
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
-        """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future."""
+        """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future. Futures among the arguments, also
+        inside of lists and the like, are waited for: the call gets their values."""
+        return self._submit(self._tables, fn, args, kwargs)
+
+    def _submit(
+        self, tables: Tables, fn: Callable[..., R], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> CallFuture[R]:
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
         try:
-            table = self._table(fn)
-            text = text_of((args, kwargs), self._put)
+            table = self._table(tables, fn)
         except Unreachable:
             raise
         except Exception as error:  # whatever pickling an object may raise
             future.set_exception(error)
             return future
-        stream.add_call(table, text, future)
+        text = text_or_arguments((args, kwargs), self._put)
+        if isinstance(text, str):
+            stream.add_call(table, text, future)
+        elif isinstance(text, Arguments):
+            stream.hold(Dependent(table, text, self._put, future))
+        else:
+            future.set_exception(text)
         return future
 
     def map(
@@ -135,6 +143,16 @@ class Executor(StandardExecutor):
 
         With `chunksize` each task makes so many calls.
         """
+        return self._map(self._tables, fn, iterables, timeout, chunksize)
+
+    def _map(
+        self,
+        tables: Tables,
+        fn: Callable[..., R],
+        iterables: tuple[Iterable[Any], ...],
+        timeout: float | None,
+        chunksize: int,
+    ) -> Iterator[R]:
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         end = None if timeout is None else clock.monotonic() + timeout
@@ -144,14 +162,14 @@ class Executor(StandardExecutor):
             fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
         batch = Batch(stream)
         try:
-            table = self._table(fn)
+            table = self._table(tables, fn)
         except Unreachable:
             raise
         except Exception as error:  # as in submit, once for each call
             batch.extend(sum(1 for _ in calls))
             batch.fail(error)
             return batch.results(end)
-        self._send(stream, table, call_texts(calls, self._put), batch)
+        self._send(stream, table, call_texts(calls, self._put, with_futures), batch)
         results = batch.results(end)
         return itertools.chain.from_iterable(results) if chunksize > 1 else results
 
@@ -163,7 +181,7 @@ class Executor(StandardExecutor):
         stream = self._begin()
         future: CallFuture[str] = CallFuture(None)
         how = {"shell": command} if isinstance(command, str) else {"command": list(command)}
-        table = {**self._fields, **how, **fields}
+        table = {**self._tables.fields, **how, **fields}
         parse_spec(table)
         stream.add_call(table, "", future)
         return future
@@ -178,15 +196,25 @@ class Executor(StandardExecutor):
         if self._stream is not None:
             self._stream.cancel_all()
 
-    def _send(self, stream: Stream, table: dict[str, Any], texts: Iterator[str | Exception], batch: Batch) -> None:
+    def options(self, **fields: Any) -> ExecutorView:
+        """This executor with other task fields for some calls: `ex.options(cores=4, memory="8G").submit(fit, x)`."""
+        return ExecutorView(self, fields)
+
+    def _send(
+        self, stream: Stream, table: dict[str, Any], texts: Iterator[str | Exception | Arguments], batch: Batch
+    ) -> None:
         sizes = itertools.chain(PIECES, itertools.repeat(PIECES[-1]))
         piece, size, most = list[str](), 0, next(sizes)
         for text in texts:
-            if isinstance(text, Exception):
+            if not isinstance(text, str):
                 if piece:
                     stream.add_calls(table, piece, batch)
                     piece, size = [], 0
-                batch.fail(text, batch.extend(1), 1)
+                at = batch.extend(1)
+                if isinstance(text, Arguments):
+                    stream.hold(Dependent(table, text, self._put, None, batch, at))
+                else:
+                    batch.fail(text, at, 1)
                 continue
             piece.append(text)
             size += len(text)
@@ -196,18 +224,8 @@ class Executor(StandardExecutor):
         if piece:
             stream.add_calls(table, piece, batch)
 
-    def _table(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """The table of a function's calls; the same object for the same function, so that calls are sent together."""
-        text = self._functions.text_of(function, self._put)
-        table = self._tables.get(text)
-        if table is None:
-            if len(self._tables) >= MAX_TABLES:
-                self._tables.clear()
-            if self._base is None:
-                self._base = self._make_base()
-            table = {**self._base, "function": text, "labels": {"function": name_of(function)}}
-            self._tables[text] = table
-        return table
+    def _table(self, tables: Tables, function: Callable[..., Any]) -> dict[str, Any]:
+        return tables.find(function, self._functions.text_of(function, self._put), self._make_base)
 
     def _make_base(self) -> dict[str, Any]:
         here = os.getcwd()
@@ -217,7 +235,7 @@ class Executor(StandardExecutor):
             "SHOAL_PYTHON_VERSION": "{}.{}".format(*sys.version_info[:2]),
             "SHOAL_PYTHONPATH": os.pathsep.join(dict.fromkeys([*path, *script_folder()])),
         } | ({"SHOAL_RESEED": "1"} if self._seed is not None else {})
-        base = {**self._fields, "python": self._python, "env": env}
+        base: dict[str, Any] = {"python": self._python, "env": env}
         if self._cwd:
             base["cwd"] = self._cwd
         if self._initializer is not None:

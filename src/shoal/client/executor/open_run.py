@@ -30,7 +30,9 @@ class OpenRun:
     rows: dict[int, ResultRow] = field(default_factory=dict)  # elements that are finished
 
     def knows(self, function: str, call: str) -> bool:
-        """True if this call was submitted earlier."""
+        """True if this call was submitted earlier; without a call, some call of the function."""
+        if not call:
+            return bool(function) and any(known == function for known, _ in self.calls)
         return (function, call) in self.calls
 
     def reuse(self, table: Mapping[str, Any], text: str) -> EarlierCall | None:

@@ -7,6 +7,7 @@ and nobody else sees that. The object of a Ref is shared by all calls of a runne
 from __future__ import annotations
 
 import importlib
+import io
 import mmap
 import os
 import pickle
@@ -76,6 +77,18 @@ def pack(value: Any) -> Union[bytes, list[payload.Bytes]]:
     return data if len(data) <= MAX_INLINE else [data]
 
 
+class _Binder(pickle.Unpickler):
+    """Unpickles arguments in which numbers stand for the results of other calls."""
+
+    def __init__(self, data: payload.Bytes, found: list[Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._found = found
+
+    def persistent_load(self, number: int) -> Any:
+        """The result with this number."""
+        return self._found[number]
+
+
 class Loads:
     """What this runner has loaded and may need again. `need` gives the path of a blob, or raises Missing."""
 
@@ -83,7 +96,7 @@ class Loads:
         self._need = need
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._referred: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-        payload.resolver = self.refer
+        payload.resolver, payload.binder = self.refer, self.bind
 
     def function(self, text: str) -> Any:
         """The callable of a payload text, loaded once."""
@@ -109,6 +122,13 @@ class Loads:
                     "install it there, or give python= an interpreter that has it"
                 ) from None
             raise
+
+    def bind(self, text: str, values: list[str]) -> Any:
+        """The arguments of a payload text with results of other calls, loaded anew, in the places of their numbers."""
+        found = [self.load(value) for value in values]
+        is_blob = text.startswith("sha256:")
+        data = memoryview(self._map(text, mmap.ACCESS_READ)[0]) if is_blob else a2b_base64(text)
+        return _Binder(data, found).load()
 
     def refer(self, digest: str) -> Any:
         """The object of a Ref, loaded once."""
