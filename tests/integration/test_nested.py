@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,54 +21,57 @@ SOON = 90.0
 SHOAL = f"{sys.executable} -m shoal.cli"
 
 
-@pytest.fixture
-def pool(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A server; executors find it by the environment."""
-    cluster.start_server()
-    monkeypatch.setenv("SHOAL_SERVER", cluster.address()["url"])
-    monkeypatch.setenv("SHOAL_TOKEN", cluster.address()["token"])
-    yield cluster
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory, pilot_zip: Path) -> Iterator[Cluster]:
+    """A server and a pilot with two cores, for all tests here; executors find them by the environment."""
+    made = Cluster(tmp_path_factory.mktemp("nested") / "cluster", pilot_zip)
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            made.start_server()
+            made.start_pilot(2)
+            patch.setenv("SHOAL_SERVER", made.address()["url"])
+            patch.setenv("SHOAL_TOKEN", made.address()["token"])
+            yield made
+        finally:
+            made.close()
 
 
 # --- tasks that wait lend their cores
 def test_six_calls_with_executors_of_their_own_on_two_cores(pool: Cluster) -> None:
-    pool.start_pilot(2)
     with shoal.Executor(attach=False) as ex:
         assert list(ex.map(nested_functions.outer, range(6), timeout=SOON)) == [2 * n + 1 for n in range(6)]
 
 
 def test_three_levels_of_calls_on_two_cores(pool: Cluster) -> None:
-    pool.start_pilot(2)
     with shoal.Executor(attach=False) as ex:
         assert ex.submit(nested_functions.deep, 3).result(SOON) == 8
 
 
-def test_every_way_to_wait_lends_the_only_core(pool: Cluster) -> None:
-    pool.start_pilot(1)
+def test_every_way_to_wait_lends(pool: Cluster) -> None:
     with shoal.Executor(attach=False) as ex:
         futures = {way.__name__: ex.submit(way, 21) for way in nested_functions.WAYS}
         assert {name: future.result(SOON) for name, future in futures.items()} == dict.fromkeys(futures, 42)
 
 
-def test_a_command_that_runs_and_waits_for_others_on_one_core(pool: Cluster) -> None:
-    pool.start_pilot(1)
+def test_a_command_that_runs_and_waits_for_others_on_one_core(cluster: Cluster) -> None:
+    cluster.start_server()
+    cluster.start_pilot(1)
     inner = f"{SHOAL} run --quiet -- echo inner"
-    waits = f"{SHOAL} run --detach --quiet -- echo later > id; {SHOAL} wait --quiet $(cat id) && echo waited"
-    assert pool.wait_run(pool.submit({"shell": inner}), SOON) == {"succeeded": 1}
-    assert pool.wait_run(pool.submit({"shell": waits}), SOON) == {"succeeded": 1}
+    waits = f"run=$({SHOAL} submit -- echo later) && {SHOAL} wait --quiet $run"
+    for outer in [cluster.submit({"shell": inner}), cluster.submit({"shell": waits})]:
+        assert cluster.wait_run(outer, SOON) == {"succeeded": 1}
 
 
 def test_calls_submitted_to_the_executor_that_makes_them(pool: Cluster) -> None:
-    pool.start_pilot(1)
     with shoal.Executor(attach=False, name="same") as ex:
         futures = [ex.submit(lambda x: ex.submit(lambda y: y + 1, x).result() + 1, n) for n in range(3)]
         assert [future.result(SOON) for future in futures] == [2, 3, 4]
-    with pool.client() as client:
-        assert {row["name"] for row in client.runs()["runs"]} == {"same"}
+        with pool.client() as client:
+            runs = [row["run"] for row in client.runs(name="same")["runs"]]
+        assert ex.run in runs and len(runs) == 4  # each call has a run of its own
 
 
 def test_a_task_that_would_wait_for_its_own_run_is_told(pool: Cluster) -> None:
-    pool.start_pilot(1)
     run = pool.submit({"shell": f"{SHOAL} wait $SHOAL_RUN"})
     assert pool.wait_run(run, SOON) == {"failed": 1}
     with pool.client() as client:
@@ -80,7 +82,6 @@ def test_a_task_that_would_wait_for_its_own_run_is_told(pool: Cluster) -> None:
 
 
 def test_an_inner_run_names_its_task_and_is_cancelled_with_it(pool: Cluster, tmp_path: Path) -> None:
-    pool.start_pilot(1)
     story = tmp_path / "story"
     with shoal.Executor(attach=False) as ex:
         task, parent = ex.submit(nested_functions.parent_of_inner).result(SOON)
@@ -98,10 +99,13 @@ def test_an_inner_run_names_its_task_and_is_cancelled_with_it(pool: Cluster, tmp
 
 # --- futures as arguments
 def test_futures_anywhere_in_the_arguments_become_their_values(pool: Cluster) -> None:
-    pool.start_pilot(2)
     plain: Future[int] = Future()
     with shoal.Executor(attach=False) as ex, shoal.Executor(attach=False) as other:
-        one, two, three = ex.submit(functions.double, 1), ex.submit(functions.double, 2), other.submit(functions.double, 3)
+        one, two, three = (
+            ex.submit(functions.double, 1),
+            ex.submit(functions.double, 2),
+            other.submit(functions.double, 3),
+        )
         nested = {"a": [one, (two, {three})], "b": {"c": plain}}
         waits = ex.submit(nested_functions.total, nested)
         keyword = ex.submit(nested_functions.total, values=one)
@@ -116,7 +120,6 @@ def test_futures_anywhere_in_the_arguments_become_their_values(pool: Cluster) ->
 
 
 def test_a_dependency_that_fails_or_is_cancelled_ends_what_needs_it(pool: Cluster) -> None:
-    pool.start_pilot(2)
     plain: Future[int] = Future()
     never: Future[int] = Future()
     with shoal.Executor(attach=False) as ex:
@@ -138,7 +141,6 @@ def test_a_dependency_that_fails_or_is_cancelled_ends_what_needs_it(pool: Cluste
 
 
 def test_calls_that_wait_are_made_after_the_with_block_has_ended(pool: Cluster) -> None:
-    pool.start_pilot(1)
     with shoal.Executor(attach=False) as ex:
         last = ex.submit(nested_functions.add, ex.submit(nested_functions.add, ex.submit(functions.double, 1), 1), 1)
     assert last.result(0) == 4
@@ -147,7 +149,6 @@ def test_calls_that_wait_are_made_after_the_with_block_has_ended(pool: Cluster) 
 def test_a_large_result_stays_on_the_server_until_it_is_asked_for(
     pool: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool.start_pilot(1)
     fetched: list[str] = []
     get_blob = Client.get_blob
     monkeypatch.setattr(Client, "get_blob", lambda self, digest: fetched.append(digest) or get_blob(self, digest))
@@ -170,7 +171,6 @@ def test_a_killed_script_with_futures_as_arguments_goes_on_where_it_was(pool: Cl
 
     from tests.integration.cluster import clean_env
 
-    pool.start_pilot(2)
     story, gate, script = tmp_path / "story", tmp_path / "gate", pool.cwd / "script.py"
     script.write_text(
         f"""
@@ -197,16 +197,17 @@ with shoal.Executor() as ex:
     first.wait(SOON)
     first.stdout.close()
     gate.touch()
-    again = subprocess.run([sys.executable, str(script)], env=env, cwd=pool.cwd, capture_output=True, text=True, timeout=SOON)
+    again = subprocess.run(
+        [sys.executable, str(script)], env=env, cwd=pool.cwd, capture_output=True, text=True, timeout=SOON
+    )
     assert again.returncode == 0, again.stderr
     assert again.stdout == "2 100000 100001\n100003\n"
-    assert "re-attached to r1" in again.stderr
+    assert "re-attached to r" in again.stderr
     assert sorted(story.read_text().split()) == ["last", "one", "two"]
 
 
 # --- needs of single calls
 def test_options_give_single_calls_other_needs_in_the_same_run(pool: Cluster) -> None:
-    pool.start_pilot(2)
     with shoal.Executor(attach=False, memory="100M", cores=2) as ex:
         plain, narrow = ex.submit(functions.double, 1), ex.options(cores=1, memory="200M", retries=1)
         future = narrow.submit(functions.double, 2)

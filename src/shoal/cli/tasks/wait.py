@@ -20,7 +20,7 @@ def _check_above(client: Client, runs: tuple[str, ...]) -> None:
         run = task.partition(".")[0]
         if run in runs:
             raise BadInput(
-                f"{run} cannot end before {task}, which would wait for it", code="waits_for_itself", field="RUN",
+                f"{run} cannot end before {task}, which would wait for it", code="waits_for_itself",
                 hint="name a run that this task submitted",
             )  # fmt: skip
         task = client.run(run)["labels"].get(PARENT, "")

@@ -321,6 +321,9 @@ class Stream:
             return RuntimeError("the executor has ended")
         except ShoalError as error:
             return error
+        finally:
+            if self.closed.is_set():
+                self._downloads.drop()
 
     def closed_rows(self, ranges: Iterable[ClosedRange]) -> list[ResultRow]:
         """Rows for those elements of closed ranges that are waited for."""
