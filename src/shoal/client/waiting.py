@@ -40,13 +40,12 @@ def waiting() -> Iterator[None]:
 
 def wait_until(is_done: Callable[[float | None], bool], timeout: float | None = None) -> bool:
     """Wait by a function that takes the most seconds to wait and returns whether that for which it waits has happened."""
-    if not is_inside():
+    if not is_inside() or (timeout is not None and timeout <= GRACE):
         return is_done(timeout)
-    first = GRACE if timeout is None else min(GRACE, timeout)
-    if is_done(first):
+    if is_done(GRACE):
         return True
     with waiting():
-        return is_done(None if timeout is None else timeout - first)
+        return is_done(None if timeout is None else timeout - GRACE)
 
 
 def _add(pipe: str, attempt: str, count: int) -> None:
