@@ -122,8 +122,7 @@ def find_target(option: str | None = None, env: Mapping[str, str] | None = None)
 
 def _server_of_task(state: Path, env: Mapping[str, str]) -> Target:
     """The server whose pilot runs the task that we are in, by its state directory on this machine."""
-    if state == state_home(env):
-        return Target(origin="the task")
+    # Also of the embedded server: a task may not see its process, and must not start another one.
     server = read_server_file(state)
     if server is None:
         raise Refused(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.options import fields_of
 from shoal.client.executor.serialize import name_of
+from shoal.model.task.spec import Spec
+from shoal.model.task.task_field import fields_with
 from shoal.wire.task import parse_spec
 
 if TYPE_CHECKING:
@@ -41,10 +43,18 @@ class Tables:
         return table
 
 
+def kept_fields() -> frozenset[str]:
+    """The task fields that an executor takes as keywords."""
+    return frozenset(field.name for field in fields_with(Spec, "keyword"))
+
+
 class ExecutorView(StandardExecutor):
     """An executor whose calls have task fields of their own; run, session and end are those of the executor it is of."""
 
     def __init__(self, executor: Executor, fields: Mapping[str, Any]) -> None:
+        for name in fields:
+            if name in executor._given and name not in kept_fields():
+                raise TypeError(f"{name} is the same for all calls of an executor: give it to shoal.Executor({name}=...)")
         self._executor = executor
         self._max_workers = executor._max_workers  # other libraries look at it
         kept = {name: value for name, value in executor._tables.fields.items() if name != "env"}

@@ -39,7 +39,7 @@ class Session:
     def open(self, connection: ServerConnection, probe: tuple[str, str]) -> OpenRun:
         """The run of an earlier process that ended early, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed)
-        found = find_earlier(connection, self.name, key, probe) if self.attach else None
+        found = find_earlier(connection, self.name, key, probe) if self.attach and not is_first_attempt() else None
         if found is not None:
             return found
         document = {
@@ -59,6 +59,11 @@ def next_ordinal() -> int:
             _ordinals.clear()  # only the present attempt goes on counting
         _ordinals[attempt] = itertools.count(1)
     return next(_ordinals[attempt])
+
+
+def is_first_attempt() -> bool:
+    """True in the first attempt at a task, which has nothing to go on with."""
+    return os.environ.get("SHOAL_ATTEMPT", "").endswith("#1")
 
 
 def script() -> str:

@@ -153,7 +153,8 @@ class Stream:
     def release_later(self, dependent: Dependent) -> None:
         """Send a call whose futures are done, or settle it if one of them failed: in the background, because it may take
         an upload, and any thread may have settled the last future."""
-        self._releases.put(lambda: self._release(dependent))
+        if id(dependent) in self._held:  # else it was cancelled, or the stream has ended
+            self._releases.put(lambda: self._release(dependent))
 
     def _release(self, dependent: Dependent) -> None:
         if id(dependent) not in self._held:

@@ -179,6 +179,8 @@ def test_options_are_checked_at_once_and_may_give_a_default_back(pool: Pool) -> 
     with executor(cores=2, memory="1G", env={"A": "1"}) as ex:
         with pytest.raises(TypeError, match=r"Executor has no option 'core' \(did you mean cores"):
             ex.options(core=1)
+        with pytest.raises(TypeError, match=r"seed is the same for all calls of an executor: give it to shoal.Executor"):
+            ex.options(seed=1)
         with pytest.raises(shoal.model.errors.BadInput, match="cores"):  # type: ignore[attr-defined]
             ex.options(cores=0)
         narrow = ex.options(cores=1).options(time="10m")
