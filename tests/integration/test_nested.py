@@ -151,7 +151,12 @@ def test_a_large_result_stays_on_the_server_until_it_is_asked_for(
 ) -> None:
     fetched: list[str] = []
     get_blob = Client.get_blob
-    monkeypatch.setattr(Client, "get_blob", lambda self, digest: fetched.append(digest) or get_blob(self, digest))
+
+    def fetch(self: Client, digest: str) -> bytearray:
+        fetched.append(digest)
+        return get_blob(self, digest)
+
+    monkeypatch.setattr(Client, "get_blob", fetch)
     with shoal.Executor(attach=False) as ex:
         large = ex.submit(nested_functions.big, 1_000_000)
         sizes = [ex.submit(nested_functions.size_of, data) for data in (large, large)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed, wait
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_short_waits_are_not_told_and_time_limits_hold(pipe: Pipe) -> None:
 @pytest.mark.parametrize("how", ["result", "exception", "wait", "as_completed"])
 def test_every_way_to_wait_for_a_future_is_told(pipe: Pipe, how: str) -> None:
     future: CallFuture[int] = CallFuture(None)
-    ways = {
+    ways: dict[str, Callable[[], object]] = {
         "result": future.result,
         "exception": future.exception,
         "wait": lambda: wait([future, CallFuture(None)], return_when="FIRST_COMPLETED"),

@@ -54,7 +54,9 @@ class ExecutorView(StandardExecutor):
     def __init__(self, executor: Executor, fields: Mapping[str, Any]) -> None:
         for name in fields:
             if name in executor._given and name not in kept_fields():
-                raise TypeError(f"{name} is the same for all calls of an executor: give it to shoal.Executor({name}=...)")
+                raise TypeError(
+                    f"{name} is the same for all calls of an executor: give it to shoal.Executor({name}=...)"
+                )
         self._executor = executor
         self._max_workers = executor._max_workers  # other libraries look at it
         kept = {name: value for name, value in executor._tables.fields.items() if name != "env"}

@@ -16,6 +16,7 @@ from shoal.client.executor import executor as module
 from shoal.client.executor.dependencies import DependencyFailed, explain, find_futures
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.outcome import ResultRow
+from shoal.model.errors import BadInput
 from shoal.wire.payload import Bound, bind, load, to_text
 from tests.unit.client.fake_pool import Pool
 
@@ -84,9 +85,9 @@ def test_arguments_are_those_of_the_submission_and_of_the_same_bytes_each_time(p
     texts = []
     for _ in range(2):
         with executor() as ex:
-            values: list[Any] = [ex.submit(add, 1), 5]
             waits: Future[int] = Future()
-            last = ex.submit(total, [values, waits][0] + [waits])
+            values: list[Any] = [ex.submit(add, 1), 5, waits]
+            last = ex.submit(total, values)
             values.append(100)
             waits.set_result(2)
             assert last.result(SOON) == 8
@@ -179,9 +180,11 @@ def test_options_are_checked_at_once_and_may_give_a_default_back(pool: Pool) -> 
     with executor(cores=2, memory="1G", env={"A": "1"}) as ex:
         with pytest.raises(TypeError, match=r"Executor has no option 'core' \(did you mean cores"):
             ex.options(core=1)
-        with pytest.raises(TypeError, match=r"seed is the same for all calls of an executor: give it to shoal.Executor"):
+        with pytest.raises(
+            TypeError, match=r"seed is the same for all calls of an executor: give it to shoal.Executor"
+        ):
             ex.options(seed=1)
-        with pytest.raises(shoal.model.errors.BadInput, match="cores"):  # type: ignore[attr-defined]
+        with pytest.raises(BadInput, match="cores"):
             ex.options(cores=0)
         narrow = ex.options(cores=1).options(time="10m")
         assert narrow.submit(add, 1, 2).result(SOON) == 3 and list(narrow.map(add, [1])) == [1]

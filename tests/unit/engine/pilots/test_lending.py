@@ -139,7 +139,9 @@ def test_runs_nested_without_end_and_pilots_full_of_waiting_tasks_are_refused() 
     wide.submit({})
     outer = pilot.work()
     wide.engine.state.pilots[pilot.name].lending = MAX_WAITING
-    with pytest.raises(Refused, match=f"r1.1 cannot submit: {MAX_WAITING} tasks on {pilot.name} wait for others already"):
+    with pytest.raises(
+        Refused, match=f"r1.1 cannot submit: {MAX_WAITING} tasks on {pilot.name} wait for others already"
+    ):
         below(wide, "r1.1")
     assert outer.startswith("r1.1#")
 
@@ -200,7 +202,12 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "beyond the cores|more runs",
     ),
     "forgets the quota": (State.lend, "if attempt.site is not None:", "if False:", "counted"),
-    "forgets at the end of an attempt": (State.drop_attempt, "if holder is not None:", "if False:", "free|lent|counted"),
+    "forgets at the end of an attempt": (
+        State.drop_attempt,
+        "if holder is not None:",
+        "if False:",
+        "free|lent|counted",
+    ),
 }
 
 
