@@ -5,6 +5,7 @@ Synchronous and of the standard library only, so that a command starts fast. A C
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shoal.client.config import submitting_task
 from shoal.client.connection.transport import TOO_MUCH, Answer, Transport
+from shoal.client.waiting import waiting
 from shoal.model.blobs import Bytes
 from shoal.model.errors import (
     BadInput,
@@ -25,7 +28,7 @@ from shoal.model.errors import (
     Unreachable,
     echo,
 )
-from shoal.model.ids import run_text
+from shoal.model.ids import PARENT, run_text
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0
@@ -67,6 +70,7 @@ class Client:
     def __init__(self, url: str, token: str = "", ca: str = "", timeout: float = TIMEOUT) -> None:
         self._transport = Transport(url, token, ca)
         self.url = self._transport.url
+        self.lends = True  # a task that waits for an answer lends its cores
         self._timeout = timeout
 
     @property
@@ -91,6 +95,9 @@ class Client:
     # --- runs and tasks
     def submit(self, submission: Mapping[str, Any]) -> Json:
         """Submit a run; safe to repeat if it has a `key`."""
+        task = submitting_task(self.url)
+        if task:
+            submission = {**submission, "labels": {PARENT: task, **(submission.get("labels") or {})}}
         return self._json("POST", "/v1/runs", body=submission, repeat=bool(submission.get("key")), timeout=120.0)
 
     def runs(self, state: str = "", name: str = "", limit: int = 50, before: str = "") -> Json:
@@ -122,7 +129,8 @@ class Client:
     def results(self, run: str, after: int = 0, limit: int = 10_000, wait: float = 0.0) -> Json:
         """Finals of a run's tasks in the order of the journal: `results`, `last`, `finished`."""
         query = {"after": after, "limit": limit, "wait": f"{wait:g}" if wait else ""}
-        return self._json("GET", f"/v1/runs/{quote(run, safe='')}/results", query, timeout=self._timeout + wait)
+        with self._waits(wait):
+            return self._json("GET", f"/v1/runs/{quote(run, safe='')}/results", query, timeout=self._timeout + wait)
 
     def close_run(self, run: str) -> Json:
         """No more tasks are added to a run: `run`, `finished`."""
@@ -138,7 +146,8 @@ class Client:
         """A stream of a task's latest or given attempt from a byte on; waits up to `wait` seconds for more."""
         query = {"stream": stream, "attempt": attempt, "offset": offset or "", "wait": f"{wait:g}" if wait else ""}
         target = _target(f"/v1/tasks/{quote(task, safe='')}/logs", query)
-        answer = self._send("GET", target, None, True, self._timeout + wait)
+        with self._waits(wait):
+            answer = self._send("GET", target, None, True, self._timeout + wait)
         following = answer.headers.get("x-shoal-next", "")
         next_offset = int(following) if following.isdecimal() else offset + len(answer.data)
         missing = answer.headers.get("x-shoal-missing", "")
@@ -198,7 +207,8 @@ class Client:
         """A page of events: `events`, `last`; waits up to `wait` seconds for the first."""
         held = f"{wait:g}" if wait else ""
         query = {"after": after, "run": run, "limit": limit, "wait": held, "kind": ",".join(kinds)}
-        return self._json("GET", "/v1/events", query, timeout=self._timeout + wait)
+        with self._waits(wait):
+            return self._json("GET", "/v1/events", query, timeout=self._timeout + wait)
 
     def pages(
         self,
@@ -358,6 +368,10 @@ class Client:
             return False
 
     # --- requests
+    def _waits(self, wait: float) -> contextlib.AbstractContextManager[None]:
+        """For a request that the server may hold: in a task, the task waits for others meanwhile."""
+        return waiting() if wait and self.lends else contextlib.nullcontext()
+
     def _json(
         self,
         method: str,

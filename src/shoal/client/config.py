@@ -1,7 +1,8 @@
 """Configuration: the server, its token and how it is verified [protocol 1]. One rule for every command, client and
 executor; the first that names a server counts:
 
-`--server` > `$SHOAL_SERVER` > `./shoal.toml` > `~/.config/shoal/config.toml` (`shoal server use`) > a running server of this
+`--server` > `$SHOAL_SERVER` > inside a task, its own server > `./shoal.toml` > `~/.config/shoal/config.toml` (`shoal server
+use`) > inside a task, its own server elsewhere (only these files can have a token for it) > a running server of this
 account > the embedded server.
 A wrong configuration is refused with file, line and fix; it is never half-used [input E77].
 """
@@ -44,8 +45,12 @@ LOCAL_FILE = "shoal.toml"
 CONFIG = "config.toml"
 OWN_FILE = "~/.config/shoal/config.toml"
 EMBEDDED = "embedded"
+TASK_SERVER = "SHOAL_TASK_SERVER"  # set by pilots: the server file or address of the server whose task we are in
 PINNED = "sha256:"
 MAX_CONFIG = 64 * 1024
+
+
+Settings = list[tuple[Path, dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -110,15 +115,50 @@ def find_target(option: str | None = None, env: Mapping[str, str] | None = None)
     for origin, url in named:
         if url:
             return _target(url, origin, settings, env)
+    server = env.get(TASK_SERVER, "")
+    if server.startswith("/"):
+        return _server_of_task(Path(server).parent, env)
     for file, found in settings:
         if found.get("server"):
             return _target(found["server"], str(file), settings, env)
+    if server:
+        return _far_server_of_task(server, settings, env)
     from shoal.client.known_servers import running_server  # it imports this module
 
     return running_server(env) or Target()
 
 
-Settings = list[tuple[Path, dict[str, str]]]
+def _server_of_task(state: Path, env: Mapping[str, str]) -> Target:
+    """The server whose pilot runs the task that we are in, by its state directory on this machine."""
+    # Also of the embedded server: a task may not see its process, and must not start another one.
+    server = read_server_file(state)
+    if server is None:
+        raise Refused(
+            f"{env.get('SHOAL_TASK', 'the task')} runs here for a server whose {echo_path(state / SERVER_FILE)} cannot be read",
+            code="no_server_file", hint="name a server with --server or $SHOAL_SERVER",
+        )  # fmt: skip
+    return Target(server.url, server.token, "the task")
+
+
+def _far_server_of_task(url: str, settings: Settings, env: Mapping[str, str]) -> Target:
+    """The same of a server elsewhere: its pilot's credentials are not for tasks."""
+    found = _target(url, "the task", settings, env)
+    if not found.token:
+        raise Refused(
+            f"{env.get('SHOAL_TASK', 'the task')} cannot submit to {echo(url)}: this host has no token for it",
+            code="no_credentials", hint="log in there with `shoal login -`, or give the task SHOAL_TOKEN with --env",
+        )  # fmt: skip
+    return found
+
+
+def submitting_task(url: str, env: Mapping[str, str] | None = None) -> str:
+    """The task that we are in, if the server with this address runs it; else nothing."""
+    env = os.environ if env is None else env
+    server = env.get(TASK_SERVER, "")
+    if server.startswith("/"):
+        found = read_server_file(Path(server).parent)
+        server = found.url if found is not None else ""
+    return env.get("SHOAL_TASK", "") if server and server == url else ""
 
 
 def _target(url: str, origin: str, settings: Settings, env: Mapping[str, str]) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from shoal.engine.matching.classes import Leasable
 from shoal.engine.records import Array, Lane, Run, RunBound
@@ -113,7 +114,7 @@ def _array(state: State, array: Array) -> list[str]:
 def _pilots(state: State) -> list[str]:
     wrong: list[str] = []
     for pilot in state.pilots.values():
-        free = pilot.room
+        free, lent = pilot.room, 0
         for attempt, live in pilot.live.items():
             run = state.runs.get(attempt.run)
             array = run.array_of(attempt.element) if run is not None else None
@@ -122,6 +123,7 @@ def _pilots(state: State) -> list[str]:
                 wrong.append(f"{pilot.name}: holds {attempt}, which its task does not know")
             else:
                 free = take(free, live.needs)
+                lent += live.needs.cores if live.lends else 0
         for chunk in pilot.chunks.values():
             free = take(free, chunk.array.spec.needs, len(chunk.left))
             if chunk not in chunk.array.chunks:
@@ -130,6 +132,9 @@ def _pilots(state: State) -> list[str]:
             wrong.append(f"{pilot.name}: {pilot.chunked} elements in chunks counted")
         if (pilot.parked is not None) != (pilot.name in state.parked):
             wrong.append(f"{pilot.name}: waits, or not, and is not, or is, among those that wait")
+        free = replace(free, cores=free.cores + lent)
+        if (lent, sum(live.lends for live in pilot.live.values())) != (pilot.lent, pilot.lending):
+            wrong.append(f"{pilot.name}: {pilot.lent} cores lent, should be {lent}")
         if free != pilot.free:
             wrong.append(f"{pilot.name}: free {pilot.free}, should be {free}")
         if pilot.state in (PilotState.IDLE, PilotState.BUSY) and (pilot.state is PilotState.BUSY) != bool(pilot.held):
@@ -158,7 +163,7 @@ def _accounting(state: State) -> list[str]:
                 for attempt in task.live.values():
                     if attempt.site is None:
                         continue
-                    cores[run.owner, attempt.site] += attempt.needs.cores
+                    cores[run.owner, attempt.site] += 0 if attempt.lends else attempt.needs.cores
                     shares[run.owner] += attempt.cores
                     licences.update(dict(attempt.needs.licences))
             for chunk in array.chunks:

@@ -172,6 +172,8 @@ class Engine:
         ]:
             del self.state.runs[run.number]
             self.state.keys.pop((run.owner, run.key), None)
+            if run.parent is not None:
+                self.state.nested.pop(run.parent, None)
 
     def load(self, loaded: LoadedRun) -> None:
         """Bring a finished run back into memory, to be retried."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shoal.engine.matching.eligibility import Eligibility
     from shoal.engine.pilots.lease_proofs import Proofs
 
+NESTED = 4e9  # more than two priorities can differ by
+
 
 class ClassKey(NamedTuple):
     """Everything matching looks at [ADR 0011]: to every pilot, tasks with one key are alike."""
@@ -44,6 +46,13 @@ class ClassKey(NamedTuple):
     alone: bool = False  # it must be the only task of its pilot
     visible: tuple[View, ...] = ()  # what a pilot must see
     run: int = 0  # the run whose `max_running` bounds it; 0: none does
+    depth: int = 0  # how many tasks wait above it, each for the next
+
+    @property
+    def level(self) -> float:
+        """Its priority in its owner's queue: what a task waits for goes before all else, since that task keeps its process
+        and memory meanwhile."""
+        return self.priority + NESTED * self.depth
 
 
 class FailedAt(NamedTuple):
@@ -119,6 +128,7 @@ class Attempt:
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
     needs: Needs = NO_NEEDS  # what it takes of its pilot, also if its task was given others since
+    lends: bool = False  # it waits for other tasks, which may have its cores meanwhile
 
 
 @dataclass(slots=True, eq=False)
@@ -349,6 +359,8 @@ class Run:
     accepted: bool = True  # False until its submission is durable
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
+    parent: TaskId | None = None  # the task that submitted it
+    depth: int = 0  # how many tasks wait above it, each for the next
     firsts: list[int] = field(default_factory=list)
     bound: RunBound | None = None  # of a run with `max_running`
 
@@ -431,6 +443,8 @@ class Pilot:
     cleared_for: TaskId | None = None  # it gets nothing more until it is empty, for a task that must be alone
     returns: int = 0  # exchanges in a row in which it gave back what it was leased, and began nothing
     returned_at: int = 0  # number of the last of them
+    lending: int = 0  # attempts that lend their cores
+    lent: int = 0  # those cores
 
     @property
     def unfit(self) -> str:

@@ -30,6 +30,7 @@ from shoal.engine.records import (
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter as enter_dependency
+from shoal.engine.tasks.nested import place
 from shoal.engine.tasks.runs import add_array, link, make_array, meet, release_begun
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
@@ -102,6 +103,8 @@ def load(
         array.since = run.created
         add_array(run, array)
         state.accounting.ledger.queued(run.owner, array.count)
+    for row in sorted(runs, key=lambda row: row.run):  # a parent has a smaller number
+        place(state, state.runs[row.run])
     for number, low, high, final in done:
         _finish(state, state.runs[number], low, high, TaskState(final))
     for row in runs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
@@ -123,6 +123,7 @@ class State:
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by owner
     lease_key: bytes = b""  # that proofs of leases are made with
     working_off: dict[str, WorkOff] = field(default_factory=dict)  # by pilot
+    nested: dict[TaskId, list[int]] = field(default_factory=dict)  # task -> runs that it submitted
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     dependents: Dependents = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)  # of runs with dependents, in the command that is handled
@@ -266,8 +267,22 @@ class State:
             attempt.cores, attempt.counted = attempt.needs.cores, self.now if began is None else began
             self.accounting.tree.start(array.run.owner, self.now, attempt.cores, began)
 
+    def lend(self, array: Array, attempt: Attempt, pilot: Pilot, lends: bool) -> None:
+        """An attempt begins or ceases to wait for other tasks: meanwhile its cores are free, for its owner's quota, too."""
+        if attempt.lends is lends:
+            return
+        attempt.lends, sign, cores = lends, 1 if lends else -1, array.spec.needs.cores
+        pilot.lending += sign
+        pilot.lent += sign * cores
+        pilot.free = replace(pilot.free, cores=pilot.free.cores + sign * cores)
+        if attempt.site is not None:
+            self.accounting.lend(array.run.owner, attempt.site, sign * cores, sign)
+
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
         """An attempt is no longer live: its capacity is free again, and counts no more for its owner."""
+        holder = self.pilots.get(task.live[attempt].pilot)
+        if holder is not None:
+            self.lend(task.array, task.live[attempt], holder, False)
         gone = task.live.pop(attempt)
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, gone.needs

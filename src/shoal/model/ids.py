@@ -15,6 +15,7 @@ _ATTEMPT = re.compile(
 _PILOT = re.compile(r"p[0-9a-f]{4,16}")
 
 
+PARENT = "parent"  # the label of a run that names the task which submitted it
 LIFE_BITS = 32  # random bits of an incarnation; those above them count the starts of the server
 
 

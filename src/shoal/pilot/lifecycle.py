@@ -171,7 +171,7 @@ class _Pilot:
             Agent(capacity, rng),
             self.channel,
             self.guard_pid,
-            Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask)),
+            Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask, address.for_tasks)),
             register,
             say,
             Blobs(address, os.path.join(work, "blobs"), moved=network.moved),

@@ -122,6 +122,7 @@ class Loop:
             events.Watch: lambda action: any(executor.watch(action) for executor in self._executors),
             events.Look: self._look,
             events.Recall: self.commands.recall,
+            events.Shorten: lambda action: self.functions.shorten(action),
             events.Settle: self.commands.settle,
             events.Contact: self.commands.contact,
             events.Complain: lambda action: log.error("%s", action.message),
@@ -193,6 +194,9 @@ class Loop:
     def _read_tags(self) -> None:
         for attempt, tags in self._pipes.receive(proctree.now()):
             self._feed(events.Announced(attempt, tags))
+        for notice in self._pipes.take_notices():
+            self.functions.note_waiting(notice.pipe, notice.is_waiting)
+            self._feed(events.Waits(*notice))
 
     def _deadline(self) -> Optional[float]:
         times = (

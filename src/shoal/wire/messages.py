@@ -232,6 +232,7 @@ class Exchange:
     ended: list[str] = field(default_factory=list)  # as in Register, seen since
     checkpoints: list[Checkpoint] = field(default_factory=list)
     files: list[FileAnswer] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)  # running attempts that wait for other tasks: they lend their cores
 
 
 @dataclass(frozen=True)

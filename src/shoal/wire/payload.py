@@ -84,7 +84,27 @@ class Ref:
         return f"Ref({self.digest[:14]}...)"
 
 
+class Bound:
+    """Arguments of a call in which results of other calls belong: in a runner it arrives with them in their places."""
+
+    __slots__ = ("text", "values")
+
+    def __init__(self, text: str, values: Sequence[str]) -> None:
+        self.text, self.values = text, list(values)  # payload texts
+
+    def __reduce__(self) -> tuple[Callable[[str, list[str]], Any], tuple[str, list[str]]]:
+        return bind, (self.text, self.values)
+
+
 resolver: Optional[Callable[[str], Any]] = None  # set in a runner: the object behind a digest
+
+
+binder: Optional[Callable[[str, list[str]], Any]] = None  # set in a runner: puts values into arguments
+
+
+def bind(text: str, values: list[str]) -> Any:
+    """The arguments with the results in their places; outside a runner only what was given."""
+    return binder(text, values) if binder is not None else Bound(text, values)
 
 
 def resolve(digest: str) -> Any:

@@ -7,6 +7,8 @@ results that come twice or out of order, a server that is gone.
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,7 +87,7 @@ class Pool:
         table, call = run.calls[element]
         if "function" not in table:
             return [element, "succeeded", "", "", "", 1, f"ran {table.get('command') or table.get('shell')}", 9, 0]
-        payload.resolver = lambda digest: payload.load(self.blobs[digest])
+        payload.resolver, payload.binder = lambda digest: payload.load(self.blobs[digest]), self.bind
         try:
             if table.get("initializer") and table["initializer"] not in self.initialized:
                 self.initialized.append(table["initializer"])
@@ -102,7 +104,14 @@ class Pool:
             result = self.text_of((error, traceback.format_exc()))
             return [element, "failed", result, "task_error", repr(error)[:80], 1, "", 0, 0]
         finally:
-            payload.resolver = None
+            payload.resolver = payload.binder = None
+
+    def bind(self, text: str, values: list[str]) -> Any:
+        """Arguments with the results of other calls in their places, as a runner has them."""
+        found = [payload.load(self.bytes_of(value)) for value in values]
+        unpickler = pickle.Unpickler(io.BytesIO(self.bytes_of(text)))
+        unpickler.persistent_load = found.__getitem__  # type: ignore[method-assign]
+        return unpickler.load()
 
     def finish(self, element: int, row: Row, run: FakeRun | None = None) -> None:
         """Record a row, once."""

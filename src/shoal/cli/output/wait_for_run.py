@@ -16,6 +16,7 @@ from shoal.cli.output.progress_display import Display, Status, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
+from shoal.client.waiting import waiting
 from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.limits import MAX_PAGE
@@ -183,7 +184,8 @@ def wait_for(
         row = client.run_row(run)
         already = done_of(row)
         if row["finished"] is None:
-            watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))
+            with waiting():  # in a task that submitted it
+                watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))
     except KeyboardInterrupt:
         watch.display.close()
         return detach(watch.client, run)

@@ -7,7 +7,24 @@ import click
 from shoal.cli.completion import complete_runs
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import QUIET_OPTION
+from shoal.client.client import Client
+from shoal.client.config import submitting_task
+from shoal.model.errors import BadInput
+from shoal.model.ids import PARENT
 from shoal.report.data_source import latest_run
+
+
+def _check_above(client: Client, runs: tuple[str, ...]) -> None:
+    """Refuse to wait in a task for the run of that task, or for one above it: it would never end."""
+    task = submitting_task(client.url)
+    while task:
+        run = task.partition(".")[0]
+        if run in runs:
+            raise BadInput(
+                f"{run} cannot end before {task}, which would wait for it", code="waits_for_itself",
+                hint="name a run that this task submitted",
+            )  # fmt: skip
+        task = client.run(run)["labels"].get(PARENT, "")
 
 
 @click.command()
@@ -35,6 +52,7 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
             runs = (latest_run(source, say),)
     with session.client_for(runs[0]) as client:
         found = [client.run(run) for run in runs]  # all of them exist before the first is waited for
+        _check_above(client, runs)
     worst = 0
     for run, info in zip(runs, found, strict=True):
         status = wait_for(session, session.client(), run, quiet, as_json, single=info["total"] == 1)

@@ -43,7 +43,9 @@ class Reconnecting:
 
     def connect(self) -> Client:
         """A new connection; the embedded server is started if it does not run."""
-        return embedded_server.connect(self.target, say)
+        client = embedded_server.connect(self.target, say)
+        client.lends = False  # results are polled for while the program computes; its futures know when it waits
+        return client
 
 
 class ServerConnection:

@@ -12,11 +12,13 @@ import time as clock
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as StandardExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.console import say
+from shoal.client.executor.dependencies import Arguments, Dependent, text_or_arguments, with_futures
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.options import (
     check_callable,
@@ -31,7 +33,8 @@ from shoal.client.executor.options import (
     script_folder,
     signature_with_fields,
 )
-from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, script
+from shoal.client.executor.per_call import ExecutorView, Tables
+from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, next_ordinal, script
 from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, renewed, text_of, with_hint
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
@@ -46,26 +49,23 @@ from shoal.wire.task import parse_spec
 PIECES = (500, 1_000, 2_000, 4_000)  # calls of a map that go out together: the first soon, the others cheaply
 MAX_PIECE_BYTES = 8 * 1024 * 1024
 MAX_SMALL = 1_024  # bytes of module sources that every lease may carry; larger ones are a blob that a runner reads once
-MAX_TABLES = 1_000  # functions whose table is cached
 AGAIN_WITHIN = 2.0  # seconds in which a second Ctrl-C cancels what the first one left running
 
 R = TypeVar("R")
-_ordinals = itertools.count(1)
 _all: weakref.WeakSet[Executor] = weakref.WeakSet()
 _streams: set[Stream] = set()  # those that have not ended
 _inherited: list[Stream] = []  # of the parent, in a forked child: referenced, so that nothing of them is closed here
 
 
-class _Tables(NamedTuple):
-    """The tables of calls, while the modules and the search path of this process stay the same."""
+class _Common(NamedTuple):
+    """What all calls have in common, while the modules and the search path of this process stay the same."""
 
     sources: bytes | None
     path: list[str]
-    base: dict[str, Any]
-    by_text: dict[str, dict[str, Any]]
+    fields: dict[str, Any]
 
 
-_NO_TABLES = _Tables(None, [], {}, {})
+_NOTHING = _Common(None, [], {})
 
 
 class Executor(StandardExecutor):
@@ -104,31 +104,39 @@ class Executor(StandardExecutor):
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
         **fields: Any,
     ) -> None:
+        self._given = {
+            "max_workers": max_workers, "initializer": initializer, "initargs": initargs, "finalizer": finalizer,
+            "finalargs": finalargs, "max_tasks_per_child": max_tasks_per_child, "name": name, "seed": seed, "python": python,
+            "env": env, "labels": labels, "cwd": cwd, "echo": echo, "attach": attach, "trust": trust, **fields,
+        }  # fmt: skip
         max_workers = count_of("max_workers", max_workers)
         self._max_tasks = count_of("max_tasks_per_child", max_tasks_per_child)
         check_context(mp_context, self._max_tasks)
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._fields = fields_of(fields, named=[*OPTIONS])
         self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
-        self._fields |= {"env": self._env} if self._env else {}
-        parse_spec({"function": "AA==", "calls": ["AA=="], **self._fields})  # the checks of the server, made early
+        self._tables = Tables(fields_of(fields, named=[*OPTIONS]) | ({"env": self._env} if self._env else {}))
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = function_with("initializer", initializer, "initargs", initargs)
         self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
         user_modules.add_imports_of(initializer)
         user_modules.add_imports_of(finalizer)
         named = {str(key): str(value) for key, value in (labels or {}).items()}
-        self._session = Session(name or default_name(), next(_ordinals), seed, named, attach, max_workers)
+        self._session = Session(name or default_name(), next_ordinal(), seed, named, attach, max_workers)
         self._echo = echo
         self._lock = threading.Lock()
         self._stream: Stream | None = None
+        self._attempt = ""  # the task's, in which the stream was begun
         self._is_shut = False
         self._functions = Functions()
-        self._tables = _NO_TABLES
+        self._common = _NOTHING
         self._runner_session = os.urandom(16).hex()  # no interpreter serves two executors
         user_modules.sources()  # those of now: a file may be edited before the first call
         _all.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a call, an executor that travelled with it is one of the same server and options, with a run of its own."""
+        return _made_again, ({name: value for name, value in self._given.items() if value is not None},)
 
     @property
     def run(self) -> str:
@@ -137,21 +145,30 @@ class Executor(StandardExecutor):
 
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
-        """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future."""
+        """Schedule `fn(*args, **kwargs)`; an error of pickling is set on the future. Futures among the arguments, also
+        inside of lists and the like, are waited for: the call gets their values."""
+        return self._submit(self._tables, fn, args, kwargs)
+
+    def _submit(
+        self, tables: Tables, fn: Callable[..., R], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> CallFuture[R]:
         check_callable(fn, "submit(f, 3)")
         stream = self._begin()
         future: CallFuture[R] = CallFuture(None)
-        part = f"the function {name_of(fn)}"
         try:
-            table = self._table(fn)
-            part = f"the arguments of {name_of(fn)}"
-            text = text_of((args, kwargs), self._put)
+            table = self._table(tables, fn)
         except Unreachable:
             raise
         except Exception as error:  # whatever pickling an object may raise
-            future.set_exception(with_hint(error, part))
+            future.set_exception(with_hint(error, f"the function {name_of(fn)}"))
             return future
-        stream.add_call(table, text, future)
+        text = text_or_arguments((args, kwargs), self._put)
+        if isinstance(text, str):
+            stream.add_call(table, text, future)
+        elif isinstance(text, Arguments):
+            stream.hold(Dependent(table, text, self._put, future))
+        else:
+            future.set_exception(with_hint(text, f"the arguments of {name_of(fn)}"))
         return future
 
     def map(
@@ -167,6 +184,12 @@ class Executor(StandardExecutor):
         With `chunksize` each task makes so many calls. `progress` shows how many are done, on standard error or in the
         notebook.
         """
+        return self._map(self._tables, fn, iterables, timeout, chunksize, progress)
+
+    def _map(
+        self, tables: Tables, fn: Callable[..., R], iterables: tuple[Iterable[Any], ...], timeout: float | None,
+        chunksize: int, progress: bool,
+    ) -> Iterator[R]:  # fmt: skip
         check_callable(fn, "map(f, [1, 2, 3])")
         chunksize = count_of("chunksize", chunksize, "1") or 1
         end = None if timeout is None else clock.monotonic() + timeout
@@ -177,25 +200,25 @@ class Executor(StandardExecutor):
             from shoal.client.progress import MapProgress  # few programs watch
 
             with MapProgress(name_of(fn), batch, chunksize) as bar:
-                return bar.over(self._map(stream, batch, fn, bar.count(calls), chunksize, end))
-        return self._map(stream, batch, fn, calls, chunksize, end)
+                return bar.over(self._send_map(tables, stream, batch, fn, bar.count(calls), chunksize, end))
+        return self._send_map(tables, stream, batch, fn, calls, chunksize, end)
 
-    def _map(
-        self, stream: Stream, batch: Batch, fn: Callable[..., R], calls: Iterator[tuple[Any, ...]], chunksize: int,
-        end: float | None,
+    def _send_map(
+        self, tables: Tables, stream: Stream, batch: Batch, fn: Callable[..., R], calls: Iterator[tuple[Any, ...]],
+        chunksize: int, end: float | None,
     ) -> Iterator[R]:  # fmt: skip
         """Send all calls of a map; returns the iterator over their results."""
         if chunksize > 1:
             fn, calls = chunked(fn), _chunks(calls, chunksize)  # type: ignore[assignment]  # lists, flattened below
         try:
-            table = self._table(fn)
+            table = self._table(tables, fn)
         except Unreachable:
             raise
         except Exception as error:  # as in submit, once for each call
             batch.extend(sum(1 for _ in calls))
             batch.fail(with_hint(error, f"the function {name_of(fn)}"))
             return batch.results(end)
-        self._send(stream, table, call_texts(calls, self._put), batch)
+        self._send(stream, table, call_texts(calls, self._put, with_futures), batch)
         results = batch.results(end)
         return itertools.chain.from_iterable(results) if chunksize > 1 else results
 
@@ -207,8 +230,8 @@ class Executor(StandardExecutor):
         stream = self._begin()
         future: CallFuture[str] = CallFuture(None)
         how = {"shell": command} if isinstance(command, str) else {"command": list(command)}
-        table = {**self._fields, **how, **fields}
-        table.setdefault("visible", VisibleFiles().of(parse_spec(table), os.getcwd()))
+        table = {**self._tables.fields, **how, **fields}
+        table.setdefault("visible", VisibleFiles().of(parse_spec(table), working_directory()))
         stream.add_call(table, "", future)
         return future
 
@@ -226,15 +249,25 @@ class Executor(StandardExecutor):
         if self._stream is not None:
             self._stream.cancel_all()
 
-    def _send(self, stream: Stream, table: dict[str, Any], texts: Iterator[str | Exception], batch: Batch) -> None:
+    def options(self, **fields: Any) -> ExecutorView:
+        """This executor with other task fields for some calls: `ex.options(cores=4, memory="8G").submit(fit, x)`."""
+        return ExecutorView(self, fields)
+
+    def _send(
+        self, stream: Stream, table: dict[str, Any], texts: Iterator[str | Exception | Arguments], batch: Batch
+    ) -> None:
         sizes = itertools.chain(PIECES, itertools.repeat(PIECES[-1]))
         piece, size, most = list[str](), 0, next(sizes)
         for text in texts:
-            if isinstance(text, Exception):
+            if not isinstance(text, str):
                 if piece:
                     stream.add_calls(table, piece, batch)
                     piece, size = [], 0
-                batch.fail(with_hint(text, "the arguments of a call"), batch.extend(1), 1)
+                at = batch.extend(1)
+                if isinstance(text, Arguments):
+                    stream.hold(Dependent(table, text, self._put, None, batch, at))
+                else:
+                    batch.fail(with_hint(text, "the arguments of a call"), at, 1)
                 continue
             piece.append(text)
             size += len(text)
@@ -244,21 +277,14 @@ class Executor(StandardExecutor):
         if piece:
             stream.add_calls(table, piece, batch)
 
-    def _table(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """The table of a function's calls; the same object for the same function, so that calls are sent together."""
+    def _table(self, tables: Tables, function: Callable[..., Any]) -> dict[str, Any]:
         text = self._functions.text_of(function, self._put)
-        tables = self._tables
-        if tables.sources is not user_modules.sources() or tables.path != sys.path:
-            tables = self._tables = self._make_tables()
-        table = tables.by_text.get(text)
-        if table is None:
-            if len(tables.by_text) >= MAX_TABLES:
-                tables.by_text.clear()
-            table = {**tables.base, "function": text, "labels": {"function": name_of(function)}}
-            tables.by_text[text] = table
-        return table
+        common = self._common
+        if common.sources is not user_modules.sources() or common.path != sys.path:
+            common = self._common = self._make_common()
+        return tables.find(function, text, common.fields)
 
-    def _make_tables(self) -> _Tables:
+    def _make_common(self) -> _Common:
         """What all calls have in common, with the modules and the search path of this process as they are now."""
         sources, here, searched = user_modules.sources(), working_directory(), list(sys.path)
         path = [entry or here for entry in searched]
@@ -268,9 +294,7 @@ class Executor(StandardExecutor):
             "SHOAL_PYTHONPATH": os.pathsep.join(dict.fromkeys([*path, *script_folder()])),
         } | ({"SHOAL_RESEED": "1"} if self._seed is not None else {})
         modules = text_of(sources, self._put, MAX_SMALL)
-        base = {
-            **self._fields, "python": self._python, "env": env, "modules": modules, "session": self._runner_session,
-        }  # fmt: skip
+        base: dict[str, Any] = {"python": self._python, "env": env, "modules": modules, "session": self._runner_session}
         if self._cwd:
             base["cwd"] = self._cwd
             visible = VisibleFiles().of(parse_spec({"function": "AA==", "calls": ["AA=="], "cwd": self._cwd}), here)
@@ -284,7 +308,7 @@ class Executor(StandardExecutor):
                     raise with_hint(error, f"the {name} with its arguments") from None
         if self._max_tasks is not None:
             base["max_tasks_per_child"] = self._max_tasks
-        return _Tables(sources, searched, base, {})
+        return _Common(sources, searched, base)
 
     def _put(self, parts: Any) -> str:
         return self._begin().put_blob(parts)
@@ -294,6 +318,13 @@ class Executor(StandardExecutor):
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            attempt = os.environ.get("SHOAL_ATTEMPT", "")
+            if self._stream is not None and self._attempt != attempt:
+                # In a runner: an executor that is kept from one task to the next has a run for each of them.
+                _retire(self._stream)
+                self._session = replace(self._session, ordinal=next_ordinal())
+                self._stream = None
+            self._attempt = attempt
             if self._stream is None:
                 self._stream = Stream(self._link, self._session.open, self._echo, self._session.max_running or 0)
                 _streams.add(self._stream)
@@ -339,11 +370,15 @@ class Executor(StandardExecutor):
     def _after_fork(self) -> None:
         """In a forked child: the stream belongs to the parent; the next call here makes a run of its own."""
         self._lock = threading.Lock()
-        self._runner_session, self._tables = os.urandom(16).hex(), _NO_TABLES
+        self._runner_session, self._common = os.urandom(16).hex(), _NOTHING
         if self._stream is not None:
             self._stream.is_foreign = True
             _inherited.append(self._stream)
             self._stream = None
+
+
+def _made_again(options: dict[str, Any]) -> Executor:
+    return Executor(**options)
 
 
 def _detach(stream: Stream, wait: Callable[[float], object] = clock.sleep) -> None:

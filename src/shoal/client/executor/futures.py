@@ -6,15 +6,25 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from shoal.client.executor.outcome import CANCELLED, ResultRow, outcome_of
+from shoal.client.executor.outcome import CANCELLED, SUCCEEDED, ResultRow, outcome_of
+from shoal.client.waiting import FutureWaiters, is_inside, wait_until
 
 if TYPE_CHECKING:
     from shoal.client.executor.stream import Stream
 
 R = TypeVar("R")
 _once = threading.Lock()  # only one thread marks a future as cancelled
+
+
+class _Remote:
+    """The row of a large result that is on the server; the lock lets one thread fetch it."""
+
+    __slots__ = ("lock", "row")
+
+    def __init__(self, row: ResultRow) -> None:
+        self.row, self.lock = row, threading.Lock()
 
 
 class CallFuture(Future[R]):
@@ -25,11 +35,47 @@ class CallFuture(Future[R]):
         self.stream = stream  # None for a call that was never sent
         self.element = 0  # its number in the run, once it was sent
         self._cancelling = False
+        self.payload = ""  # its result as it travels, to be given to other calls; empty: only the value can be
+        self._remote: _Remote | None = None  # a large result that nobody asked for yet
+        if is_inside():
+            self._waiters = FutureWaiters()
 
     @property
     def task(self) -> str:
         """The id for `shoal show`, `shoal logs`, `shoal why`; empty until the call is sent."""
         return f"{self.stream.run}.{self.element}" if self.stream is not None and self.element > 0 else ""
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the call returned; raises what it raised. A task that waits here lends its cores."""
+        self._wait(timeout)
+        if self._remote is not None:
+            self._fetch(self._remote)
+        return super().result(0 if timeout is not None else None)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised; None if it returned."""
+        self._wait(timeout)
+        if self._remote is not None:
+            self._fetch(self._remote)
+        return super().exception(0 if timeout is not None else None)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """A future stays in its process: only its value travels."""
+        raise TypeError("a future cannot be pickled: give it to a call as an argument, and the call gets its value")
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What it raises, if it is done; a large result counts as returned, without being fetched."""
+        return self._exception if self.done() else None
+
+    def is_of(self, stream: Stream) -> bool:
+        """True if its result is on the server of this stream."""
+        return self.stream is not None and self.stream.address == stream.address
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done():
+            with self._condition:
+                wait_until(lambda most: self._condition.wait_for(self.done, most), timeout)
 
     def cancel(self) -> bool:
         """Cancel the call unless it runs or is done; a call that runs is left alone, as everywhere in Python."""
@@ -56,8 +102,26 @@ class CallFuture(Future[R]):
         if row.state == CANCELLED:
             self.cancel_here()
             return
+        if row.state == SUCCEEDED and row.names is None and isinstance(row.result, str):
+            self.payload = row.result
+        if row.is_blob:
+            self._remote = _Remote(row)
+            self.settle_as(True, None)
+            return
         returned, value = outcome_of(run, row)
         self.settle_as(returned, value)
+
+    def _fetch(self, remote: _Remote) -> None:
+        """Fetch and load a large result, once; it is kept from then on."""
+        with remote.lock:
+            if self._remote is None:
+                return
+            assert self.stream is not None
+            row = remote.row._replace(result=self.stream.get_blob(remote.row.result))
+            returned, value = outcome_of(self.stream.run, row)
+            with self._condition:
+                self._result, self._exception = (value, None) if returned else (None, value)
+            self._remote = None
 
     def settle_as(self, returned: bool, value: Any) -> None:
         """Set its value or exception; a future that was cancelled meanwhile stays cancelled."""
@@ -125,11 +189,12 @@ class Batch:
         with self._changed:
             self._wanted = at
             try:
-                while (row := self.rows[at]) is WAITING:
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        raise TimeoutError
-                    self._changed.wait(left)
+                left = None if end is None else max(0.0, end - time.monotonic())
+                if not wait_until(
+                    lambda most: self._changed.wait_for(lambda: self.rows[at] is not WAITING, most), left
+                ):
+                    raise TimeoutError
+                row = self.rows[at]
             finally:
                 self._wanted = None
         return row

@@ -16,6 +16,7 @@ from typing import Any
 from shoal.client.executor.executor import Executor
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.slot_choice import LOOK_AGAIN, free_slots
+from shoal.client.waiting import waiting
 
 
 class Task:
@@ -202,9 +203,14 @@ class Run:
             self._start(task)
 
     def _next_ended(self) -> Task | None:
-        """The next task that ended; None if it is time to look for free slots again."""
+        """The next task that ended; None if it is time to look for free slots again. A run that is executed in a task lends
+        the task's cores meanwhile."""
+        within = LOOK_AGAIN if self._waiting else None
         try:
-            return self._ended.get(timeout=LOOK_AGAIN if self._waiting else None)
+            if not self._ended.empty():
+                return self._ended.get_nowait()
+            with waiting():
+                return self._ended.get(timeout=within)
         except queue.Empty:
             return None
 

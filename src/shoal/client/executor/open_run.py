@@ -34,8 +34,9 @@ class OpenRun:
     rows: dict[int, ResultRow] = field(default_factory=dict)  # elements that are finished
 
     def knows(self, table: Mapping[str, Any], text: str) -> bool:
-        """True if this call was submitted earlier."""
-        return (program_of(table), text) in self.calls
+        """True if this call was submitted earlier; without a call, some call of the function."""
+        program = program_of(table)
+        return (program, text) in self.calls if text else any(known == program for known, _ in self.calls)
 
     def reuse(self, table: Mapping[str, Any], text: str) -> EarlierCall | None:
         """An earlier element with this very call, returned once; None if the call is new."""

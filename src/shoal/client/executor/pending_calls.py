@@ -104,6 +104,10 @@ class Waiters:
         """A position of a batch waits for an element."""
         self._single[element] = Position(batch, at)
 
+    def is_future(self, element: int) -> bool:
+        """True if a future waits for an element."""
+        return isinstance(self._single.get(element), CallFuture)
+
     def add_piece(self, first: int, piece: Piece) -> None:
         """Register the waiters of a piece whose elements begin with `first`; later pieces have higher numbers."""
         if piece.futures is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from shoal.model.quantities import many
 SESSION, CLIENT = "session", "client"  # labels of an executor's run
 MAX_LOOKED = 200  # newest runs of a name that are looked through
 INTERACTIVE = "<interactive>"
+_ordinals: dict[str, Iterator[int]] = {}  # by attempt
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Session:
     def open(self, connection: ServerConnection, probe: Call) -> OpenRun:
         """The run of an earlier process that ended early, else a new one."""
         key = session_key(self.name, self.ordinal, self.seed, *([self.max_running] if self.max_running else []))
-        found = find_earlier(connection, self.name, key, probe) if self.attach else None
+        found = find_earlier(connection, self.name, key, probe) if self.attach and not is_first_attempt() else None
         if found is not None:
             return found
         document = {
@@ -50,6 +52,21 @@ class Session:
         }  # fmt: skip
         answer = connection.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
         return OpenRun(str(answer["run"]))
+
+
+def next_ordinal() -> int:
+    """The number of the next executor of this process; in a runner, which makes calls of many tasks, of this attempt."""
+    attempt = os.environ.get("SHOAL_ATTEMPT", "")
+    if attempt not in _ordinals:
+        if len(_ordinals) > 1:
+            _ordinals.clear()  # only the present attempt goes on counting
+        _ordinals[attempt] = itertools.count(1)
+    return next(_ordinals[attempt])
+
+
+def is_first_attempt() -> bool:
+    """True in the first attempt at a task, which has nothing to go on with."""
+    return os.environ.get("SHOAL_ATTEMPT", "").endswith("#1")
 
 
 def script() -> str:
@@ -68,8 +85,8 @@ def is_interactive() -> bool:
 
 def session_key(name: str, ordinal: int, *more: object) -> str:
     """A key that all starts of one script share. The arguments of a notebook's kernel differ each time."""
-    program = script()
-    arguments = [] if program == INTERACTIVE else sys.argv[1:]
+    program = os.environ.get("SHOAL_TASK") or script()  # a retry of a task finds what its earlier attempt submitted
+    arguments = [] if program == INTERACTIVE or "SHOAL_TASK" in os.environ else sys.argv[1:]
     identity = json.dumps([program, arguments, working_directory(), name, ordinal, *more], default=str)
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 

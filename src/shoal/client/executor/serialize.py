@@ -13,7 +13,7 @@ import sys
 import types
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.client.user_modules import user_modules
 from shoal.model.errors import ShoalError, Unreachable
@@ -28,6 +28,7 @@ _MISSING = object()
 _FIXED = (int, float, complex, bool, str, bytes, type(None), type(...), Ref)
 
 Put = Callable[[Sequence[Bytes]], str]
+T = TypeVar("T")
 
 
 def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
@@ -59,8 +60,11 @@ def text_of(value: Any, put: Put, most: int = MAX_INLINE) -> str:
     return to_text(data)
 
 
-def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exception]:
-    """A text for each call's positional arguments, or the error: a tight loop, because it runs once for each task."""
+def call_texts(
+    calls: Iterator[tuple[Any, ...]], put: Put, fallback: Callable[[Any, Exception], T] | None = None
+) -> Iterator[str | Exception | T]:
+    """A text for each call's positional arguments, or the error, or what the fallback makes of arguments and error: a tight
+    loop, because it runs once for each task."""
     dumps, encode, buffers = pickle.dumps, b2a_base64, list[pickle.PickleBuffer]()
     keep, nothing = buffers.append, dict[str, Any]()
     for args in calls:
@@ -77,7 +81,7 @@ def call_texts(calls: Iterator[tuple[Any, ...]], put: Put) -> Iterator[str | Exc
         except Unreachable:
             raise
         except Exception as error:  # it concerns this call only, not the others
-            yield error
+            yield fallback((args, {}), error) if fallback is not None else error
 
 
 class Functions:

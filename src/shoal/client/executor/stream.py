@@ -6,6 +6,7 @@ Rules:
 - An addition is repeated under the same number until the server confirms it: added once, never lost.
 - Futures and batches are registered before their call is sent, because the result may arrive before the response.
 - A call submitted when no other is unfinished is sent by the caller's own thread, which saves a thread switch.
+- A call that waits for futures gets its number when they are done, since its arguments are known only then.
 - `left` counts unfinished calls. The end of the stream always happens in the polling thread.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
@@ -22,13 +24,15 @@ from typing import Any
 from shoal.client.client import Client
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
 from shoal.client.executor.background import Background
+from shoal.client.executor.dependencies import Dependent
 from shoal.client.executor.futures import Batch, CallFuture
 from shoal.client.executor.open_run import Call, OpenRun
-from shoal.client.executor.outcome import ClosedRange, ResultRow
+from shoal.client.executor.outcome import SUCCEEDED, ClosedRange, ResultRow
 from shoal.client.executor.pending_calls import CANCELLED_UNSENT, MAX_SENT, Piece, Waiters
 from shoal.client.executor.printed_output import PrintedOutput
 from shoal.client.executor.result_poll import ResultPoll
 from shoal.client.executor.slot_choice import PoolView
+from shoal.client.waiting import IdleWatch, is_inside, wait_until
 from shoal.model.errors import Conflict, ShoalError, Unreachable
 from shoal.model.limits import MAX_SPECS
 
@@ -68,6 +72,10 @@ class Stream:
         self._poll = ResultPoll(self, ServerConnection(link), self._lock)
         self._blobs, self._background = Background("shoal-blobs"), Background("shoal-background")
         self._output = PrintedOutput(link, Background("shoal-output")) if echo else None
+        self._releases = Background("shoal-dependents")
+        self._held: dict[int, Dependent] = {}  # calls that wait for futures, by identity
+        self.address = link.target.url  # None: the embedded server's
+        self._idle = IdleWatch(lambda: self._left > 0, time.monotonic, time.process_time) if is_inside() else None
 
     @property
     def left(self) -> int:
@@ -108,6 +116,7 @@ class Stream:
                 else:
                     self._pending.append(Piece(table, [text] if text else [], [future]))
                 sent = self._take_own()
+        self._wake_idle()
         if row is not None:
             self.receive([row])
         if sent is not None:
@@ -129,8 +138,64 @@ class Stream:
                 rows += [call.row] if call.row is not None else []
             self._poll.wake()
             self._wake_sender()
+        self._wake_idle()
         if rows:
             self.receive(rows)
+
+    def hold(self, dependent: Dependent) -> None:
+        """Add a call that waits for futures; it is sent when they are done, also after `shutdown`."""
+        self.open((dependent.table, ""))
+        with self._lock:
+            self._check()
+            self._left += 1
+            self._held[id(dependent)] = dependent
+            if dependent.future is not None:
+                dependent.future.stream = self
+            self._poll.wake()
+        self._wake_idle()
+        dependent.watch(self)
+
+    def release_later(self, dependent: Dependent) -> None:
+        """Send a call whose futures are done, or settle it if one of them failed: in the background, because it may take
+        an upload, and any thread may have settled the last future."""
+        if id(dependent) in self._held:  # else it was cancelled, or the stream has ended
+            self._releases.put(lambda: self._release(dependent))
+
+    def _release(self, dependent: Dependent) -> None:
+        if id(dependent) not in self._held:
+            return  # it was released before, or cancelled
+        found = dependent.resolve(self)
+        row: ResultRow | None = None
+        with self._lock:
+            if self._held.pop(id(dependent), None) is None or dependent.is_cancelled:
+                return
+            if isinstance(found, str):
+                row = self._add_released(dependent, found)
+        if row is not None:
+            self.receive([row])
+        if not isinstance(found, str):
+            _settle(dependent, found)
+            self._settled(1)
+
+    def _add_released(self, dependent: Dependent, text: str) -> ResultRow | None:
+        """Queue a call whose futures are done, or use an earlier one, whose row is returned. Under the lock."""
+        assert self._opened is not None
+        table, future, batch, at = dependent.table, dependent.future, dependent.batch, dependent.at
+        earlier = self._opened.reuse(table, text)
+        if earlier is not None:
+            if future is not None:
+                self._waiters.add_future(earlier.element, future)
+            elif batch is not None:
+                self._waiters.add_position(earlier.element, batch, at)
+        else:
+            last = self._pending[-1] if self._pending else None
+            if future is not None and last is not None and last.takes(table, text):
+                last.add(text, future)
+            else:
+                self._pending.append(Piece(table, [text], [future] if future is not None else None, batch, at))
+            self._wake_sender()
+        self._poll.wake()
+        return earlier.row if earlier is not None else None
 
     def adopt(self, futures: Mapping[int, CallFuture[Any]], rows: list[ResultRow]) -> None:
         """Let futures wait for elements that were submitted earlier; `rows` are of those that are finished."""
@@ -141,6 +206,11 @@ class Stream:
             self._left += len(futures)
             self._poll.wake()
         self.receive(rows)
+
+    def _wake_idle(self) -> None:
+        """A call is unfinished: in a task, watch whether the task computes anything while it waits."""
+        if self._idle is not None:
+            self._idle.wake()
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -264,10 +334,28 @@ class Stream:
 
     def _pass_on(self, rows: list[ResultRow]) -> None:
         """Deliver rows; those with a blob when it is fetched, in the background."""
-        large = [row for row in rows if row.is_blob]
-        for row in large:
-            self._blobs.put(lambda row=row: self._fetch(row))  # type: ignore[misc]  # this very row
-        self.deliver([row for row in rows if not row.is_blob] if large else rows)
+        large = {row.element for row in rows if row.is_blob}
+        if large:
+            with self._lock:  # a future fetches what it returned when it is asked for; a map, and an error, at once
+                large -= {
+                    row.element for row in rows if row.state == SUCCEEDED and self._waiters.is_future(row.element)
+                }
+        for row in rows:
+            if row.element in large:
+                self._blobs.put(lambda row=row: self._fetch(row))  # type: ignore[misc]  # this very row
+        self.deliver([row for row in rows if row.element not in large] if large else rows)
+
+    def get_blob(self, digest: str) -> Any:
+        """The bytes of a large result, or the error instead of them; also after the end of the stream."""
+        try:
+            return self._downloads.ask(lambda client: client.get_blob(digest))
+        except Stopped:
+            return RuntimeError("the executor has ended")
+        except ShoalError as error:
+            return error
+        finally:
+            if self.closed.is_set():
+                self._downloads.drop()
 
     def closed_rows(self, ranges: Iterable[ClosedRange]) -> list[ResultRow]:
         """Rows for those elements of closed ranges that are waited for."""
@@ -279,13 +367,7 @@ class Stream:
         return found
 
     def _fetch(self, row: ResultRow) -> None:
-        try:
-            data: Any = self._downloads.ask(lambda client: client.get_blob(row.result))
-        except Stopped:
-            return
-        except ShoalError as error:
-            data = error
-        self.deliver([row._replace(result=data)])
+        self.deliver([row._replace(result=self.get_blob(row.result))])
 
     def deliver(self, rows: list[ResultRow]) -> None:
         """Give rows to the futures and batches that wait for them."""
@@ -346,7 +428,11 @@ class Stream:
             self._pending = deque(piece for piece in self._pending if batch is not None and piece.batch is not batch)
             for piece in dropped:
                 piece.drop_cancelled()
-            count = sum(piece.count for piece in dropped)
+            held = [found for found in self._held.values() if batch is None or found.batch is batch]
+            for found in held:
+                del self._held[id(found)]
+            held = [found for found in held if not found.is_cancelled]
+            count = sum(piece.count for piece in dropped) + len(held)
             elements = self._waiters.elements(batch)
             if keep:
                 elements = sorted(elements)[keep:]
@@ -355,6 +441,8 @@ class Stream:
                 future.cancel_here()
             if piece.batch is not None:
                 piece.batch.fail(CancelledError(), piece.at, piece.count)
+        for found in held:
+            _settle(found, None)
         self._settled(count)
         if elements:
             self._background.put(lambda: self._cancel(elements, GRACE if batch is not None else 0.0))
@@ -388,9 +476,11 @@ class Stream:
                 self._poll.stop()
         if cancel:
             self.cancel_unstarted(keep=self._at_once)
-        is_ours = any(thread.is_current_thread() for thread in (self._poll, self._blobs, self._background))
-        if wait and not is_ours and not (self._output is not None and self._output.is_current_thread()):
-            self.closed.wait()
+        is_ours = any(
+            thread.is_current_thread() for thread in (self._poll, self._blobs, self._background, self._releases)
+        ) or (self._output is not None and self._output.is_current_thread())
+        if wait and not is_ours:
+            wait_until(self.closed.wait)
             self._poll.join()
             with self._lock:
                 sender, self._sender = self._sender, None
@@ -415,12 +505,16 @@ class Stream:
                 return 0
             self._gone.set()
             self.broken = RuntimeError("detached from the run") if isinstance(error, CancelledError) else error
-            going = self._left - sum(piece.count for piece in self._pending)
+            held = [found for found in self._held.values() if not found.is_cancelled]
+            self._held.clear()
+            going = self._left - sum(piece.count for piece in self._pending) - len(held)
             self._left = 0
             futures, batches = self._waiters.clear()
             for piece in self._pending:
                 futures += piece.futures or []
                 batches += [piece.batch] if piece.batch is not None else []
+            futures += [found.future for found in held if found.future is not None]
+            batches += [found.batch for found in held if found.batch is not None]
             self._pending.clear()
             self._unsent = None
         for future in futures:
@@ -439,6 +533,7 @@ class Stream:
         if self._output is not None:
             self._output.close()
         self._blobs.finish()
+        self._releases.finish()
         self._background.finish()
         with self._lock:
             while self._sending and self.broken is None:
@@ -452,3 +547,13 @@ class Stream:
         with self._lock:
             self.closed.set()
             self._work.notify_all()
+
+
+def _settle(dependent: Dependent, error: BaseException | None) -> None:
+    """Fail a call that was not sent, or without an error cancel it."""
+    if dependent.batch is not None:
+        dependent.batch.fail(error or CancelledError(), dependent.at, 1)
+    elif dependent.future is not None and error is not None:
+        dependent.future.settle_as(False, error)
+    elif dependent.future is not None:
+        dependent.future.cancel_here()

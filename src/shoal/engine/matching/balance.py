@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.choose_tasks import grant_copy
+from shoal.engine.matching.choose_tasks import grant_copy, is_kept_empty
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.lease_message import lease_of
@@ -30,8 +30,8 @@ def balance(state: State) -> None:
         return
     idle = [
         p for p in state.parked.values()
-        if p.free.cores > 0 and not p.draining and p.is_reconciled and p.lone is None and p.cleared_for is None and not p.unfit
-        and state.ban_of(p) is None
+        if p.free.cores > 0 and not p.draining and p.is_reconciled and not is_kept_empty(p) and p.cleared_for is None
+        and not p.unfit and state.ban_of(p) is None
     ]  # fmt: skip
     if not idle:
         return
@@ -70,7 +70,7 @@ def _back_up(state: State, pilot: Pilot) -> None:
         for other in state.pilots.values()
         if other is not pilot
         for attempt in other.live.values()
-        if attempt.running and (task := _straggler(state, pilot, attempt)) is not None
+        if attempt.running and not attempt.lends and (task := _straggler(state, pilot, attempt)) is not None
     ]
     if not slow or pilot.parked is None:
         return
@@ -91,7 +91,7 @@ def _move(state: State, idle: Pilot) -> None:
             continue
         for attempt in pilot.live.values():
             task = state.task_of(attempt.id)
-            if attempt.running and task.array.spec.checkpoint and len(task.live) == 1:
+            if attempt.running and not attempt.lends and task.array.spec.checkpoint and len(task.live) == 1:
                 since, mean = attempt.started or attempt.leased, state.queue.class_of(task.array).mean
                 if is_straggler(state.now - since, mean) and _fits(state, idle, task):
                     slow.append((since, task.id, attempt, pilot))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
@@ -29,7 +30,7 @@ from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, Pilot
 from shoal.engine.state import Reservation, State
 from shoal.model.ids import AttemptId
-from shoal.model.limits import MAX_LEASES
+from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun, TaskState, advance
@@ -57,10 +58,15 @@ def closed(state: State) -> str:
 
 def may_fill(state: State, pilot: Pilot) -> bool:
     """True if this pilot may get anything now."""
-    is_excluded = pilot.draining or pilot.unfit or pilot.lone is not None
+    is_excluded = pilot.draining or pilot.unfit or is_kept_empty(pilot)
     if is_excluded or not pilot.is_reconciled or not state.queue.has_work() or closed(state):
         return False
     return state.ban_of(pilot) is None
+
+
+def is_kept_empty(pilot: Pilot) -> bool:
+    """True if a task must be alone on the pilot; one that waits for others may need it for them."""
+    return pilot.lone is not None and not pilot.lending
 
 
 def fill(state: State, pilot: Pilot, reply_seq: int) -> tuple[list[Lease], bool]:
@@ -210,8 +216,8 @@ class LeaseRound:
     def _lacks_capacity(self, cursor: _Cursor) -> bool:
         """True if the owner's first class waits only for cores or memory, of which others hold a part."""
         state, pilot = self.state, self.pilot
-        if self._open().cores < 1 or self._probes:
-            return False
+        if self._open().cores < 1 or self._probes or pilot.lending:
+            return False  # a task that waits frees nothing more until what it waits for has run, perhaps here
         is_strict = state.queue.rule.policy == STRICT
         found = candidates(cursor.eligibility, cursor.owned, is_strict)
         cls = next((cls for cls in found if cls.head() is not None), None)
@@ -274,27 +280,37 @@ class LeaseRound:
 
     def _is_large(self, cls: TaskClass) -> bool:
         """True if not one of them can be leased because capacity is lacking."""
-        needs, free = cls.needs, self.pilot.free
+        needs, free = cls.needs, self._free(cls)
         is_narrow = needs.cores <= free.cores and needs.memory <= free.memory
         if (is_narrow and needs.disk <= free.disk and needs.gpus <= free.gpus) or self._may_ahead(cls):
             return False
         return not (self._may_overtake(cls) and self._holdings().ahead)
 
     # --- how many
+    def _free(self, cls: TaskClass) -> Capacity:
+        """The free capacity for a class. Where many tasks wait already, lent cores are for what is waited for: each new
+        task that then waits, too, would keep its process and memory."""
+        pilot = self.pilot
+        if pilot.lending < MAX_LENT_TO_NEW or cls.is_nested:
+            return pilot.free
+        return replace(pilot.free, cores=pilot.free.cores - pilot.lent)
+
     def most(self, cls: TaskClass) -> int:
         """How many of an eligible class the pilot may get now: into free slots, ahead of them, and before what it has
         fetched ahead."""
         pilot, state = self.pilot, self.state
-        if cls.key.alone or pilot.cleared_for is not None or pilot.lone is not None:
+        if cls.key.alone or pilot.cleared_for is not None or is_kept_empty(pilot):
             return self._most_alone(cls)
-        most = how_many(cls.needs, pilot.free) + self._ahead(cls)
+        most = how_many(cls.needs, self._free(cls)) + self._ahead(cls)
         if most <= 0 and self._may_overtake(cls):
             room, precedence = self._before(cls)
             most = how_many(cls.needs, room) if precedence else 0
         if cls.require is not None and cls.is_volatile:
             most = min(most, 1)  # each start may change what its requirement reads
         if self._probes:
-            most = min(most, 0 if pilot.held or self.count else 1)  # one at a time until something succeeds
+            most = min(
+                most, 0 if pilot.held > pilot.lending or self.count else 1
+            )  # one at a time until something succeeds
         if most > 0 and not pilot.proven:
             most = min(most, self._trust())
         if cls.bound is not None:
@@ -425,7 +441,7 @@ class LeaseRound:
                 return False
             other = part.cls.key.owner
             if other == owner:
-                return listed is not None and listed < queue.position_of(part.array, part.cls.key.priority)
+                return listed is not None and listed < queue.position_of(part.array, part.cls.key.level)
             if other not in turns:
                 turns[other] = is_next(other)
             return turns[other]
@@ -459,7 +475,7 @@ class LeaseRound:
         most = min(self.most(cls), MAX_LEASES - self.count, at_most)
         if spec.throttle is not None:
             most = min(most, spec.throttle - array.live)
-        free = how_many(cls.needs, pilot.free)
+        free = how_many(cls.needs, self._free(cls))
         precedence = self._before(cls)[1] if free < 1 and self._may_overtake(cls) else 0
         low, high = (0, 0)
         is_lane = False

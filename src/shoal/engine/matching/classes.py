@@ -120,6 +120,11 @@ class TaskClass:
         self.is_volatile = not self.names.isdisjoint(VOLATILE)
 
     @property
+    def is_nested(self) -> bool:
+        """True if a task waits for its tasks."""
+        return self.key.depth > 0
+
+    @property
     def has_expressions(self) -> bool:
         """True if what a pilot can run of it depends on the pilot's tags."""
         return self.require is not None or self.rank is not None
@@ -277,7 +282,8 @@ class Queue:
         """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            found = array.cls = self._class(class_key(array.spec, array.run.owner))
+            key = class_key(array.spec, array.run.owner)
+            found = array.cls = self._class(key._replace(depth=array.run.depth))
         if element:
             task = array.tasks[element]
             key = found.key if task.own is None else class_key(task.own, array.run.owner)
@@ -392,12 +398,12 @@ class Queue:
     def _position(self, cls: TaskClass, head: Leasable) -> Position:
         array = head.array
         # All weighted positions are of one moment, or a task that is listed later would seem to have waited for longer.
-        order, due = position(self.rule, cls.key.priority, array.since, head.due, self._ordered)
+        order, due = position(self.rule, cls.key.level, array.since, head.due, self._ordered)
         return Position(order, due, array.run.number, head.element or array.first, cls.serial)
 
-    def position_of(self, array: Array, priority: float) -> Position:
+    def position_of(self, array: Array, level: float) -> Position:
         """Where an array's class would stand, were its elements ready; of the same moment as all listed positions."""
-        order, due = position(self.rule, priority, array.since, array.due, self._ordered)
+        order, due = position(self.rule, level, array.since, array.due, self._ordered)
         return Position(order, due, array.run.number, array.first, 0)
 
     def relist(self, cls: TaskClass) -> None:

@@ -90,7 +90,7 @@ def _prepare(state: State, classes: list[TaskClass]) -> PreparedClasses:
         if kind == len(alike):
             alike.append(cls)
         task = attributes(state, cls.key)
-        asked.append(ClassNeeds(cls.serial, cls.key.priority, cls.require, cls.rank, task, cls.is_volatile, kind))
+        asked.append(ClassNeeds(cls.serial, cls.key.level, cls.require, cls.rank, task, cls.is_volatile, kind))
     return PreparedClasses(ClassFilter(asked), alike)
 
 
@@ -143,7 +143,7 @@ def _add_each(state: State, pilot: Pilot, eligibility: Eligibility, classes: lis
         else:
             rank = eligibility.ranked[cls.serial] = rank_of(cls.rank, look, task)
             if eligibility.by_rank is not None:
-                insort(eligibility.by_rank, (-cls.key.priority, -rank, cls.serial))
+                insort(eligibility.by_rank, (-cls.key.level, -rank, cls.serial))
 
 
 def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
@@ -236,7 +236,7 @@ def _in_order(eligibility: Eligibility, owned: OwnerQueue) -> list[tuple[float, 
     classes = owned.classes
     if eligibility.by_rank is None or eligibility.arrivals_epoch != owned.arrivals_epoch:
         eligibility.by_rank = sorted(
-            (-classes[serial].key.priority, -rank, serial) for serial, rank in eligibility.ranked.items()
+            (-classes[serial].key.level, -rank, serial) for serial, rank in eligibility.ranked.items()
         )
         eligibility.left_out.clear()
         eligibility.arrivals_seen, eligibility.arrivals_epoch = len(owned.ranked_arrivals), owned.arrivals_epoch
@@ -248,6 +248,6 @@ def _in_order(eligibility: Eligibility, owned: OwnerQueue) -> list[tuple[float, 
     for cls in owned.ranked_arrivals[eligibility.arrivals_seen :]:
         if cls.serial in eligibility.left_out:
             eligibility.left_out.discard(cls.serial)
-            insort(eligibility.by_rank, (-cls.key.priority, -eligibility.ranked[cls.serial], cls.serial))
+            insort(eligibility.by_rank, (-cls.key.level, -eligibility.ranked[cls.serial], cls.serial))
     eligibility.arrivals_seen = len(owned.ranked_arrivals)
     return eligibility.by_rank

@@ -7,6 +7,7 @@ one in the next slot that becomes free. What waits there for too long is taken b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
@@ -89,6 +90,9 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
     found: dict[tuple[int, int], Prefetched] = {}
     for attempt in pilot.live.values():
         task = state.task_of(attempt.id)
+        if attempt.lends:
+            room = take(room, replace(task.needs, cores=0))
+            continue
         cls = state.queue.class_of(task.array)
         is_long = attempt.running and state.now >= (attempt.started or attempt.leased) + NOT_SHORT
         if is_long or not (is_short(pilot, cls) or (attempt.is_ahead and not attempt.running)):

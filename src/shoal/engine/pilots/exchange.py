@@ -12,6 +12,7 @@ from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
+from shoal.engine.pilots.lending import note_waiting
 from shoal.engine.pilots.long_poll import answer, give_parked, unpark
 from shoal.engine.pilots.losses import end, lose, seen_dead, set_draining
 from shoal.engine.pilots.reconcile import compare, confirm_held, readopt_reported
@@ -199,6 +200,7 @@ def _inherit(state: State, pilot: Pilot, claimed: FormerPilot) -> None:
 
 def _move(state: State, attempt: Attempt, old: Pilot, new: Pilot) -> None:
     array = state.task_of(attempt.id).array
+    state.lend(array, attempt, old, False)  # its new name has still to say that it waits
     del old.live[attempt.id]
     attempt.reply_seq = 0
     attach(state, array, attempt, new)
@@ -277,6 +279,7 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
         return None
     pilot.may_be_stale = False
     confirm_held(state, pilot)
+    note_waiting(state, pilot, exchange.waits)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
     # The pilot has more to send after the reply, or waits for the acknowledgement of what it sent.
     at_once = bool(exchange.tails) or is_to_be_kept
@@ -381,6 +384,10 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         if not 0 <= checkpoint.number <= MAX_BYTES:
             raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
     _check_files(exchange.files)
+    if len(exchange.waits) > MAX_HELD:
+        raise BadInput("too many attempts wait", code="range", field="waits", hint=f"at most {MAX_HELD}")
+    for name in exchange.waits:
+        parse_attempt(name)
     for held in exchange.held:
         if held.count < 1 or parse_attempt(held.attempt).element + held.count - 1 > MAX_ELEMENT:
             raise BadInput("no such attempts can be held", code="range", field="held")

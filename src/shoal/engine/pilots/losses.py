@@ -113,6 +113,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
         if task.array.spec.rerun is Rerun.SAFE:
             _lose_attempt(state, pilot, task, attempt, counts, is_alone)
         else:
+            state.lend(task.array, attempt, pilot, False)
             attempt.was_alone, attempt.is_suspect = is_alone, counts
             attempt.orphaned = pilot.seen + state.timing.hold + state.timing.margin
             state.orphans[attempt.id] = task
@@ -200,6 +201,7 @@ def _may_clear(state: State, pilot: Pilot, task: Task) -> bool:
         not (pilot.draining or pilot.unfit or pilot.suspect)
         and pilot.is_reconciled
         and pilot.lone is None
+        and not pilot.lending  # it may never be empty without what its tasks wait for
         and state.serves(pilot, owner)
         and cls in eligibility_of(state, pilot, owner)
         and state.ban_of(pilot) is None

@@ -75,6 +75,12 @@ class Accounting:
         """Remove attempts that ended from the counts."""
         self.enter(owner, site, needs, -count, expected)
 
+    def lend(self, owner: str, site: str, cores: int, attempts: int) -> None:
+        """Attempts wait for other tasks, or with negative numbers go on: meanwhile they count as if they had ended, or a
+        limit would keep what they wait for from starting. Their licences stay in use."""
+        self.ledger.start(owner, site, -cores, 0.0)
+        self.running[site] = self.running.get(site, 0) - attempts
+
     def may_start(self, owner: str, site: str, needs: Needs, most: int, expected: float, now: float) -> int:
         """How many tasks, up to `most`, the policy lets an owner start at a site now."""
         if self.policy.match.max_running:

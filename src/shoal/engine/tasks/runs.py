@@ -18,6 +18,7 @@ from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, RunBound, Task
 from shoal.engine.state import State, Stopping
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
+from shoal.engine.tasks.nested import check_nesting, place, runs_below
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
@@ -36,6 +37,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
     check_queue(state, command.owner, submission.count - len(command.reused))
+    check_nesting(state, command.owner, submission.labels)
     run = Run(
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
@@ -44,6 +46,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         bound=RunBound(submission.max_running) if submission.max_running is not None else None,
     )  # fmt: skip
     state.next_run += 1
+    place(state, run)
     state.runs[run.number] = run
     if submission.key:
         state.keys[key] = run
@@ -355,6 +358,17 @@ def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause,
     state.emit(
         "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
     )
+    if to is TaskState.CANCELLED and task.id in state.nested:
+        _cancel_below(state, task)
+
+
+def _cancel_below(state: State, task: Task) -> None:
+    """Cancel the runs that a cancelled task submitted: nobody waits for them any more."""
+    for run in runs_below(state, task.id):
+        cancel_run(state, run, f"{task.id} was cancelled, which submitted this run")
+        run.open = False
+        close_if_done(state, run)
+        state.write_run(run)
 
 
 def close_if_done(state: State, run: Run) -> None:

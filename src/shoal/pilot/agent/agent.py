@@ -79,6 +79,8 @@ class Agent:
             events.Announced: self._on_announced,
             events.Outlived: self._on_outlived,
             events.Looked: self._on_looked,
+            events.Waits: self._on_waits,
+            events.Shortened: self._on_shortened,
             events.Tick: lambda event, now, actions: None,
         }
 
@@ -227,6 +229,23 @@ class Agent:
         if run is not None:
             self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the running call
             self._schedule.add_tags(now)
+
+    def _on_waits(self, event: events.Waits, now: float, actions: list[Action]) -> None:
+        if not self._slots.set_waiting(event.attempt, event.call, event.is_waiting):
+            return
+        self._schedule.urgent = True  # the server has to know what is free, or no longer
+        run = self.running[event.attempt]
+        if run.lends and run.lease.count > run.done + 1:
+            actions.append(events.Shorten(event.attempt))
+
+    def _on_shortened(self, event: events.Shortened, now: float, actions: list[Action]) -> None:
+        for call in self._slots.shorten(event.piece, event.count):
+            why = self._ending.pop(call, "")
+            if why:
+                self._slots.take_out(parse_attempt(call))
+                self.reports[call] = Report(call, "cancelled", "cancelled", why)
+        if self.leaving:
+            self._give_back_all(self.leaving)
 
     def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
         self._outlived.update(dict.fromkeys(event.sessions))
@@ -419,6 +438,7 @@ class Agent:
             nonce=nonce(self.rng),
             proofs=self._proofs.to_send(),
             ended=list(self._outlived)[:MAX_SIBLINGS],
+            waits=self._slots.lending(),
             **content._asdict(),
         )
         self._in_flight.add(exchange, now)

@@ -160,13 +160,30 @@ class Announced:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """A running attempt, or the call `call` of a piece, began or ceased to wait for other tasks."""
+
+    attempt: str
+    call: str  # as people read it: r12.7#1
+    is_waiting: bool
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """The calls of a piece from `count` on did not begin and do not belong to it any more."""
+
+    piece: str  # its first attempt
+    count: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
 
 Event = Union[
     Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Saved, Called, Wrote, Leave, Fetched,
-    Noticed, Announced, Outlived, Looked, Tick,
+    Noticed, Announced, Outlived, Looked, Waits, Shortened, Tick,
 ]  # fmt: skip
 
 
@@ -209,6 +226,13 @@ class Recall:
     """Take an attempt back from the guard's queue; one that has begun meanwhile goes on."""
 
     attempt: str
+
+
+@dataclass(frozen=True)
+class Shorten:
+    """Take the calls of a piece that have not begun from its runner, because the one that runs waits."""
+
+    piece: str
 
 
 @dataclass(frozen=True)
@@ -272,4 +296,4 @@ class Finish:
     renew: str = ""
 
 
-Action = Union[Join, Send, Begin, Stop, Recall, Signal, Watch, Look, Fetch, Complain, Settle, Contact, Finish]
+Action = Union[Join, Send, Begin, Stop, Recall, Shorten, Signal, Watch, Look, Fetch, Complain, Settle, Contact, Finish]

@@ -7,6 +7,7 @@ runner gets a *piece* at a time, which takes the capacity of one call because th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Optional
 
@@ -35,6 +36,17 @@ class RunningAttempt:
     after: str = ""  # it is queued in the guard behind this attempt, and takes no capacity yet
     behind: str = ""  # the attempt that is queued behind it
     is_recalled: bool = False  # it shall leave the guard's queue and wait here again
+    waits_at: Optional[int] = None  # the call of the piece, or 0, that waits for other tasks
+
+    @property
+    def lends(self) -> bool:
+        """True if what runs of it waits for other tasks, which may have its cores meanwhile."""
+        return self.waits_at is not None and self.waits_at == self.done
+
+    @property
+    def cores(self) -> int:
+        """The cores that it takes now; none while it is queued in the guard, or lends them."""
+        return 0 if self.after or self.lends else self.lease.room.cores
 
     @property
     def left(self) -> list[str]:
@@ -104,26 +116,27 @@ class Slots:
         """Capacity that neither running nor waiting attempts take."""
         taken = [(run.lease.room, 1) for run in self.running.values()]  # also those that are queued in the guard
         taken += [(lease.room, lease.count) for lease in self.waiting]
+        lent = sum(run.lease.room.cores for run in self.running.values() if run.lends)
         return Capacity(
-            max(0, self.room.cores - sum(r.cores * n for r, n in taken)),
+            min(self.room.cores, max(0, self.room.cores + lent - sum(r.cores * n for r, n in taken))),
             max(0, self.room.memory - sum(r.memory * n for r, n in taken)),
             max(0, self.room.disk - sum(r.disk * n for r, n in taken)),
             max(0, self.room.gpus - sum(r.gpus * n for r, n in taken)),
         )
 
     def begin(self, now: float) -> list[Begin]:
-        """Start waiting leases in order while they fit; smaller ones never overtake the first."""
+        """Start waiting leases in order while they fit; smaller ones never overtake the first, unless an attempt waits
+        for other tasks: the first may need what that one keeps, and the others be what it waits for."""
         begun: list[Begin] = []
-        while (at := self._first_free()) is not None:
+        while (at := next(self._beginnable(), None)) is not None:
+            cores = self.room.cores - sum(run.cores for run in self.running.values())
+            if not self._fits(self.waiting[at].room, cores):
+                if not any(run.lends for run in self.running.values()):
+                    break
+                at = next((at for at in self._beginnable() if self._fits(self.waiting[at].room, cores)), None)
+                if at is None:
+                    break
             room = self.waiting[at].room
-            taken = [run.lease.room for run in self.running.values() if not run.after]
-            cores = self.room.cores - sum(r.cores for r in taken)
-            if (
-                room.cores > cores
-                or sum(r.memory for r in taken) + room.memory > max(self.room.memory, room.memory if not taken else 0)
-                or len(self._gpus) < room.gpus
-            ):
-                break
             lease = self._take_piece(at, cores // max(1, room.cores))
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
             self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
@@ -132,13 +145,20 @@ class Slots:
             begun += self._queue_in_guard(now)
         return begun
 
+    def _fits(self, room: Capacity, cores: int) -> bool:
+        """True if something of this size may begin now, when so many cores are free."""
+        if room.cores > cores or len(self._gpus) < room.gpus:
+            return False
+        taken = [run.lease.room for run in self.running.values() if not run.after]
+        return sum(r.memory for r in taken) + room.memory <= max(self.room.memory, room.memory if not taken else 0)
+
     def _queue_in_guard(self, now: float) -> list[Begin]:
         """Send short commands to the guard before there is a free slot for them."""
         heads = sum(1 for run in self.running.values() if not run.after)
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
             return []  # sending many at a time costs less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and may_queue(run.lease))
+        ends = deque(run for run in self.running.values() if not run.behind and not run.lends and may_queue(run.lease))
         begun: list[Begin] = []
         head = self.waiting[0]
         if not ends or not may_queue(head) or any(run.lease.room != head.room for run in ends):
@@ -163,7 +183,7 @@ class Slots:
 
     def _is_idle(self) -> bool:
         """True if a slot is free, nothing waits for it, and commands are queued in the guard."""
-        heads = sum(run.lease.room.cores for run in self.running.values() if not run.after)
+        heads = sum(run.cores for run in self.running.values())
         return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
 
     def _is_pressed(self) -> bool:
@@ -172,14 +192,17 @@ class Slots:
         return precedence > 0 and any(run.after and run.lease.precedence < precedence for run in self.running.values())
 
     def recall(self, now: float) -> list[str]:
-        """Commands to take back from the guard's queue: those behind a long one, while another slot is idle or something
-        of greater precedence waits."""
-        if not (self._is_idle() or self._is_pressed()):
+        """Commands to take back from the guard's queue: those behind one that waits for other tasks; and those behind a
+        long one, while another slot is idle or something of greater precedence waits."""
+        is_wanted = self._is_idle() or self._is_pressed()
+        if not (is_wanted or any(run.lends and run.behind for run in self.running.values())):
             return []
         found = []
         for run in self.running.values():
             before = self.running.get(run.after)
-            if before is not None and not before.after and now >= before.since + LONG and not run.is_recalled:
+            if before is None or before.after or run.is_recalled:
+                continue
+            if before.lends or (is_wanted and now >= before.since + LONG):
                 while True:
                     run.is_recalled = True
                     found.append(run.lease.attempt)
@@ -196,17 +219,14 @@ class Slots:
         times = (run.since + LONG for run, behind in queued if behind is not None and not behind.is_recalled)
         return min(times, default=None)
 
-    def _first_free(self) -> Optional[int]:
-        """The index of the first waiting lease, but for those in whose lane a call runs already."""
+    def _beginnable(self) -> Iterator[int]:
+        """The indices of waiting leases in order, but for those in whose lane a call runs already."""
         lanes: Optional[set[str]] = None
         for at, lease in enumerate(self.waiting):
-            if not lease.lane:
-                return at
-            if lanes is None:
+            if lease.lane and lanes is None:
                 lanes = {run.lease.lane for run in self.running.values()}
-            if lease.lane not in lanes:
-                return at
-        return None
+            if not lease.lane or lanes is None or lease.lane not in lanes:
+                yield at
 
     def _take_piece(self, at: int, slots: int) -> Lease:
         """Take one command, or as many calls as a runner gets at once, given the number of idle slots."""
@@ -297,6 +317,36 @@ class Slots:
         self._durations[function] = 0.5 * before + 0.5 * mean
         if len(self._durations) > DURATIONS_KEPT:
             self._durations.popitem(last=False)
+
+    # --- attempts that wait for other tasks
+    def set_waiting(self, attempt: str, call: str, is_waiting: bool) -> bool:
+        """Note whether an attempt, or this call of a piece, waits; False if nothing changed, as for a call that ended."""
+        run = self.running.get(attempt)
+        if run is None:
+            return False
+        first, before = parse_attempt(attempt), run.lends
+        at = next((at for at in range(run.done, run.lease.count) if shift(first, at).text == call), None)
+        if at is None:
+            return False
+        if is_waiting:
+            run.waits_at = at
+        elif run.waits_at == at:
+            run.waits_at = None
+        return run.lends is not before
+
+    def lending(self) -> list[str]:
+        """The attempts that wait for other tasks and lend their cores."""
+        return [str(shift(parse_attempt(name), run.done)) for name, run in self.running.items() if run.lends]
+
+    def shorten(self, piece: str, count: int) -> list[str]:
+        """Let the calls of a piece from `count` on wait here again, because they did not begin; returns their names."""
+        run = self.running.get(piece)
+        if run is None or count >= run.lease.count:
+            return []
+        rest = part(run.lease, count, run.lease.count)
+        run.lease = part(run.lease, 0, count)
+        self._add_again(rest)
+        return names(rest)
 
     def piece_of(self, attempt: AttemptId) -> Optional[RunningAttempt]:
         """The running piece that holds this call, if the call has not ended."""

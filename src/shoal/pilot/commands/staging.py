@@ -56,6 +56,7 @@ class PilotFacts:
     environ: Mapping[str, str]
     devices: Sequence[str] = ()
     umask: int = 0o077  # of the person, for what is made in their directory
+    server: str = ""  # its server file or address, for what tasks submit themselves
 
 
 class Environment(NamedTuple):
@@ -250,6 +251,8 @@ class Staging:
         env["SHOAL_RUN"] = run_text(which.run)
         env["SHOAL_TASK"] = str(which.task)
         env["SHOAL_ATTEMPT"] = which.text
+        if self.facts.server:
+            env.setdefault("SHOAL_TASK_SERVER", self.facts.server)
         if lease.attempt in self.pipes:
             env["SHOAL_TAGS"] = self.pipes[lease.attempt]
         if gpus:

@@ -94,6 +94,8 @@ class Piece:
             self._send(batch, (), self._is_over)
 
     def _take_one(self, end: CallEnd, rss: int, move: Move, epoch: float) -> None:
+        if self.seen >= self.count:
+            return  # it was taken from this piece before it began
         if end.is_skipped:
             self.fail(self.cancelled(self.seen))
             return
@@ -150,6 +152,10 @@ class Piece:
         self._report()
 
     # --- what the pilot itself decides
+    def shorten(self, count: int) -> None:
+        """Leave only the first calls in it; the others have not begun, and the runner skips them."""
+        self.count = min(self.count, count)
+
     def cancelled(self, at: int) -> Report:
         """The report on a call that was stopped."""
         return Report(self.name(at), "failed", "cancelled", self.stops.get(at, "cancelled"))

@@ -17,7 +17,7 @@ from typing import Optional
 from shoal.model.file_names import SUFFIX
 from shoal.model.ids import parse_attempt
 from shoal.model.task.visible import NOT_VISIBLE
-from shoal.pilot.agent.events import Begin, Called, Event, Signal, Stop, Watch
+from shoal.pilot.agent.events import Begin, Called, Event, Shorten, Shortened, Signal, Stop, Watch
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import not_visible
 from shoal.pilot.commands.staging import Staging
@@ -124,6 +124,16 @@ class FunctionExecutor:
     def signal(self, action: Signal) -> bool:
         """Send a signal to a call if it runs; False if it is not here."""
         return self._runners.signal(action.attempt, action.number)
+
+    def note_waiting(self, piece: str, is_waiting: bool) -> None:
+        """A call of a piece began or ceased to wait for other tasks; the calls before it are reported first."""
+        self._runners.note_waiting(piece, is_waiting)
+
+    def shorten(self, action: Shorten) -> None:
+        """Take the calls of a piece that have not begun from its runner."""
+        count = self._runners.shorten(action.piece)
+        if count is not None:
+            self._feed(Shortened(action.piece, count))
 
     def _prepare(self, lease: Lease) -> tuple[dict[str, str], str]:
         return self._stage.surroundings(lease, self._gpus.get(lease.attempt, ()))

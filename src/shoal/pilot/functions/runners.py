@@ -81,6 +81,7 @@ class Runners:
         self._due = NEVER
         self._pieces: dict[str, Piece] = {}
         self._at: dict[Piece, RunnerProcess] = {}  # the runner of a piece
+        self._waiting: set[str] = set()  # pieces whose call waits for other tasks
 
     # --- requests of the loop
     def start(self, piece: Lease) -> None:
@@ -126,6 +127,31 @@ class Runners:
         if at == piece.seen and self._at.get(piece) is one:
             self._stop_runner(one)
         return True
+
+    def note_waiting(self, attempt: str, is_waiting: bool) -> None:
+        """The call that a piece is at began or ceased to wait for other tasks: its runner does no work meanwhile."""
+        piece = self._pieces.get(attempt)
+        one = self._at.get(piece) if piece is not None else None
+        if one is not None:
+            self._drain(one)
+        (self._waiting.add if is_waiting and piece is not None else self._waiting.discard)(attempt)
+
+    def shorten(self, attempt: str) -> Optional[int]:
+        """Take the calls of a piece that have not begun from its runner; returns how many are left in it."""
+        piece = self._pieces.get(attempt)
+        one = self._at.get(piece) if piece is not None else None
+        if piece is None or one is None or not one.is_sent or one.describes:
+            return None
+        self._drain(one)
+        for at in range(piece.seen + 1, piece.count):
+            if at not in piece.stops:
+                one.skip(at)
+        # As in `stop`: what the log does not show as begun now, never begins.
+        self._drain(one)
+        if self._at.get(piece) is not one:
+            return None
+        piece.shorten(piece.seen + 1)
+        return piece.count
 
     def signal(self, attempt: str, number: int) -> bool:
         """Send a signal to a call if it runs; False: it is not here."""
@@ -319,8 +345,8 @@ class Runners:
 
     @property
     def _in_use(self) -> int:
-        """Runners that a session has."""
-        return len(self._runners) - len(self._going) - (self._spare is not None)
+        """Runners that a session has; those whose call waits for other tasks do not count."""
+        return len(self._runners) - len(self._going) - len(self._waiting) - (self._spare is not None)
 
     def _open(self) -> None:
         """Prepare for runners, with the first piece: most pilots never see a function."""
@@ -609,4 +635,5 @@ class Runners:
     def _on_told(self, piece: Piece, batch: Optional[Batch], reports: tuple[Report, ...], is_over: bool) -> None:
         if is_over:
             self._pieces.pop(piece.attempt, None)
+            self._waiting.discard(piece.attempt)
         self._ended(piece.attempt, batch, reports, is_over)

@@ -1,4 +1,5 @@
-"""The pipes through which running tasks publish tags [GWP G4, 4.1]: $SHOAL_TAGS names one for each attempt.
+"""The pipes through which running tasks publish tags [GWP G4, 4.1]: $SHOAL_TAGS names one for each attempt. A line that
+begins with `!` is no tag: by it a task says that it waits for other tasks, or goes on [ADR 0025].
 
 Each pipe is held open for reading and writing, so nobody who opens it waits, no writer gets SIGPIPE, and a reader
 never sees its end. A pipe is used again by later attempts of the same run only: a line that comes late is never
@@ -14,7 +15,7 @@ import os
 import resource
 import select
 from collections import OrderedDict
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from shoal.model.limits import MAX_TASK_TAG, MAX_TASK_TAGS
 from shoal.pilot.host.tags import parse_line
@@ -29,6 +30,15 @@ MOST_OPEN = 4096  # pipes of one pilot, and a quarter of the files that it may h
 MOST_IDLE = 64  # kept for more attempts of their runs
 DRAIN = 1 << 20  # bytes that an attempt may leave in its pipe, as much as a pipe can hold
 Tags = dict[str, TagValue]
+WAITS, GOES_ON = b"!waits ", b"!goes-on "  # before the name of the attempt, as people read it
+
+
+class Notice(NamedTuple):
+    """An attempt says that it waits for other tasks, or goes on."""
+
+    pipe: str  # the attempt for which the pipe was opened
+    attempt: str  # r12.7#1; of a piece, the call that runs
+    is_waiting: bool
 
 
 class _Pipe:
@@ -55,6 +65,7 @@ class _Pipe:
         """Reset it for another attempt."""
         self._rest, self._is_skipping = b"", False
         self._names: set[str] = set()
+        self.notices: list[tuple[str, bool]] = []
         self.dropped = 0  # lines that were no tags, or one too many
 
     def read(self, most: int) -> bytes:
@@ -83,6 +94,10 @@ class _Pipe:
         return tags
 
     def _take_line(self, line: bytes, tags: Tags) -> None:
+        for begin, is_waiting in ((WAITS, True), (GOES_ON, False)):
+            if line.startswith(begin):
+                self.notices.append((line[len(begin) : LINE].decode("ascii", "replace").strip(), is_waiting))
+                return
         found = parse_line(line) if len(line) <= LINE else None
         if found is None or (found[0] not in self._names and len(self._names) >= MAX_TASK_TAGS):
             self.dropped += 1
@@ -110,6 +125,12 @@ class TagPipes:
         self._idle: OrderedDict[str, list[_Pipe]] = OrderedDict()  # by run, that which was used last at the end
         self._idle_count = self._made = 0
         self._resting: set[_Pipe] = set()
+        self._notices: list[Notice] = []
+
+    def take_notices(self) -> list[Notice]:
+        """Who began or ceased to wait, as read by `receive` since the last call."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def fileno(self) -> int:
         """For the loop."""
@@ -220,6 +241,9 @@ class TagPipes:
             tags = pipe.take(data)
             if tags and pipe.attempts:
                 found.append((pipe.attempts[0], tags))
+            if pipe.notices:
+                self._notices += [Notice(name, *notice) for notice in pipe.notices for name in pipe.attempts]
+                pipe.notices = []
             if len(data) == READ:
                 pipe.rests_until = now + REST + REST_EACH * len(self._resting)
                 self._resting.add(pipe)

@@ -8,6 +8,7 @@ to it; only what cannot be changed is kept. Its arrays are read-only and point i
 from __future__ import annotations
 
 import importlib
+import io
 import mmap
 import os
 import pickle
@@ -107,6 +108,18 @@ def is_immutable(value: Any) -> bool:
     return numpy is not None and kind is numpy.ndarray and not value.flags.writeable and not value.dtype.hasobject
 
 
+class _Binder(pickle.Unpickler):
+    """Unpickles arguments in which numbers stand for the results of other calls."""
+
+    def __init__(self, data: payload.Bytes, found: list[Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._found = found
+
+    def persistent_load(self, number: int) -> Any:
+        """The result with this number."""
+        return self._found[number]
+
+
 class Loads:
     """What this runner has loaded and may need again. `need` gives the path of a blob, or raises Missing."""
 
@@ -114,7 +127,7 @@ class Loads:
         self._need = need
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._referred: OrderedDict[str, _Referred] = OrderedDict()
-        payload.resolver = self.refer
+        payload.resolver, payload.binder = self.refer, self.bind
 
     def function(self, text: str) -> Any:
         """The callable of a payload text, loaded once."""
@@ -140,6 +153,13 @@ class Loads:
                     "install it there, or give python= an interpreter that has it"
                 ) from None
             raise
+
+    def bind(self, text: str, values: list[str]) -> Any:
+        """The arguments of a payload text with results of other calls, loaded anew, in the places of their numbers."""
+        found = [self.load(value) for value in values]
+        is_blob = text.startswith("sha256:")
+        data = memoryview(self._map(text, mmap.ACCESS_READ)[0]) if is_blob else a2b_base64(text)
+        return _Binder(data, found).load()
 
     def refer(self, digest: str) -> Any:
         """The object of a Ref: fetched once, and loaded anew for each call unless it cannot be changed."""

@@ -60,6 +60,11 @@ class ServerAddress:
 
     __repr__ = __str__
 
+    @property
+    def for_tasks(self) -> str:
+        """What tasks need to find this server: its file, which has the token, or an address without one."""
+        return self.server_file or self.url or (self.join.urls[0] if self.join is not None else "")
+
     def read(self) -> Endpoint:
         """The address as it is now."""
         if self.join is not None:

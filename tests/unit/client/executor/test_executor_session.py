@@ -48,7 +48,7 @@ class Life:
             script_session, "this_client", lambda: f"{script_session._machine()}:{2**22 + self._number}:1"
         )
         self._patch.setattr(script_session, "script", lambda: "/scripts/fit.py")
-        self._patch.setattr(module, "_ordinals", iter(range(1, 100)))
+        self._patch.setattr(script_session, "_ordinals", {})
         return shoal.Executor(server=SERVER, **options)
 
 

@@ -36,10 +36,13 @@ from shoal.pilot.agent.events import (
     Saved,
     Send,
     Settle,
+    Shorten,
+    Shortened,
     Signal,
     Started,
     Stop,
     Tick,
+    Waits,
     Watch,
     Wrote,
 )
@@ -1240,3 +1243,28 @@ def test_a_checkpoint_is_told_at_once_and_again_if_the_session_ended() -> None:
     (again,) = sent(driver.see(Joined(REGISTERED)))
     assert [c.files for c in again.checkpoints] == [{"state": "b"}]
     assert sent(driver.see(Saved("r1.9#1@1", {"state": "a"}))) == [], "it does not run here"
+
+
+# --- tasks that wait for others
+def test_a_wait_is_told_at_once_and_frees_the_core_for_the_next_lease() -> None:
+    driver = Driver(Capacity(1))
+    driver.begin(lease(1), lease(2))
+    driver.settle()
+    actions = driver.see(Waits("r1.1#1@1", "r1.1#1", True))
+    assert [begin.lease.attempt for begin in only(actions, Begin)] == ["r1.2#1@1"]
+    assert [exchange.waits for exchange in sent(actions)] == [["r1.1#1@1"]]
+    driver.settle()
+    assert [exchange.waits for exchange in sent(driver.see(Waits("r1.1#1@1", "r1.1#1", False)))] == [[]]
+    assert sent(driver.see(Waits("r1.1#1@1", "r1.9#1", True))) == []  # of a call that is not here
+
+
+def test_calls_behind_one_that_waits_leave_its_piece_and_cancelled_ones_are_reported() -> None:
+    driver = Driver(Capacity(1))
+    piece = replace(lease(1), command=[], function="gAU=", calls=["a", "b", "c"], count=3)
+    driver.begin(piece)
+    driver.settle()
+    assert only(driver.see(Waits("r1.1#1@1", "r1.1#1", True)), Shorten) == [Shorten("r1.1#1@1")]
+    driver.answer(orders=[Order("cancel", "r1.2#1@1", "by ann")])
+    begun = only(driver.see(Shortened("r1.1#1@1", 1)), Begin)
+    assert [(begin.lease.attempt, begin.lease.calls) for begin in begun] == [("r1.3#1@1", ["c"])]
+    assert driver.agent.reports["r1.2#1@1"].outcome == "cancelled"

@@ -208,3 +208,70 @@ def test_a_piece_has_no_more_calls_than_one_process_may_make() -> None:
     slots.add(replace(calls(1, 30), max_tasks_per_child=3))
     (begun,) = slots.begin(5.0)
     assert begun.lease.count == 3
+# --- attempts that wait for other tasks
+def test_a_waiting_attempt_lends_its_cores_until_it_goes_on_or_ends() -> None:
+    slots = Slots(Capacity(1, memory=10))
+    slots.add(lease(1))
+    slots.begin(0.0)
+    slots.add(lease(2))
+    assert slots.begin(0.0) == []
+    assert slots.set_waiting("r1.1#1@1", "r1.1#1", True) and not slots.set_waiting("r1.1#1@1", "r1.1#1", True)
+    assert slots.lending() == ["r1.1#1@1"]
+    assert [begin.lease.attempt for begin in slots.begin(0.0)] == ["r1.2#1@1"]
+    assert slots.set_waiting("r1.1#1@1", "r1.1#1", False)
+    slots.add(lease(3))
+    assert slots.free() == Capacity(0, memory=10)
+    slots.end("r1.2#1@1")
+    assert slots.begin(0.0) == []  # the first one has its core again
+    slots.end("r1.1#1@1")
+    assert [begin.lease.attempt for begin in slots.begin(0.0)] == ["r1.3#1@1"]
+    assert not slots.set_waiting("r1.1#1@1", "r1.1#1", True) and slots.lending() == []
+
+
+def test_a_wait_of_a_call_ends_with_the_call() -> None:
+    slots = Slots(Capacity(1))
+    slots.learn("gAU=", [0.001])
+    slots.add(calls(1, 3))
+    (begun,) = slots.begin(0.0)
+    assert begun.lease.count == 3
+    assert not slots.set_waiting("r1.1#1@1", "r1.2#1", True)  # it comes before what ended the call before it
+    slots.running["r1.1#1@1"].done = 1
+    assert slots.lending() == ["r1.2#1@1"]
+    slots.running["r1.1#1@1"].done = 2
+    assert slots.lending() == [] and not slots.set_waiting("r1.1#1@1", "r1.2#1", True)
+
+
+def test_calls_behind_one_that_waits_are_made_elsewhere() -> None:
+    slots = Slots(Capacity(1))
+    slots.learn("gAU=", [0.001])
+    slots.add(calls(1, 3))
+    slots.begin(0.0)
+    slots.set_waiting("r1.1#1@1", "r1.1#1", True)
+    assert slots.shorten("r1.1#1@1", 1) == ["r1.2#1@1", "r1.3#1@1"]
+    assert [begin.lease.attempt for begin in slots.begin(0.0)] == ["r1.2#1@1"]
+    assert slots.held(9.0) == [
+        Held("r1.1#1@1", "running"), Held("r1.2#1@1", "running"), Held("r1.3#1@1", "leased"),
+    ]  # fmt: skip
+    assert slots.shorten("r1.1#1@1", 1) == [] == slots.shorten("r9.9#1@1", 1)
+
+
+def test_what_a_waiting_attempt_keeps_does_not_hold_up_what_it_may_wait_for() -> None:
+    slots = Slots(Capacity(2, gpus=1))
+    slots.add(lease(1, gpus=1))
+    slots.begin(0.0)
+    slots.waiting.extend([lease(2, gpus=1), lease(3)])
+    assert slots.begin(0.0) == []
+    slots.set_waiting("r1.1#1@1", "r1.1#1", True)
+    assert [begin.lease.attempt for begin in slots.begin(0.0)] == ["r1.3#1@1"]
+
+
+def test_commands_queued_in_the_guard_behind_one_that_waits_are_recalled_at_once() -> None:
+    slots = Slots(Capacity(1))
+    for _ in range(3):
+        slots.guard_queue.record(0.001)
+    short = replace(lease(1), cwd="/x")
+    slots.waiting.extend([short, replace(short, attempt="r1.2#1@1")])
+    assert [begin.after for begin in slots.begin(0.0)] == ["", "r1.1#1@1"]
+    assert slots.recall(0.0) == []
+    slots.set_waiting("r1.1#1@1", "r1.1#1", True)
+    assert slots.recall(0.0) == ["r1.2#1@1"]

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.model.limits import MAX_TASK_TAGS
 from shoal.pilot.host import tag_pipes
-from shoal.pilot.host.tag_pipes import LINE, MOST_IDLE, READ, REST, TagPipes
+from shoal.pilot.host.tag_pipes import LINE, MOST_IDLE, READ, REST, Notice, TagPipes
 
 ONE, TWO, OTHER = "r1.1#1@1", "r1.2#1@1", "r2.1#1@1"
 
@@ -170,3 +170,15 @@ def test_without_a_directory_there_is_no_pipe_and_no_error(tmp_path: Path) -> No
     assert pipes.open(ONE) == "" and pipes.paths == {}
     assert pipes.end(ONE) == {}
     pipes.close()
+
+
+def test_a_task_says_through_its_pipe_that_it_waits(pipes: TagPipes) -> None:
+    path = pipes.open(ONE)
+    write(path, b"x = 1\n!waits r1.1#1\n!goes-on r1.1#1\n!nonsense\n")
+    assert pipes.receive(0.0) == [(ONE, {"x": 1})]
+    assert pipes.take_notices() == [Notice(ONE, "r1.1#1", True), Notice(ONE, "r1.1#1", False)]
+    assert pipes.take_notices() == []
+    write(path, b"!waits r1.1#1\n")
+    pipes.end(ONE)
+    pipes.open(ONE)
+    assert pipes.receive(0.0) == [] and pipes.take_notices() == []  # a wait ends with its attempt
