@@ -176,9 +176,11 @@ def failure_text(failure: Failure) -> str:
 
 
 def wait_for(
-    session: Session, client: Client, run: str, quiet: bool = False, as_json: bool = False, single: bool = False
-) -> int:
-    """Wait for a run and print its summary; returns the exit status."""
+    session: Session, client: Client, run: str, quiet: bool = False, as_json: bool = False, single: bool = False,
+    own_status: bool = False,
+) -> int:  # fmt: skip
+    """Wait for a run and print its summary; returns the exit status. `single`: it is one command, whose output is shown;
+    with `own_status` its exit status is the command's own."""
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     try:
         row = client.run_row(run)
@@ -192,34 +194,38 @@ def wait_for(
     finally:
         watch.display.close()
     if watch.hopeless:
-        return tell_hopeless(watch, as_json, single)
-    return tell_end(watch, as_json, single, quiet, complete=already <= FOLLOW_MOST and watch.tally.finished)
+        return tell_hopeless(watch, as_json, own_status)
+    complete = already <= FOLLOW_MOST and watch.tally.finished
+    return tell_end(watch, as_json, single, quiet, complete, own_status)
 
 
-def tell_hopeless(watch: Watch, as_json: bool, single: bool = False) -> int:
+def tell_hopeless(watch: Watch, as_json: bool, own_status: bool = False) -> int:
     """Say why nothing of the run can run here, and what helps."""
     run = watch.run
     with HttpSource(watch.client) as source:
         if as_json:
             print_json({**end_document(source.run(run), watch.tally, None), "stuck": watch.hopeless})
     say(f"{run} cannot run here: {watch.hopeless}; it stays queued: `shoal cancel {run}` takes it back")
-    return OWN_FAILURE if single else REFUSED
+    return OWN_FAILURE if own_status else REFUSED
 
 
-def tell_end(watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool) -> int:
-    """Print the summary of a run; returns 0 only if all its tasks succeeded and their output is whole, for a single command
-    its own exit status."""
+def tell_end(
+    watch: Watch, as_json: bool, single: bool, quiet: bool, complete: bool, own_status: bool = False
+) -> int:  # fmt: skip
+    """Print the summary of a run; returns 0 only if all its tasks succeeded and their output is whole; with `own_status`
+    the exit status of its single command."""
     with HttpSource(watch.client) as source:
         info = source.run(watch.run)
         tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
         wall = info["finished"] - info["created"] if info["finished"] is not None else None
         status = 0 if info["counts"].get("succeeded", 0) == info["total"] and not tally.not_whole else FAILED
-        if single:
+        if own_status:
             status = exit_status(source.task(f"{watch.run}.1"))
         if as_json:
             print_json(end_document(info, tally, wall))
         elif single:
-            status = tell_single(source, f"{watch.run}.1", quiet, status)
+            is_whole = tell_single(source, f"{watch.run}.1", quiet)
+            status = status or (0 if is_whole else OWN_FAILURE if own_status else FAILED)
         elif not quiet or status:
             happened = [f"    {sentence}" for sentence in tally.happened()]
             lines = [*summary_lines(info, tally, wall), *(["  what happened:", *happened] if happened else [])]
@@ -250,8 +256,9 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
     }  # fmt: skip
 
 
-def tell_single(source: HttpSource, task: str, quiet: bool, status: int = 0) -> int:
-    """Print the output of a single command as if it had run here, then one line about it; returns its exit status."""
+def tell_single(source: HttpSource, task: str, quiet: bool) -> bool:
+    """Print the output of a single command as if it had run here, then one line about it; True if its output came whole."""
+    is_whole = True
     found = source.task(task)
     row = found["task"] or found.get("span") or {}
     for stream in ("stdout", "stderr"):
@@ -260,7 +267,7 @@ def tell_single(source: HttpSource, task: str, quiet: bool, status: int = 0) -> 
         except ShoalError as error:
             if row.get("attempt") and not row.get("reused"):
                 say(f"warning: its {stream} is not whole: {error.line}")
-                status = status or OWN_FAILURE
+                is_whole = False
     sys.stdout.flush()
     if found["state"] != "succeeded":
         say(f"{task} {found['state']}: {end_in_words(row)}")
@@ -270,7 +277,7 @@ def tell_single(source: HttpSource, task: str, quiet: bool, status: int = 0) -> 
         where = f" on {row['host']}" if row.get("host") else ""
         took = f" in {show_duration(row['duration'])}" if row.get("duration") is not None else ""
         say(f"{task} succeeded{took}{where}")
-    return status
+    return is_whole
 
 
 def end_in_words(row: Json) -> str:

@@ -223,7 +223,9 @@ def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         _print_reused(answer)
     from shoal.cli.output.wait_for_run import wait_for
 
-    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], _is_single(draft))
+    is_single = _is_single(draft)
+    is_own = is_single and context.command.name == "run"
+    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], is_single, is_own)
 
 
 def _is_single(draft: Draft) -> bool:

@@ -261,7 +261,7 @@ def test_a_single_command_feels_like_running_it(
     logs = {("r1.1", "stdout"): b"out\xff\n", ("r1.1", "stderr"): b"err\n"}
     bad = task_row(1, state="failed", cause="task_error", exit_code=3)
     client = FakeClient(FakeSource(run_info([{"command": ["x"]}]), [bad], logs=logs), [[finished(1, "failed"), END]])
-    assert wait(client, monkeypatch, single=True) == 3
+    assert wait(client, monkeypatch, single=True, own_status=True) == 3
     seen = capfdbinary.readouterr()
     assert seen.out == b"out\xff\n"
     assert seen.err == b"err\nshoal: r1.1 failed: the command ended with exit code 3\n"

@@ -304,6 +304,28 @@ def test_an_attempt_that_a_full_disk_kept_from_running_is_free() -> None:
     assert stand.sound()
 
 
+def test_files_that_never_fit_on_a_disk_do_not_go_round_for_ever() -> None:
+    """Its inputs filled the disk while they were brought in: that is the task's own doing, though nothing ran."""
+    stand = Stand()
+    run = stand.submit({})
+    for host in range(4):
+        pilot = stand.pilot(host=f"h{host}")
+        (lease,) = pilot.pull()
+        report = full_disk(lease.attempt, started=None, duration=0.0, staging=0.5, message="no space left")
+        pilot.talk(report, leaving="its disk is full")
+    assert stand.state(run) == "failed" and stand.row(run).message == "no space left: it has no retries"
+    assert stand.sound()
+
+
+def test_a_success_whose_output_is_not_whole_says_so_in_its_row() -> None:
+    stand = Stand()
+    run = stand.submit({})
+    pilot = stand.pilot()
+    pilot.talk(Report(pilot.work(), "succeeded", message="7 bytes of its stdout were left out", exit_code=0))
+    assert stand.state(run) == "succeeded" and stand.row(run).message == "7 bytes of its stdout were left out"
+    assert stand.sound()
+
+
 def test_a_pilot_that_gives_back_what_it_prepared_and_never_ran_is_set_aside() -> None:
     stand = Stand()
     stand.submit({"array": "1-50"})

@@ -43,3 +43,12 @@ def test_a_planted_code_is_found() -> None:
     assert codes_in('return Reason("planted", "text")') == ["planted"]
     assert codes_in('return [Reason("a" if x else "b", text)]') == ["a", "b"]
     assert codes_in('parts, code = [], "leased"') == ["leased"]
+
+
+def test_what_no_pilot_can_ever_run_is_told_from_what_waits() -> None:
+    for code in reason.IMPOSSIBLE:
+        assert reason.is_impossible([code]) and reason.is_impossible([code, reason.PARENTS])
+        assert not reason.is_impossible([code, "busy"])
+    for codes in ([], [reason.PARENTS], ["busy"], ["requirement_now"], ["no_pilot"], ["licences_in_use"]):
+        assert not reason.is_impossible(codes)
+    assert set(reason.CODES) >= reason.IMPOSSIBLE
