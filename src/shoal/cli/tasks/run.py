@@ -78,7 +78,8 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
 def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a command for all combinations of parameters, and wait for the end.
 
-    {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces.
+    {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces. In texts
+    for --shell the value is quoted, {name:raw} is as it is.
 
     \b
     Examples:
