@@ -19,7 +19,6 @@ from shoal.model.errors import ShoalError
 from shoal.model.file_names import SOCKET_FILE
 
 ANSWER_WITHIN = 3.0  # seconds that a server gets to show that it is up
-RULE = "--server, then $SHOAL_SERVER, ./shoal.toml, `shoal server use`, a running server of yours, the embedded one"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,15 @@ def rows(target: Target | None) -> list[Row]:
     is_up = here is not None and is_running(here)
     why = target.origin if target is not None else ""
     why = "no other is chosen or running" if why == "default" else why
-    found = [Row(EMBEDDED, f"unix:{state / SOCKET_FILE}" if here is None else here.url, "by itself", is_up, why if is_used else "")]
+    found = [
+        Row(
+            EMBEDDED,
+            f"unix:{state / SOCKET_FILE}" if here is None else here.url,
+            "by itself",
+            is_up,
+            why if is_used else "",
+        )
+    ]
     for entry in known_servers().values():
         row = _row(entry, target)
         if entry.name != OWN or row.up or row.why or os.path.isdir(entry.state):
