@@ -84,9 +84,8 @@ def test_a_task_goes_only_to_the_pilot_that_sees_its_directory(pool: Cluster) ->
     assert text.startswith(f"1 task: no pilot sees {pool.cwd} as you do: 1 pilot looked")
     assert pool.events("task_retried", "task_finished") == []
     told = typed("submit", "--", "./sim").stderr
-    assert (
-        f"shoal: note: none of 1 pilot sees {pool.cwd}; it waits for one that does\n" in told
-    )  # at once, now that it is known
+    # At once, now that it is known.
+    assert f"shoal: note: none of 1 pilot sees {pool.cwd}; it waits for one that does\n" in told
     seeing = pool.start_pilot(2, under=other_namespace())  # another namespace, too: it sees by the look of the files
     pool.wait_run(int(run[1:]) + 1)
     done = typed("sweep", "-q", "x=1..30", "--", "./sim", "{x}")
@@ -94,9 +93,10 @@ def test_a_task_goes_only_to_the_pilot_that_sees_its_directory(pool: Cluster) ->
     again = typed("run", "--shell", "--", "cat sim > copy; pwd")
     assert (again.returncode, again.stdout) == (0, f"{pool.cwd}\n"), again.stderr
     assert (pool.cwd / "copy").exists()
-    assert (pool.folder / "ledger").read_text().split() == ["right"] * 32
+    assert set((pool.folder / "ledger").read_text().split()) == {"right"}
     rows = [row for number in (1, 2, 3, 4) for row in pool.rows(number)]
-    assert {row["pilot"] for row in rows} == {seeing.name} != {blind.name}
+    # On a busy machine a pilot may have been taken for lost, and have come back under another name.
+    assert {row["pilot"] for row in rows} <= set(seeing.names) and not set(seeing.names) & set(blind.names)
     assert {row["retries"] for row in rows} == {0} and {row["state"] for row in rows} == {"succeeded"}
     assert pool.events("place_banned") == []
 

@@ -14,16 +14,20 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from shoal.model.limits import MAX_VISIBLE
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import HOLE
-from shoal.model.task.visible import MOST_ENTRIES, Evidence, levels, machine, witness
+from shoal.model.task.visible import Evidence, levels, machine, witness
 
 MOST_WORDS = 500  # of one task that are looked up
 OF_EACH = 4  # entries of one directory that are taken as witnesses
 MOST_TAKEN = 12  # witnesses of one path
+LOOKED_AT = (
+    128  # entries of one directory, of which the oldest are taken: on a network file system each look takes time
+)
 MOST_READ = 64 << 20  # bytes of a program that is known by its content
 _BOOT, _NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/mnt"
 # What every host has of its own, and what is everybody's.
@@ -71,7 +75,7 @@ class VisibleFiles:
         if folder not in self._folders:
             try:
                 found = os.stat(folder)
-                self._folders[folder] = found.st_ino, tuple(_witnesses(folder, found.st_dev))[:MOST_TAKEN]
+                self._folders[folder] = found.st_ino, tuple(islice(_witnesses(folder, found.st_dev), MOST_TAKEN))
             except OSError:
                 self._folders[folder] = None
         return self._folders[folder]
@@ -94,7 +98,7 @@ def _witnesses(folder: str, device: int) -> Iterator[str]:
                 return
             yield witness(level, True, 0, own.st_mtime_ns, own.st_ino)
             with os.scandir(level) as listed:
-                entries = [entry for _, entry in zip(range(MOST_ENTRIES // 8), listed, strict=False)]
+                entries = list(islice(listed, LOOKED_AT))
         except OSError:
             continue
         looks: list[tuple[bool, int, str]] = []

@@ -19,11 +19,11 @@ ELSEWHERE = "e" * 16  # another machine: only the look of the files counts
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """A directory with a program and some data."""
-    folder = tmp_path / "home" / "project"
+    folder = tmp_path / "anna" / "project"
     (folder / "out").mkdir(parents=True)
     for name in ("sim", "data.txt"):
         (folder / name).write_text(name)
-    (tmp_path / "home" / "tool").write_text("tool")
+    (tmp_path / "anna" / "tool").write_text("tool")
     return folder
 
 
@@ -34,7 +34,7 @@ def needed(here: Path, **task: Any) -> list[str]:
     return [path.removeprefix(base) for path, text in found.items() if parse_evidence(text).is_needed]
 
 
-PROJECT = ["/home/project"]
+PROJECT = ["/anna/project"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ PROJECT = ["/home/project"]
         ({"shell": "sort 'data.txt' | uniq"}, PROJECT),
         ({"shell": "echo hi > new.txt"}, PROJECT),
         ({"command": ["bash", "-c", "echo hi >>new.txt"]}, PROJECT),
-        ({"command": ["x"], "cwd": "out"}, ["/home/project/out"]),
+        ({"command": ["x"], "cwd": "out"}, ["/anna/project/out"]),
         ({"command": ["x"], "stdin": "data.txt"}, PROJECT),
         ({"command": ["x"], "outputs": ["new"]}, PROJECT),
         ({"command": ["x", "-o", "out/{n}.json"], "params": {"n": "1..3"}}, PROJECT),
@@ -65,8 +65,8 @@ def test_what_a_task_names_is_needed(here: Path, task: dict[str, Any], paths: li
 
 def test_a_program_elsewhere_on_the_disk_is_needed_by_itself(here: Path) -> None:
     tool = str(here.parent / "tool")
-    assert needed(here, command=[tool], cwd="own") == ["/home/tool"]
-    assert needed(here, shell=f"{tool} --fast") == ["/home/tool"]
+    assert needed(here, command=[tool], cwd="own") == ["/anna/tool"]
+    assert needed(here, shell=f"{tool} --fast") == ["/anna/tool"]
 
 
 def test_a_directory_that_is_not_needed_is_preferred(here: Path) -> None:

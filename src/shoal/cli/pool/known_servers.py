@@ -16,9 +16,9 @@ from shoal.client.connection import embedded_server
 from shoal.client.known_servers import OWN, KnownServer, chosen, is_running, known_servers, target_of
 from shoal.client.known_servers import choose as write_choice
 from shoal.model.errors import ShoalError
+from shoal.model.file_names import SOCKET_FILE
 
 ANSWER_WITHIN = 3.0  # seconds that a server gets to show that it is up
-RULE = "--server, then $SHOAL_SERVER, ./shoal.toml, `shoal server use`, a running server of yours, the embedded one"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,15 @@ def rows(target: Target | None) -> list[Row]:
     is_up = here is not None and is_running(here)
     why = target.origin if target is not None else ""
     why = "no other is chosen or running" if why == "default" else why
-    found = [Row(EMBEDDED, f"unix:{state}" if here is None else here.url, "by itself", is_up, why if is_used else "")]
+    found = [
+        Row(
+            EMBEDDED,
+            f"unix:{state / SOCKET_FILE}" if here is None else here.url,
+            "by itself",
+            is_up,
+            why if is_used else "",
+        )
+    ]
     for entry in known_servers().values():
         row = _row(entry, target)
         if entry.name != OWN or row.up or row.why or os.path.isdir(entry.state):
@@ -100,7 +108,7 @@ def _row(entry: KnownServer, target: Target | None) -> Row:
     if entry.state:
         here = read_server_file(Path(entry.state))
         up = here is not None and is_running(here)
-        address = here.url if here is not None and up else f"unix:{entry.state}"
+        address = here.url if here is not None and up else f"unix:{entry.state}/{SOCKET_FILE}"
     is_used = target is not None and target.url == address
     if not entry.state:
         try:

@@ -102,6 +102,7 @@ def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any)
 
     {name} in the command, in --env, --cwd, --stdin, --input and --output stands for the value; {{ and }} for braces.
     Of a value that is a path: {f.name}, {f.stem}, {f.suffix}, {f.parent}.
+    In texts for --shell the value is quoted, {name:raw} is as it is.
 
     \b
     Examples:
