@@ -374,7 +374,8 @@ def states_page() -> list[str]:
         "Reasons are not states. A task that fits no pilot is `ready`, and `shoal why` gives the reason.",
         "",
         "A run has no state of its own in the database. Listings call it `succeeded` if all tasks did, `failed` if one failed "
-        "or is lost, else `cancelled`; before its end `running`, `ready`, `waiting`, or `open` if it has nothing to do for now and a program may add to it.",
+        "or is lost, else `cancelled`; before its end `running`, `ready`, `waiting`, "
+        "or `open` if it has nothing to do for now and a program may add to it.",
         "",
         "## Pilot",
         *picture({(a.value, b.value) for a, to in states.PILOT_TABLE.items() for b in to}, PILOT_EDGES, ["gone"], "queued"),
