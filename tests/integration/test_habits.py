@@ -121,6 +121,12 @@ def test_a_script_brings_its_options(terminal: Terminal) -> None:
     assert terminal.good("ps", "--name", "from-script", "--json").json()["runs"][0]["state"] == "succeeded"
 
 
+def test_only_so_many_tasks_run_at_once(terminal: Terminal) -> None:
+    command = ["sh", "-c", "echo begin >> one; sleep 0.05; echo end >> one"]
+    terminal.good("sweep", "-q", "-j", "1", "x=1..6", "--", *command)
+    assert (terminal.cwd / "one").read_text(encoding="utf-8").split() == ["begin", "end"] * 6
+
+
 # --- display
 def test_ps_counts_what_really_runs(fresh: Terminal) -> None:
     run = fresh.submit("x=1..40", "--", "sh", "-c", f"echo {{x}} >> ledger; {HOLD.format(gate='go')}")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem  # every command about runs imports this module
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"  # by which the shell asks `shoal` for completions
@@ -21,6 +25,8 @@ def completion(shell: str) -> None:
       eval "$(shoal completion zsh)"               in ~/.zshrc, behind compinit
       shoal completion fish > ~/.config/fish/completions/shoal.fish
     """
+    from click.shell_completion import get_completion_class
+
     from shoal.cli.commands import cli
 
     found = get_completion_class(shell)
@@ -30,6 +36,8 @@ def completion(shell: str) -> None:
 
 def complete_runs(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids and names of the newest runs; nothing where they cannot be read, since a shell waits for the answer."""
+    from click.shell_completion import CompletionItem
+
     from shoal.cli.session import Session
     from shoal.model.errors import ShoalError
 

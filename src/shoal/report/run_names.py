@@ -56,9 +56,11 @@ def _named(source: Source, name: str) -> list[Json]:
     if not name or len(name.encode("utf-8", "replace")) > MAX_NAME:
         return []
     pattern = "".join(f"[{c}]" if c in _MAGIC else c for c in name)
+    if pattern == name and name[0] not in "^]":
+        pattern = f"[{name[0]}]{name[1:]}"  # a text without a wildcard would find every name that begins so
     if len(pattern.encode("utf-8", "replace")) > MAX_NAME:
         pattern = name
-    found = source.runs(name=pattern, limit=LOOKED_AT)["runs"]  # without a wildcard: a prefix
+    found = source.runs(name=pattern, limit=LOOKED_AT)["runs"]
     return [row for row in found if row["name"] == name]
 
 

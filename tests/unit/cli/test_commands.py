@@ -370,6 +370,12 @@ def test_commands_of_others_are_answered_with_ours(capsys: pytest.CaptureFixture
     assert HABITS[theirs] in COMMANDS and not HABITS.keys() & COMMANDS.keys()
 
 
+def test_jobs_at_once_are_a_field_of_the_run(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "submit", "-j", "3", "x=1..9", "--", "echo", "{x}")[0] == 0
+    assert client.submitted[0]["max_running"] == 3
+    assert run(capsys, "submit", "-j0", "--", "echo")[0] == 2
+
+
 def test_a_bare_time_is_noted_with_its_unit(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "submit", "--time", "10", "--", "echo")
     assert (status, client.submitted[0]["tasks"][0]["time"]) == (0, "10")

@@ -52,6 +52,7 @@ def test_the_latest_run_of_a_name_is_meant_and_told() -> None:
     assert said == ["train is r8, the latest of 2 runs with this name"]
     assert find_target(source, "train.7", said.append) == "r8.7"
     assert find_run(source, "train2", said.append) == "r9"
+    assert source.asked[-1] == ("runs", "[t]rain2")  # a hundred newer runs whose names begin so would hide it
 
 
 def test_a_name_may_look_like_a_task_or_a_pattern() -> None:
