@@ -161,7 +161,9 @@ class Loop:
             timed_out = False
             while self._code is None:
                 due = self._deadline()
-                wait = None if due is None else max(MIN_WAIT if timed_out else 0.0, min(MOST_WAIT, due - proctree.now()))
+                wait = (
+                    None if due is None else max(MIN_WAIT if timed_out else 0.0, min(MOST_WAIT, due - proctree.now()))
+                )
                 ready = [key.fileobj for key, _ in selector.select(0.0 if self._inbox else wait)]
                 timed_out = not ready
                 for source in receive:
