@@ -211,6 +211,8 @@ class Database:
                     self._drop_span(change)
                 else:
                     connection.execute(SQL["add_span"], change)
+            for table in batch.tables:
+                connection.execute(SQL["set_table"], table._asdict())
             for drop in batch.run_drops:
                 for statement in ("drop_run", "drop_arrays", "drop_spans", "note_removed"):
                     connection.execute(SQL[statement], drop._asdict())

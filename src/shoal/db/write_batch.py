@@ -10,7 +10,18 @@ from typing import Any
 import msgspec
 
 from shoal.engine import changes as rows
-from shoal.engine.changes import AcctAdd, Change, ChunkDrop, ChunkRow, PlaceRow, RunDrop, SpanDrop, SpanRow, Successes
+from shoal.engine.changes import (
+    AcctAdd,
+    ArrayTable,
+    Change,
+    ChunkDrop,
+    ChunkRow,
+    PlaceRow,
+    RunDrop,
+    SpanDrop,
+    SpanRow,
+    Successes,
+)
 from shoal.engine.snapshot import SpentRow
 from shoal.model.blobs import BLOB_CHANGES, BlobChange
 from shoal.model.event import Event
@@ -45,6 +56,7 @@ class Batch:
         self.events: list[EventValues] = []
         self.blobs: list[BlobChange] = []  # in the order given, as spans
         self.run_drops: list[RunDrop] = []
+        self.tables: list[ArrayTable] = []  # of arrays that are there, or are inserted by this batch
         self.successes: list[Successes] = []  # of elements that had no row, so before `tasks`
         for change in changes:
             kind = type(change)
@@ -72,6 +84,8 @@ class Batch:
                 acct[key] = added(acct[key], change) if key in acct else change
             elif isinstance(change, RunDrop):
                 self.run_drops.append(change)
+            elif isinstance(change, ArrayTable):
+                self.tables.append(change)
             elif isinstance(change, (SpanRow, SpanDrop)):
                 self.spans.append(change)
             else:

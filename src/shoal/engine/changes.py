@@ -50,6 +50,14 @@ class ArrayRow(NamedTuple):
     task: str
 
 
+class ArrayTable(NamedTuple):
+    """Other fields of an array that is there: its table as JSON."""
+
+    run: int
+    first: int
+    task: str
+
+
 class TaskRow(NamedTuple):
     """A task that was leased or differs from its array."""
 
@@ -273,8 +281,8 @@ class RunDrop(NamedTuple):
 
 
 Change = (
-    RunRow | RunDrop | ArrayRow | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow | HostRow | AcctAdd
-    | UsageRow | PlaceRow | PolicyRow | Event | PeopleRow | BlobChange
+    RunRow | RunDrop | ArrayRow | ArrayTable | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow
+    | HostRow | AcctAdd | UsageRow | PlaceRow | PolicyRow | Event | PeopleRow | BlobChange
 )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def kill_after(path: str, what: str) -> None:
 
 def damage(path: str) -> None:
     content = bytearray(Path(path).read_bytes())
-    for page in range(30, 60):
+    for page in range(60, 90):  # behind the schema
         content[page * 4096 : page * 4096 + 100] = b"\xff" * 100
     Path(path).write_bytes(content)
 

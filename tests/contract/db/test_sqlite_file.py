@@ -209,7 +209,7 @@ def test_a_damaged_file_is_noticed(path: str) -> None:
         database.apply([task_row(1, n, message="x" * 900) for n in range(1, 500)])
         assert backups.check_file(path, full=False) == []
     content = bytearray(Path(path).read_bytes())
-    for page in range(30, 60):
+    for page in range(60, 90):  # behind the schema
         content[page * 4096 : page * 4096 + 100] = b"\xff" * 100
     Path(path).write_bytes(content)
     with Database.open(path) as database:

@@ -34,7 +34,13 @@ def test_a_lifetime_counts_from_the_start_and_the_earlier_end_counts() -> None:
     assert now + 3600 <= options.until <= time.time() + 3600
     assert main.parse(["--server-file", "f", "--lifetime", "3600", "--until", str(now + 60)]).until == now + 60
     assert main.parse(["--server-file", "f"]).until is None
-    for wrong in (["--lifetime", "0"], ["--lifetime", "nan"], ["--lifetime", "inf"], ["--until", "5"], ["--until", "nan"]):
+    for wrong in (
+        ["--lifetime", "0"],
+        ["--lifetime", "nan"],
+        ["--lifetime", "inf"],
+        ["--until", "5"],
+        ["--until", "nan"],
+    ):
         with pytest.raises(SystemExit) as caught:
             main.parse(["--server-file", "f", *wrong])
         assert caught.value.code == 2

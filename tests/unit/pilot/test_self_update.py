@@ -188,7 +188,18 @@ def test_a_pilot_that_does_not_run_from_a_zip_has_no_digest() -> None:
 
 
 def test_the_next_pilot_gets_our_options() -> None:
-    words = ["--server", "unix:/run/shoal-1", "--token-file", "t", "--cores", "3", "--idle-end", "2.5", "--until", "9999999999.0"]
+    words = [
+        "--server",
+        "unix:/run/shoal-1",
+        "--token-file",
+        "t",
+        "--cores",
+        "3",
+        "--idle-end",
+        "2.5",
+        "--until",
+        "9999999999.0",
+    ]
     words += ["--tag", "a=1", "--tag", "b=x y", "--no-pid-namespace", "--no-cgroup", "--verbose"]
     assert self_update.options_again(main.parse(words)) == words
     assert self_update.options_again(main.parse(["--join-fd", "3", "--work-dir", "w"])) == ["--work-dir", "w"]

@@ -13,13 +13,16 @@ ON CONFLICT (run) DO UPDATE SET
     nonce = excluded.nonce, base = excluded.base, max_running = excluded.max_running;
 
 -- name: add_array
--- Insert one spec of a run, or give it other fields.
-INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (run, first) DO UPDATE SET task = excluded.task;
+-- Insert one spec of a run.
+INSERT INTO arrays (run, first, size, name, task) VALUES (?, ?, ?, ?, ?);
+
+-- name: set_table
+-- Give a spec of a run other fields.
+UPDATE arrays SET task = :task WHERE run = :run AND first = :first;
 
 -- name: last_run
 -- The highest run number that was ever used.
-SELECT max(ifnull((SELECT max(run) FROM runs), 0), (SELECT value FROM meta WHERE key = 'last_removed'));
+SELECT max(ifnull((SELECT max(run) FROM runs), 0), value) FROM meta WHERE key = 'last_removed';
 
 -- name: drop_run
 -- Remove a run.

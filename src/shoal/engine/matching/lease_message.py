@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import replace
 
-from shoal.engine.records import Array, Attempt, Chunk
+from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
@@ -24,7 +24,7 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     task = array.tasks.get(element)
     spec = array.spec if task is None else task.spec
     lease = _lease(array, spec, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
-    if attempt.needs != spec.needs:
+    if attempt.needs is not NO_NEEDS and attempt.needs != spec.needs:
         lease = replace(lease, room=_room(attempt.needs))
     if task is not None and task.lane is not None:
         lease = replace(lease, lane=task.lane.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shoal.engine.changes import ArrayTable
 from shoal.engine.commands import SetFields
 from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.prefetch import ask_back
@@ -56,7 +57,7 @@ def _set_run(state: State, run: Run, command: SetFields) -> dict[str, int]:
         queued, begun = queued + back, begun + array.live - back
         state.queue.withdraw(array)
         array.spec = spec
-        state.write_array(array, command.tables[array.first])
+        state.change(ArrayTable(run.number, array.first, command.tables[array.first]))
         for task in list(array.tasks.values()):
             _forget_own(task, command.fields)
             _write(state, task)
