@@ -514,7 +514,7 @@ def test_an_initializer_that_fails_fails_every_call(world: World) -> None:
     for _ in range(2):
         reports = world.run(math.sqrt, [(4,), (9,)], initializer=initializer)
         assert [report.message for report in reports] == ["initializer failed: OSError: no data here"] * 2
-        assert {(report.outcome, report.cause) for report in reports} == {("failed", "task_error")}
+        assert {(report.outcome, report.cause) for report in reports} == {("failed", "initializer")}
         assert isinstance(world.value(reports[1])[0], OSError)
     dead = to_text((os._exit, (4,)))
     (report,) = world.run(math.sqrt, [(4,), (9,)], initializer=dead)

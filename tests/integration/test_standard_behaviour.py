@@ -93,8 +93,7 @@ def test_a_failing_initializer_breaks_the_executor_for_all_with_its_error_as_cau
             assert "in no_licence" in str(error.__cause__.__cause__)
         with pytest.raises(BrokenExecutor):
             ex.submit(functions.double, 1)
-        (row, *_) = pool.rows(int(ex.run[1:]))
-    assert row["cause"] == "initializer"
+        assert "initializer" in {row["cause"] for row in pool.rows(int(ex.run[1:]))}
 
 
 def test_an_error_that_only_reads_like_a_failed_initializer_breaks_nothing(ex: shoal.Executor) -> None:

@@ -392,7 +392,7 @@ class QueueMachine(RuleBasedStateMachine):
         rank: str,
         licences: int,
         own: bool,
-        max_running: int | None,
+        max_running: int | None = None,
     ) -> None:
         if len(self.model.tasks) > 40:
             return
