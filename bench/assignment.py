@@ -1,5 +1,5 @@
-"""Assignment algorithms that only the benchmark compares with the one of `sched/linear_assignment.py` [LBO D8]: in turn and greedy
-by the standard library, greedy by numpy, exact by scipy.
+"""Assignment algorithms that only the benchmark compares with the one of `sched/linear_assignment.py` [LBO D8]: in turn
+and greedy by the standard library, greedy by numpy, exact by scipy.
 
 Tables are dense (a list of rows) or sparse. A cell that is missing, or whose rank is not a finite number, may not be
 assigned. Ties go to the lowest row, then the lowest column, so that every greedy gives the same pairs.

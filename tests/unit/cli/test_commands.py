@@ -16,9 +16,9 @@ import pytest
 from shoal.cli.commands import COMMANDS, GROUPS, HABITS, cli
 from shoal.cli.main import invoke
 from shoal.cli.session import Session
+from shoal.cli.tasks import show
 from shoal.cli.tasks.options import OPTION_GROUPS
 from shoal.cli.tasks.run import run as run_command
-from shoal.cli.tasks import show
 from shoal.model.errors import Unreachable
 from shoal.wire.payload import to_text
 from tests.unit.cli.fake_client import FakeClient

@@ -158,9 +158,7 @@ def test_more_than_may_travel_is_said_once(
     write(project, late_third="x = 1")
     importlib.import_module("late_third")
     modules.sources()
-    assert (
-        capsys.readouterr().err.count("your modules are larger than 4.3M: the largest are read where calls run") == 1
-    )
+    assert capsys.readouterr().err.count("your modules are larger than 4.3M: the largest are read where calls run") == 1
 
 
 def test_installed_packages_are_part_of_it(project: Path) -> None:

@@ -81,7 +81,7 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
     session = Session(options["server"])
     draft = _draft(context, session, arguments, options, may_sweep=False)
     try:
-        return _start(session, draft, options)
+        return _start(session, draft, options, is_run=True)
     except ShoalError as error:
         if isinstance(error, BadInput) or not _is_single(draft):
             raise
@@ -212,7 +212,8 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
     return click.UsageError(f"there is no command (write: {shorten(clean(example), 200)})", context)
 
 
-def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
+def _start(session: Session, draft: Draft, options: dict[str, Any], is_run: bool = False) -> int:
+    """Submit and wait. `is_run`: a single command ends `shoal run` with its own status."""
     draft = _check(draft, session, options)
     if options["dry_run"]:
         return _dry_run(session, draft, options)
@@ -225,8 +226,8 @@ def _start(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     from shoal.cli.output.wait_for_run import wait_for
 
     is_single = _is_single(draft)
-    is_own = is_single and context.command.name == "run"
-    return wait_for(session, client, answer["run"], options["quiet"], options["as_json"], is_single, is_own)
+    as_json, quiet = options["as_json"], options["quiet"]
+    return wait_for(session, client, answer["run"], quiet, as_json, is_single, is_single and is_run)
 
 
 def _is_single(draft: Draft) -> bool:

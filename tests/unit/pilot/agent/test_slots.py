@@ -208,6 +208,8 @@ def test_a_piece_has_no_more_calls_than_one_process_may_make() -> None:
     slots.add(replace(calls(1, 30), max_tasks_per_child=3))
     (begun,) = slots.begin(5.0)
     assert begun.lease.count == 3
+
+
 # --- attempts that wait for other tasks
 def test_a_waiting_attempt_lends_its_cores_until_it_goes_on_or_ends() -> None:
     slots = Slots(Capacity(1, memory=10))
