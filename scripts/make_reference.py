@@ -835,7 +835,9 @@ class Raised:
 def errors_page() -> list[str]:
     """docs/reference/errors.md."""
     found = raised()
-    edge = (SOURCE / "server" / "http" / "app.py").read_text(encoding="utf-8")
+    edge = "".join(
+        (SOURCE / "server" / "http" / name).read_text(encoding="utf-8") for name in ("app.py", "protocol.py")
+    )
     gone = [name for name in EDGE if f'"{name}"' not in edge]
     if gone:
         raise SystemExit(f"make_reference: the HTTP edge no longer makes the codes {gone}")

@@ -19,7 +19,7 @@ import httptools
 
 from shoal.model.limits import MAX_NAME
 from shoal.server.http.messages import Body, BodyBroken, FileResponse, Headers, Request, Response
-from shoal.wire import codec_fast
+from shoal.server.http.request import plain_error
 
 log = logging.getLogger(__name__)
 Handle = Callable[[Request], Awaitable[Response]]
@@ -36,8 +36,7 @@ _ALWAYS = "Server: shoal\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no
 
 def refused(status: int, message: str) -> Response:
     """The answer to what is not HTTP, after which nothing more is read."""
-    document = {"error": {"code": "http", "message": message, "field": "", "hint": ""}}
-    response = Response(codec_fast.encode(document), status, content_type="application/json")
+    response = plain_error("http", message, status)
     response.force_close()
     return response
 
