@@ -604,7 +604,7 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
 # Functions and results are pickles, made and read where their owner's code runs anyway: in the client's interpreter and
 # in a runner. `channel` speaks marshal between a pilot and its own guard. Nobody else can read such a format.
 OWNERS_CODE = {
-    "client/executor/serialize.py": {"pickle", "cloudpickle"},
+    "client/pickling/serialize.py": {"pickle", "cloudpickle"},
     "client/executor/outcome.py": {"pickle"},
     "client/unpickle/restricted.py": {"pickle"},
     "client/unpickle/arrays.py": {"numpy"},
@@ -625,7 +625,7 @@ READERS = {
     *(
         "client/executor/outcome.py",
         "client/unpickle/restricted.py",
-        "client/executor/serialize.py",
+        "client/pickling/serialize.py",
         "client/executor/executor.py",
     ),
     "pilot/runner/load.py",

@@ -50,8 +50,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 # The list of commands, in groups.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "signal"),
-    "Look": ("ps", "show", "why", "logs", "results", "events", "acct"),
+    "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "set", "copy", "signal", "rm"),
+    "Look": ("ps", "show", "why", "logs", "peek", "files", "results", "events", "acct"),
     "Pool": ("join", "pilots", "hosts", "pilot", "site"),
     "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
     "Server": ("server", "prune", "completion"),

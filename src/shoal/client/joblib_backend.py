@@ -24,7 +24,7 @@ from joblib._parallel_backends import (
 
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection
 from shoal.client.executor.executor import Executor
-from shoal.client.executor.serialize import name_of
+from shoal.client.pickling.serialize import name_of
 from shoal.wire.payload import Ref
 
 PILOT_WITHIN = 10.0  # seconds that a server which was just started may take until it has a pilot

@@ -29,7 +29,9 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
     "Which pilots, and when": (
         "require", "rank", "disk", "licences", "container", "setup", "priority", "deadline", "order", "after_any", "strict",
     ),
-    "Files and surroundings": ("cwd", "env", "stdin", "inputs", "outputs", "checkpoint", "checkpoint_every"),
+    "Files and surroundings": (
+        "cwd", "env", "stdin", "stdout", "stderr", "max_output", "inputs", "outputs", "checkpoint", "checkpoint_every",
+    ),
     "The run as a whole": ("max_fail", "rerun", "label", "seed", "key"),
     OTHER: ("quiet", "as_json", "server", "help"),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from shoal.client.executor.futures import Batch, CallFuture
-from shoal.client.executor.serialize import PROTOCOL, Put, text_of
+from shoal.client.pickling.serialize import PROTOCOL, Put, text_of
 from shoal.model.errors import Unreachable
 from shoal.model.limits import MAX_INLINE
 from shoal.wire.payload import Bound, to_text

@@ -35,10 +35,10 @@ from shoal.client.executor.options import (
 )
 from shoal.client.executor.per_call import ExecutorView, Tables
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, next_ordinal, script
-from shoal.client.executor.serialize import Functions, call_texts, chunked, dump, name_of, renewed, text_of, with_hint
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.executor.stream import Stream
-from shoal.client.user_modules import user_modules
+from shoal.client.pickling.serialize import Functions, call_texts, chunked, dump, name_of, renewed, text_of, with_hint
+from shoal.client.pickling.user_modules import user_modules
 from shoal.client.visible_files import VisibleFiles
 from shoal.client.working_directory import working_directory
 from shoal.model.errors import Unreachable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.client.executor.futures import CallFuture
 from shoal.client.executor.options import fields_of
-from shoal.client.executor.serialize import name_of
+from shoal.client.pickling.serialize import name_of
 from shoal.model.task.spec import Spec
 from shoal.model.task.task_field import fields_with
 from shoal.wire.task import parse_spec

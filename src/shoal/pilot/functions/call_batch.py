@@ -165,6 +165,12 @@ class Piece:
         self.seen += 1
         self._slots.append(_Slot(report))
 
+    def fail_all(self, report: Report) -> None:
+        """Every call that has not ended ends like this, or as it was stopped."""
+        for at in range(self.seen, self.count):
+            self.fail(self.cancelled(at) if at in self.stops else replace(report, attempt=self.name(at)))
+        self.finish()
+
     def finish(self) -> None:
         """Report the end of the piece: calls that were not seen never began."""
         self._is_over = True

@@ -292,6 +292,21 @@ class RunnerProcess:
         """True if it may make so many more calls."""
         return not self.kind.max_calls or self._given + calls <= self.kind.max_calls
 
+    def wrong_version(self, lease: Lease) -> str:
+        """Why it cannot make these calls, if its Python is another one than that which made the function."""
+        wanted = lease.env.get("SHOAL_PYTHON_VERSION", self.version)
+        if wanted == self.version:
+            return ""
+        return (
+            f"the function was made by Python {wanted}, and {self.kind.python} on this host is {self.version}: "
+            f"give python= the path of a Python {wanted} that this host has"
+        )
+
+    def payloads(self, lease: Lease) -> tuple[str, ...]:
+        """The payload texts that it will need for these calls."""
+        first = () if self.is_initialized else (lease.initializer, lease.finalizer, lease.modules)
+        return (lease.function, *first, *lease.calls)
+
     def skip(self, at: int) -> None:
         """Skip a call of its piece. Takes effect before the next call, whichever that is."""
         self.send(Skip(self._serial, at))

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Optional
 
 from shoal.model.ids import parse_attempt
@@ -24,11 +23,12 @@ from shoal.pilot.commands.files import StageError
 from shoal.pilot.functions import crash_report
 from shoal.pilot.functions.call_batch import Entries, Piece, Then
 from shoal.pilot.functions.listener import Listener, RunnerConnection
+from shoal.pilot.functions.runner_blobs import RunnerBlobs
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind, write_code
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, Stop, ToGuard
 from shoal.pilot.runner.main import CALLING
-from shoal.pilot.runner.messages import Blob, Describe, Described, Hello, NeedBlob, Progress, Stale
+from shoal.pilot.runner.messages import Describe, Described, Hello, NeedBlob, Progress, Stale
 from shoal.wire.messages import Batch, Lease, Report
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ IDLE = 60.0  # seconds unused after which a runner gives its memory back
 DESCRIBE = 10.0  # seconds to describe a call
 LOOK = 0.06  # a little more than the runner's own 50 ms: what it has not notified by then is read without
 BOUND = 0.5  # seconds between measurements of how much a call writes
-KEPT = 60.0  # a blob that was fetched so long before it is needed may be gone again
 FINALIZE = 5.0  # seconds that finalizers get when the pilot ends
 CUT_OFF = 1.0  # a runner that lost its connection is dying; if it still lives after that, it is ended
 NEVER = float("inf")
@@ -66,7 +65,8 @@ class Runners:
     ) -> None:
         self._base, self.grace = os.path.join(work, "runners"), grace
         self._umask, self._cores = umask, cores or len(os.sched_getaffinity(0))
-        self._send_guard, self._prepare, self._fetch, self._store = send_guard, prepare, fetch, store
+        self._send_guard, self._prepare = send_guard, prepare
+        self._blobs = RunnerBlobs(fetch, store, lambda one: self._plan(one, min(one.due, one.began + LOOK)))
         self._ended, self._log_paths = ended, log_paths
         self._listener = Listener(self._accept)
         self._runners: dict[str, RunnerProcess] = {}
@@ -86,12 +86,12 @@ class Runners:
     # --- requests of the loop
     def start(self, piece: Lease) -> None:
         """Make the calls of a lease, one after another."""
-        made = Piece(piece, self._on_told, self._put_away, self._log_paths)
+        made = Piece(piece, self._on_told, self._blobs.put_away, self._log_paths)
         self._pieces[made.attempt] = made
         try:
             env, cwd = self._prepare(piece)
         except StageError as error:
-            self._fail_all(made, Report("", "failed", error.cause, str(error)))
+            made.fail_all(Report("", "failed", error.cause, str(error)))
             return
         except OSError as error:
             self._give_back(made, f"cannot prepare: {error.strerror}")
@@ -118,7 +118,7 @@ class Runners:
         if not one.is_sent:
             if len(piece.stops) == piece.count:
                 self._release(one)
-                self._fail_all(piece, Report("", "failed"))
+                piece.fail_all(Report("", "failed"))
             return True
         if at > piece.seen:
             one.skip(at)
@@ -263,24 +263,19 @@ class Runners:
 
     def _give(self, one: RunnerProcess, piece: Piece) -> None:
         lease, now = piece.lease, proctree.now()
-        wanted = lease.env.get("SHOAL_PYTHON_VERSION", one.version)
-        if wanted != one.version:
-            why = f"the function was made by Python {wanted}, and {one.kind.python} on this host is {one.version}"
+        problem = one.wrong_version(lease)
+        if problem:
             self._release(one)
-            self._give_back(piece, f"{why}: give python= the path of a Python {wanted} that this host has")
+            self._give_back(piece, problem)
             return
-        texts = (
-            lease.function,
-            *(() if one.is_initialized else (lease.initializer, lease.finalizer, lease.modules)),
-            *lease.calls,
-        )
+        texts = one.payloads(lease)
         one.give(piece, now)
         self._watch_connection(one)
         one.read_at = now + LOOK
         self._plan(one, one.read_at if lease.time is None else min(one.read_at, now + lease.time))
         for text in texts:
             if text[:7] == "sha256:":
-                self._ask(one, text)
+                self._blobs.request(one, text)
 
     def _watch_connection(self, one: RunnerProcess) -> None:
         if one.connection is not None:
@@ -476,8 +471,7 @@ class Runners:
     def _on_message(self, one: RunnerProcess, message: object) -> None:
         piece = one.piece
         if isinstance(message, NeedBlob):
-            one.needed = message.digest
-            self._answer(one) if one.blobs.get(one.needed) else self._ask(one, one.needed)
+            self._blobs.need(one, message.digest)
         elif piece is None:
             pass
         elif isinstance(message, Described) and one.describes:
@@ -527,34 +521,6 @@ class Runners:
             return NEVER
         return min(over_at, one.bound_at, one.read_at or NEVER)
 
-    # --- blobs
-    def _ask(self, one: RunnerProcess, digest: str) -> None:
-        if digest not in one.blobs:
-            one.blobs[digest] = None
-            self._fetch(digest, partial(self._on_blob, one, digest))
-
-    def _on_blob(self, one: RunnerProcess, digest: str, path: Optional[str], error: str) -> None:
-        if digest in one.blobs:
-            one.blobs[digest] = (path, error, proctree.now())
-            if one.needed == digest:
-                self._answer(one)
-
-    def _answer(self, one: RunnerProcess) -> None:
-        found, now = one.blobs.pop(one.needed, None), proctree.now()
-        if found is not None and now > found[2] + KEPT:
-            self._ask(one, one.needed)
-        elif found is not None:
-            digest, one.needed, one.began = one.needed, "", now
-            one.send(Blob(digest, found[0], "" if found[0] else f"cannot get {digest}: {found[1]}"))
-            self._plan(one, min(one.due, one.began + LOOK))  # its time counts again
-
-    def _put_away(self, path: str, then: Then) -> None:
-        def after(digest: Optional[str], error: str) -> None:
-            streams.remove(path)
-            then(digest, error)
-
-        self._store(path, after)
-
     # --- reports of the guard
     def hear_guard(self, report: FromGuard) -> bool:
         """Process a report on a runner; False: it is on something else."""
@@ -570,12 +536,12 @@ class Runners:
             if one.describes:
                 self._on_described(one, piece, "")
             elif isinstance(report, NotStarted):
-                self._fail_all(piece, outcome.not_started(piece.lease, report))
+                piece.fail_all(outcome.not_started(piece.lease, report))
             elif one.died_waiting and not piece.is_renewed and not one.is_stopping:
                 piece.is_renewed = True  # its end says nothing about this piece
                 self._begin(self._launch(one.kind), piece)
             elif not one.is_sent:
-                self._fail_all(piece, crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
+                piece.fail_all(crash_report.never_ready(one.kind.python, report, one.is_late, HELLO, stderr))
             else:
                 piece.take(entries, max(one.rss, report.max_rss), one.move, False)
                 self._on_lost(one, piece, report, written, now)
@@ -623,14 +589,7 @@ class Runners:
 
     # --- reporting
     def _give_back(self, piece: Piece, why: str) -> None:
-        self._fail_all(piece, Report("", "returned", "host_unfit", why))
-
-    def _fail_all(self, piece: Piece, report: Report) -> None:
-        """Every call that has not ended ends like this, or as it was stopped."""
-        for at in range(piece.seen, piece.count):
-            stopped = at in piece.stops
-            piece.fail(piece.cancelled(at) if stopped else replace(report, attempt=piece.name(at)))
-        piece.finish()
+        piece.fail_all(Report("", "returned", "host_unfit", why))
 
     def _on_told(self, piece: Piece, batch: Optional[Batch], reports: tuple[Report, ...], is_over: bool) -> None:
         if is_over:

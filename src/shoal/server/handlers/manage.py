@@ -24,12 +24,12 @@ from shoal.model.states import TaskState
 from shoal.model.task.spec import FIELDS, Spec
 from shoal.model.task.task_field import fields_with
 from shoal.server.context import CallHandler, unknown_run
-from shoal.server.handlers.check_expressions import check_expressions, tag_warnings
-from shoal.server.handlers.resume import sign
 from shoal.server.handlers.runs import check_exists
 from shoal.server.handlers.submit import SubmissionRequest, submit
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
+from shoal.server.submission.check_expressions import check_expressions, tag_warnings
+from shoal.server.submission.resume import sign
 from shoal.wire.codec import from_plain
 from shoal.wire.copy_tables import copy_tables, parse_only
 from shoal.wire.did_you_mean import did_you_mean

@@ -12,11 +12,11 @@ from shoal.model.errors import Refused
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_WAIT
 from shoal.server.context import CallHandler, unknown_run
-from shoal.server.handlers.check_expressions import check_expressions
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.server.recent_results import foreign_elements, page_of
+from shoal.server.submission.check_expressions import check_expressions
 from shoal.wire.http.requests import Nothing
 from shoal.wire.submission import parse_addition
 

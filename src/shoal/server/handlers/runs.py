@@ -18,10 +18,10 @@ from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
-from shoal.server.handlers.dependencies import outcomes_of, targets_of
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
+from shoal.server.submission.dependencies import outcomes_of, targets_of
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import RetryRequest, SignalRequest, Targets, Where
 from shoal.wire.task import parse_spec

@@ -17,17 +17,17 @@ from shoal.model.file_names import LOGS, environment_name
 from shoal.model.ids import TaskId, parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.spec import Submission
-from shoal.server.handlers.check_expressions import (
+from shoal.server.private_files import write_private
+from shoal.server.service import Service
+from shoal.server.submission.check_expressions import (
     check_expressions,
     check_fits,
     rank_warnings,
     tag_warnings,
     visible_warnings,
 )
-from shoal.server.handlers.dependencies import outcomes_of, targets_of
-from shoal.server.handlers.resume import Reused, find_earlier, read_fingerprints, sign
-from shoal.server.private_files import write_private
-from shoal.server.service import Service
+from shoal.server.submission.dependencies import outcomes_of, targets_of
+from shoal.server.submission.resume import Reused, find_earlier, read_fingerprints, sign
 from shoal.wire.submission import canonical, parse_submission
 
 Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run

@@ -28,7 +28,7 @@ from shoal.model.task import field_values
 from shoal.model.task.spec import FIELDS, Needs, Spec, Submission
 from shoal.model.task.task_field import TEXT, Field, Option, entry, task_fields
 from shoal.model.timing import Timing
-from shoal.server.handlers.resume import sign
+from shoal.server.submission.resume import sign
 from shoal.wire.http.requests import table_type
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission

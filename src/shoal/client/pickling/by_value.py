@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
-from shoal.client.executor.serialize import is_importable
+from shoal.client.pickling.serialize import is_importable
 
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _OF_LRU_CACHE = frozenset({"__wrapped__", "cache_parameters", "__module__", "__name__", "__qualname__", "__doc__"})

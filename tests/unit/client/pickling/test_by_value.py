@@ -6,7 +6,7 @@ import functools
 import pickle
 from typing import Any
 
-from shoal.client.executor.by_value import dumps
+from shoal.client.pickling.by_value import dumps
 
 
 def there_and_back(value: Any) -> Any:

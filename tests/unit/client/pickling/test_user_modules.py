@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from shoal.client import user_modules as module
-from shoal.client.user_modules import UserModules, imports_of
+from shoal.client.pickling import user_modules as module
+from shoal.client.pickling.user_modules import UserModules, imports_of
 from shoal.wire.module_sources import ModuleSource, of_bytes
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shoal.client.executor.serialize import (
+from shoal.client.pickling.serialize import (
     Functions,
     call_texts,
     chunked,
@@ -86,7 +86,7 @@ def test_functions_of_main_travel_by_value_with_their_globals(blobs: Blobs) -> N
 
 def test_objects_of_main_travel_by_value() -> None:
     code = (
-        "from shoal.client.executor.serialize import dump\nimport sys\n"
+        "from shoal.client.pickling.serialize import dump\nimport sys\n"
         "class P:\n  def __init__(self, x): self.x = x\n"
         "sys.stdout.buffer.write(dump((P(7),))[0])"
     )
@@ -157,7 +157,7 @@ def test_the_text_of_a_function_is_made_once(blobs: Blobs, monkeypatch: pytest.M
     f = main_function("k = 2\ndef f(x): return k * x", "f")
     functions = Functions()
     text = functions.text_of(f, blobs.put)
-    monkeypatch.setattr("shoal.client.executor.serialize.text_of", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("shoal.client.pickling.serialize.text_of", lambda *_: pytest.fail("made again"))
     assert functions.text_of(f, blobs.put) == text
 
 
@@ -220,7 +220,7 @@ def test_functions_of_modules_go_by_name(blobs: Blobs) -> None:
 
 def test_equal_scripts_make_equal_texts() -> None:
     code = (
-        "from shoal.client.executor.serialize import text_of\nimport math\nk = {'a': 1}\n"
+        "from shoal.client.pickling.serialize import text_of\nimport math\nk = {'a': 1}\n"
         "def g(x): return math.sin(x) + k['a']\ndef f(x, y=2): return g(x) + y\n"
         "print(text_of(f, None), text_of(((1, 'x'), {'z': [1.5]}), None))"
     )

@@ -13,7 +13,7 @@ from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_FINGERPRINTS
-from shoal.server.handlers.resume import find_earlier, read_fingerprints, sign
+from shoal.server.submission.resume import find_earlier, read_fingerprints, sign
 from shoal.wire.submission import parse_submission
 from tests.contract.db.rows import array_row, run_row, task_row
 

@@ -10,7 +10,7 @@ from shoal.engine.commands import SetPolicy
 from shoal.model.errors import BadInput
 from shoal.model.policy import Policy
 from shoal.model.task.spec import Spec
-from shoal.server.handlers.check_expressions import (
+from shoal.server.submission.check_expressions import (
     MAX_WARNINGS,
     check_expressions,
     check_fits,

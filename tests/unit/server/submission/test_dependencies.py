@@ -12,7 +12,7 @@ from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import SpanRow
 from shoal.model.ids import TaskId
-from shoal.server.handlers.dependencies import outcome, targets_of
+from shoal.server.submission.dependencies import outcome, targets_of
 from shoal.wire.submission import parse_submission
 from tests.contract.db.rows import run_row, task_row
 

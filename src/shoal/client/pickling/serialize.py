@@ -15,7 +15,7 @@ from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from shoal.client.user_modules import user_modules
+from shoal.client.pickling.user_modules import user_modules
 from shoal.model.errors import ShoalError, Unreachable
 from shoal.model.limits import MAX_INLINE
 from shoal.wire.payload import Bytes, Ref, container, to_text
@@ -44,7 +44,7 @@ def dump(value: Any, in_band: bool = False) -> tuple[bytes, list[pickle.PickleBu
             return data, buffers
     except Exception:  # whatever __reduce__ and __getstate__ raise: cloudpickle may still succeed, or raises the error
         pass
-    from shoal.client.executor.by_value import dumps  # most programs need it, many short ones do not
+    from shoal.client.pickling.by_value import dumps  # most programs need it, many short ones do not
 
     buffers.clear()
     return dumps(value, PROTOCOL, callback), buffers

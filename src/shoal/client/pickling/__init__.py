@@ -1,0 +1,1 @@
+"""Functions, arguments and modules of the submitter as payloads."""

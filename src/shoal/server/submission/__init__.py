@@ -1,0 +1,1 @@
+"""What is checked, looked up and compared before a submission becomes a run."""
