@@ -119,7 +119,7 @@ def test_cve_2023_48022_no_anonymous_use_of_loopback(guests: Guests) -> None:
     """Ray took jobs from anyone who reached its dashboard; here loopback, too, wants a token for all but two calls."""
     for route in ALL_BUT_PUBLIC:
         assert guests.ask(route.method, filled(route.path), body_of(route.method)).status == 401, route
-    assert {route.path for route in ROUTES if route.rule == "public"} == {"/v1/health", "/v1/ca"}
+    assert {route.path for route in ROUTES if route.rule == "public"} == {"/", "/v1/health", "/v1/ca"}
     assert guests.ask("GET", "/v1/health").json == {"ok": True}
     for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         assert guests.ask(method, "/v1/no-such-thing").status == 401  # who is nobody does not learn what is there
@@ -567,7 +567,9 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
     bare = {"eval", "exec", "compile", "__import__"}
     for path in _modules():
         for call in _calls(path):
-            assert not (isinstance(call.func, ast.Name) and call.func.id in bare), (path, call.lineno)
+            # A runner compiles the modules that travelled with the calls it makes: their owner's code, as the calls are.
+            owners = path == SOURCE / "pilot" / "runner" / "user_modules.py" and _name(call) == "compile"
+            assert owners or not (isinstance(call.func, ast.Name) and call.func.id in bare), (path, call.lineno)
             assert _name(call) not in ("run_path", "run_module", "literal_eval", "format_map"), (path, call.lineno)
             # Two places bring modules of our own in when they are first asked for, a runner one with a fixed name, and
             # the rules for values of pandas three of its modules, whatever a result says.
@@ -627,7 +629,11 @@ READERS = {
         "client/unpickle/restricted.py",
         "client/pickling/serialize.py",
         "client/executor/executor.py",
+        "client/executor/dependencies.py",
     ),
+    "client/joblib_backend.py",  # `Ref` only
+    "cli/tasks/standard_input.py",  # `to_text` only: bytes become a text
+    "report/call_values.py",  # texts become bytes, which `client/unpickle` reads by its rules
     "pilot/runner/load.py",
 }
 # Who sets the state of values by hand, each after a check of its own (tests/property/test_restricted_pickle.py).
@@ -1014,7 +1020,7 @@ def test_eu_hpc_2020_stolen_credentials_end_at_once(tmp_path: Path) -> None:
             assert guests.ask("GET", "/v1/runs", token=person.token).status == (200 if person.word == BOSS else 401)
             assert guests.ask("POST", "/v1/pilots", guests.register(ANNA), token=person.enrol.secret).status == 401
             assert person.host.talk().status == 403
-        assert guests.ask("GET", "/v1/runs", token=guests.people[MIKE].token).code == "unauthorised"
+        assert guests.ask("GET", "/v1/runs", token=guests.people[MIKE].token).code == "token_revoked"
 
 
 def test_d1_an_outsider_learns_nothing(guests: Guests) -> None:

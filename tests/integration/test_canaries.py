@@ -352,8 +352,8 @@ def test_no_secret_is_found_anywhere_but_in_its_place_after_a_whole_day(day: Day
 
     # --- work, some of which fails
     assert "seen" in day.shoal("run", "--shell", "--", NOSY, token=people["anna"])
-    day.shoal("run", "--retries", "1", "--", "sh", "-c", "env; env >&2; exit 3", token=people["anna"], status=1)
-    day.shoal("run", "--", "no-such-program", token=people["anna"], status=1)
+    day.shoal("run", "--retries", "1", "--", "sh", "-c", "env; env >&2; exit 3", token=people["anna"], status=3)
+    day.shoal("run", "--", "no-such-program", token=people["anna"], status=127)
     run = cluster.submit({"shell": NOSY, "array": "1-4"})
     cluster.wait_run(run)
     assert day.search_files() == []

@@ -604,7 +604,9 @@ def check_not_vacuous(world: World) -> None:
     assert total >= 0.9 * REQUESTS, total
     assert world.statuses[200] >= 0.2 * total, world.statuses
     if REQUESTS >= 2_000:
+        # A file of a running task comes from a real pilot (test_in_order.py), a run is removed when it has finished.
         missed = [str(operation) for operation in world.description.operations if not world.good[str(operation)]]
+        missed = [name for name in missed if "/file" not in name and name != "POST /v1/remove"]
         assert not missed, f"never answered 2xx: {missed}"
         assert {400, 401, 403, 404, 405, 409, 413, 415, 421, 422} <= set(world.statuses), world.statuses
         assert set(DAMAGES) <= set(world.damages), set(DAMAGES) - set(world.damages)

@@ -67,7 +67,7 @@ def test_what_needs_a_failed_run_never_starts_and_says_why(terminal: Terminal) -
     row = json.loads(terminal.good("results", needs, "--json").out)
     assert (row["state"], row["cause"]) == ("failed", "dependency_failed")
     late = terminal.run("run", "--after", f"{failed}.1", "--", "touch", "started")  # it ended before this came
-    assert (late.status, (terminal.cwd / "started").exists()) == (1, False)
+    assert (late.status, (terminal.cwd / "started").exists()) == (125, False)
     retried = terminal.run("retry", needs)
     hint = f"retry that first: `shoal retry {failed}`"
     assert (retried.status, retried.err) == (3, f"shoal: {failed}, which it waits for, did not succeed ({hint})\n")

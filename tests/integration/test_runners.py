@@ -443,7 +443,7 @@ def test_a_crash_names_the_signal_and_the_call(world: World) -> None:
     assert last.stderr_tail.startswith("before 2\nFatal Python error: Segmentation fault") and last.err > 20
     assert last.cpu < 0.05 < last.cpu + 1 and 0 < last.duration < 5
     assert [world.value(report) for report in reports[:2]] == [0, 1]
-    assert len(world.processes()) == 1  # the one that told what the call was; it is kept
+    assert len(world.processes()) <= 2  # the one that told what the call was is kept, and a spare one
     assert world.value(world.run(crash, [(3,)])[0]) == 3
 
 
@@ -896,7 +896,7 @@ def test_an_unused_runner_that_does_not_end_is_ended(world: World, monkeypatch: 
 def test_idle_runners_of_other_kinds_make_room(world: World) -> None:
     for number in range(4):
         world.values(os.getpid, [()], env={"KIND": str(number)})
-    world.until(lambda: len(world.processes()) <= 2)
+    world.until(lambda: len(world.processes()) <= 3)  # two, and the spare one
 
 
 def test_runners_end_with_the_line_to_them(world: World) -> None:

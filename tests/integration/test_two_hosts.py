@@ -256,9 +256,9 @@ def test_a_pasted_line_makes_a_bare_host_run_500_tasks_once_each_and_leaves_noth
     assert all(row["state"] == "succeeded" and row["result"] == row["x"] for row in results), results[:3]
     assert {row["x"] for row in results} == set(range(1, 501))
     events = [json.loads(text) for text in hosts.shoal("near", "events", "--json").splitlines()]
-    of_run = [event for event in events if event["run"] == int(run[1:])]
+    of_run = [event for event in events if event["run"] == run]
     finals = Counter(event["task"] for event in of_run if event["kind"] == "task_finished")
-    assert finals == Counter(range(1, 501))
+    assert finals == Counter(f"{run}.{n}" for n in range(1, 501))
     assert sum(event["kind"] == "run_finished" for event in of_run) == 1
     leases = [event["data"] for event in events if event["kind"] == "tasks_leased"]
     leased = [attempt for data in leases for attempt in data["attempts"]]

@@ -137,6 +137,6 @@ def test_on_an_embedded_server_that_sees_nothing_of_it_the_command_ends_with_the
         done = typed("run", "--", "./sim", under=other_namespace(pool.folder / "other", pool.cwd), env=home)
     finally:
         stopped = typed("server", "stop", "--pilots", env=home)
-    assert done.returncode == 3, done
+    assert done.returncode == 125, done
     assert f"no pilot sees {pool.cwd} as you do" in done.stderr and "--cwd own" in done.stderr
     assert stopped.returncode == 0

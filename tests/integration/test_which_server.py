@@ -140,7 +140,7 @@ def test_every_command_talks_to_the_server_of_the_strongest_setting(
 
     done = person.type_all(*map(with_option, [*CHANGES, *LOOKS]), **env)
     for words, status, err in done:
-        assert status in (0, 3) and "internal" not in err, (words, status, err)
+        assert status in (0, 3, 125) and "internal" not in err, (words, status, err)
     asked = {urlsplit(request.target).path for request in wanted.requests}
     assert len(asked) > 15, asked
     for other in servers[1:]:

@@ -1,8 +1,8 @@
 """A hundred wrong inputs and the very lines that answer them: what is wrong, where, and how to mend it.
 
 The files in `wrong_inputs/` hold commands as they are typed (`$ shoal ...`), each with its exit status and the last
-lines that it writes to standard error; `...` stands for anything. All commands of a file are typed one after another
-in one directory that is empty at first, with one embedded server.
+lines that it writes to standard error; `...` stands for anything. Each is typed in an empty directory by somebody who
+never used Shoal, so that none depends on another.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.test_documents import PATIENCE, Shell, shell
+from tests.integration.test_documents import PATIENCE, Shell
 
 pytestmark = pytest.mark.integration
-__all__ = ["shell"]  # the fixture
 FILES = sorted(Path(__file__).with_name("wrong_inputs").glob("*.txt"))
 
 
@@ -50,17 +49,39 @@ def is_answered(expected: list[str], printed: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
-def test_a_wrong_input_is_answered_by_what_where_and_how_to_mend_it(shell: Shell, file: Path) -> None:
-    wrong = []
-    for case in read_inputs(file.read_text(encoding="utf-8")):
+class Newcomer(Shell):
+    """Somebody who never used Shoal, with the usual directories below their home."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        super().__init__(folder)
+        home = folder / "home"
+        home.mkdir()
+        del self.env["XDG_STATE_HOME"]
+        self.env["HOME"] = str(home)
+        self.state = home / ".local" / "state" / "shoal"
+
+
+def answer_to(case: WrongInput, folder: Path) -> str:
+    """How a wrong input was answered, if not as it should be."""
+    newcomer = Newcomer(folder)
+    try:
         done = subprocess.run(
-            ["bash", "-c", case.typed], cwd=shell.cwd, env=shell.env, text=True, timeout=PATIENCE, check=False,
+            ["bash", "-c", case.typed], cwd=newcomer.cwd, env=newcomer.env, text=True, timeout=PATIENCE, check=False,
             stdin=subprocess.DEVNULL, capture_output=True,
         )  # fmt: skip
-        if done.returncode != case.status or not is_answered(case.lines, done.stderr):
-            wrong.append(f"$ {case.typed}\n{done.returncode}: {done.stderr}  expected {case.status}: {case.lines}")
-    assert not wrong, "\n\n".join(["", *wrong])
+    finally:
+        newcomer.close()
+    if done.returncode == case.status and is_answered(case.lines, done.stderr):
+        return ""
+    return f"$ {case.typed}\n{done.returncode}: {done.stderr}  expected {case.status}: {case.lines}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_a_wrong_input_is_answered_by_what_where_and_how_to_mend_it(tmp_path: Path, file: Path) -> None:
+    cases = read_inputs(file.read_text(encoding="utf-8"))
+    wrong = [answer_to(case, tmp_path / str(number)) for number, case in enumerate(cases)]
+    assert not any(wrong), "\n\n".join(["", *filter(None, wrong)])
 
 
 def test_there_are_a_hundred() -> None:

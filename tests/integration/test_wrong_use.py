@@ -91,7 +91,7 @@ TYPED: list[tuple[int, list[str], int, str]] = [
     (0, ["run", "--seed", "-1", "--", "ls"], 2, "from 0 to"),
     (0, ["run", "--label", "k", "--", "ls"], 2, "--label NAME=VALUE"),
     (0, ["run", "--key", "k" * 200, "--", "ls"], 2, "longer than 128 bytes"),
-    (0, ["run", "--server", "box", "--", "ls"], 2, "unix:/path/to/socket"),
+    (0, ["run", "--server", "box", "--", "ls"], 2, "shoal server list"),
     (0, ["run", "--server", "http://example.org:80", "--", "ls"], 2, "show your token"),
     (0, ["run", "--server", "http://127.0.0.1:1", "--", "ls"], 2, "whoever listens there"),
     (0, ["run", "--server", "https://127.0.0.1:1", "--", "ls"], 125, "is the server running?"),

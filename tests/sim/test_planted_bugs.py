@@ -90,7 +90,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "a child starts on a result that is not durable yet": (
         choose_tasks.LeaseRound.lease_from,
-        "or bool(spec.after)",
+        "or bool(spec.after or spec.after_any)",
         "",
         "child before parent",
     ),
@@ -102,8 +102,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "children are released by the first success of their parents": (
         runs.after_final,
-        "if array.complete:",
-        "if True:",
+        "if array.children and array.is_over:",
+        "if array.children:",
         "child before parent|index",
     ),
     "a freed slot is not given back": (
@@ -227,6 +227,9 @@ ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
             "mine = chunk is not None",
         )
     ],
+    "children are released by the first success of their parents": [
+        (runs._is_met, "return parent.complete or", "return True or"),
+    ],
     # What a pilot lets fall, it gives back when the server asks, and what it does not give back the server takes.
     "a lease that was seen is dropped silently": [NOT_TAKEN],
     "the agent forgets a report once it is sent": [NOT_RETURNED, NOT_TAKEN],
@@ -255,7 +258,7 @@ BUGS |= {
     ),
     "a lost task begins at its beginning": (
         lease_message.lease_of,
-        "restored=special.files",
+        "restored=task.special.files",
         "restored={}",
         "acknowledged checkpoint not used",
     ),

@@ -8,6 +8,7 @@ file has changed.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -204,7 +205,7 @@ def _look_at(path: str) -> _Look:
 
 def _compiles(source: ModuleSource) -> bool:
     try:
-        compile((source.source or "").encode("latin-1"), source.path, "exec", dont_inherit=True)
+        ast.parse((source.source or "").encode("latin-1"), source.path)
     except (SyntaxError, ValueError):
         return False
     return True
@@ -229,8 +230,8 @@ def _installed() -> str:
     """The distributions on the search path with their versions, as the names of their folders say them."""
     names = set[str]()
     for folder in sys.path:
-        if is_installed(os.path.abspath(folder or "."), ()):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # of the directory, or of a current directory that was deleted
+            if folder and is_installed(os.path.abspath(folder), ()):
                 names.update(name for name in os.listdir(folder) if name.endswith(_DISTRIBUTIONS))
     return hashlib.sha256("\n".join(sorted(names)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
