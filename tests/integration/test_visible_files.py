@@ -85,7 +85,7 @@ def test_a_task_goes_only_to_the_pilot_that_sees_its_directory(pool: Cluster) ->
     assert pool.events("task_retried", "task_finished") == []
     told = typed("submit", "--", "./sim").stderr
     # At once, now that it is known.
-    assert f"shoal: note: none of 1 pilot sees {pool.cwd}; it waits for one that does\n" in told
+    assert "shoal: note: none of 1 pilot sees " in told and "; it waits for one that does\n" in told, told
     seeing = pool.start_pilot(2, under=other_namespace())  # another namespace, too: it sees by the look of the files
     pool.wait_run(int(run[1:]) + 1)
     done = typed("sweep", "-q", "x=1..30", "--", "./sim", "{x}")

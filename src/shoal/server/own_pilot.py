@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
 LOG_KEPT = 1024 * 1024
 BURY_PAUSE = 60.0  # seconds after a Bury that met a defect: each costs a rebuild, and its lease ends the pilot, too
+DRAINED_PAUSE = 5.0  # seconds after somebody drained all pilots: most likely the server is to be stopped, too
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before the next start, by the number of failures
 
 
@@ -66,7 +67,11 @@ class OwnPilot:
         if engine.state.pilots:
             engine.describe_server(trouble="")
             self._failures = 0
-        elif self._process is None and engine.busy and self.service.clock() >= self._next:
+        elif (
+            self._process is None
+            and engine.busy
+            and self.service.clock() >= max(self._next, self.service.drained_at + DRAINED_PAUSE)
+        ):
             await self._start()
 
     def _bury(self) -> bool:

@@ -102,6 +102,7 @@ class Service:
         self._listeners: list[asyncio.Future[None]] = []  # followers that wait for any commit
         self._committed, self._is_busy = 0.0, False  # the last commit's time, and whether another was just before it
         self.last_request = self.started
+        self.drained_at = float("-inf")  # when somebody drained all pilots at once
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
         self.results = RecentResults()
         self.uploaded_logs = UploadedLogs(state_dir / LOGS, reserve.has_space, self.clock)

@@ -236,6 +236,8 @@ class PilotsHandler(CallHandler):
         call.about = " ".join(names[:8])
         within = parse_duration(request.within, "within") if request.within is not None else None
         why = request.why[:200] or f"{'stopped' if request.stop else 'drained'} by the user"
+        if not request.pilots:
+            self.service.drained_at = self.service.clock()
         return answer(await self.service.command(Drain(tuple(names), why, within, request.stop)))
 
     def _may_end(self, caller: Caller, name: str) -> bool:
