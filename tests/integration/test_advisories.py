@@ -607,6 +607,10 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
 # in a runner. `channel` speaks marshal between a pilot and its own guard. Nobody else can read such a format.
 OWNERS_CODE = {
     "client/pickling/serialize.py": {"pickle", "cloudpickle"},
+    "client/pickling/by_value.py": {"pickle", "cloudpickle"},
+    "client/unpickle/own_classes.py": {"pickle", "cloudpickle"},
+    "joblib.py": {"joblib"},
+    "pilot/runner/user_modules.py": {"marshal"},  # its own cache of compiled modules of the session
     "client/executor/dependencies.py": {"cloudpickle"},
     "client/executor/outcome.py": {"pickle"},
     "client/joblib_backend.py": {"joblib"},  # it registers itself there, and reads nothing
@@ -618,6 +622,7 @@ OWNERS_CODE = {
     "wire/payload.py": {"pickle"},
 }
 LOADS = {
+    "pilot/runner/user_modules.py",
     "client/executor/outcome.py",
     "pilot/runner/failure.py",
     "pilot/runner/load.py",
@@ -633,13 +638,14 @@ READERS = {
         "client/executor/executor.py",
         "client/executor/dependencies.py",
     ),
+    "client/unpickle/own_classes.py",
     "client/joblib_backend.py",  # `Ref` only
     "cli/tasks/standard_input.py",  # `to_text` only: bytes become a text
     "report/call_values.py",  # texts become bytes, which `client/unpickle` reads by its rules
     "pilot/runner/load.py",
 }
 # Who sets the state of values by hand, each after a check of its own (tests/property/test_restricted_pickle.py).
-RULES = {"client/unpickle/rules.py", "client/unpickle/arrays.py"}
+RULES = {"client/unpickle/rules.py", "client/unpickle/arrays.py", "client/pickling/by_value.py"}
 
 
 def test_cve_2021_23727_no_unpickling(guests: Guests, tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_calls_are_counted_from_the_first_that_is_sent_to_the_last_result() -> N
     with MapProgress("f", batch, display=recorder) as bar:
         assert list(bar.count(iter(range(4)))) == [0, 1, 2, 3]
         results = bar.over(iter("abcd"))
-    wait(lambda: recorder.shown)
-    assert recorder.shown[-1][:4] == ("f", 4, 2, 1) and not recorder.ends
+    wait(lambda: recorder.shown and recorder.shown[-1][:4] == ("f", 4, 2, 1))
+    assert not recorder.ends
     batch.rows[2:] = [ResultRow(3, "succeeded"), ResultRow(4, "succeeded")]
     wait(lambda: recorder.ends)  # also if nobody reads
     assert [status[:4] for status in recorder.ends] == [("f", 4, 4, 1)]
