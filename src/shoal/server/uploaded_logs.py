@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from shoal.engine.state import State
 from shoal.model.file_names import SUFFIX, log_name
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_STREAM, MAX_TAIL, STREAMS_KEPT
-from shoal.wire import payload
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, LogPiece, Report
 
@@ -94,7 +94,7 @@ class UploadedLogs:
             return 0
 
     def _write(self, name: str, piece: LogPiece, most: int) -> None:
-        data = payload.of_text(piece.data) if piece.data else piece.text.encode("utf-8", "replace")
+        data = a2b_base64(piece.data) if piece.data else piece.text.encode("utf-8", "replace")
         if not self._has_space(len(data)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_piece(self._folder / name, data, piece.offset, most)

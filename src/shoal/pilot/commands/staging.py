@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,6 @@ from shoal.pilot.commands.visibility import Visibility
 from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.host.disk_space import is_full
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.wire import payload
 from shoal.wire.messages import Lease
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
@@ -172,7 +172,7 @@ class Staging:
             made.stdin_blob, self._blobs = sent, blobs
             return
         made.stdin_file = made.stdin = os.path.join(self.facts.work, "scripts", name + ".in")
-        _write_private(made.stdin, payload.of_text(sent))
+        _write_private(made.stdin, a2b_base64(sent))
 
     def _open_stream_file(self, made: Prepared, stream: str, path: str) -> None:
         """Make the submitter's file for a stream. The attempt writes to a file of its own that has this name from now on:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from binascii import b2a_base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from shoal.model.limits import MAX_TAIL
 from shoal.pilot.commands import streams
-from shoal.wire import payload
 from shoal.wire.messages import LogPiece
 
 WATCHED = 30.0  # seconds after each `tail` order
@@ -153,7 +153,7 @@ def _encode(data: bytes) -> tuple[str, str]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return "", payload.to_text(data)
+        return "", b2a_base64(data, newline=False).decode("ascii")
     if len(json.dumps(text, ensure_ascii=False)) > _LONGER * len(data) + 2:
-        return "", payload.to_text(data)
+        return "", b2a_base64(data, newline=False).decode("ascii")
     return text, ""
