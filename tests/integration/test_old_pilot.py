@@ -80,9 +80,10 @@ def test_the_released_pilot_of_protocol_4_is_followed_signalled_cancelled_and_re
         assert time.monotonic() - began < 30.0
         assert client.signal([f"r{run}.1"], "USR1") == {"signalled": 1, "not_running": 0}
         assert client.logs(f"r{run}.1", offset=part.next, wait=10.0).data == b"caught\n"
+        guard = pilot.guard
         assert client.cancel([f"r{run}"]) == {"cancelled": 1, "already_final": 0}
     assert old.wait_run(run) == {"cancelled": 1}
-    old.until(lambda: not children(pilot.guard), "what was cancelled is gone")
+    old.until(lambda: not children(guard), "what was cancelled is gone")
     old.until(lambda: len(pilot.names) == 2, "it becomes the server's own")
     after = old.submit(old.telling(array="1-3"))
     assert old.wait_run(after) == {"succeeded": 3}, "it goes on"
