@@ -26,7 +26,8 @@ test-oldest: ## Run unit, property and contract tests with the oldest dependenci
 	@scripts/setup_venv.sh $(OLDEST) requirements-oldest.lock
 	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/property tests/contract tests/paper tests/scenario \
 		tests/integration/test_executor_points.py $(addprefix --ignore=tests/unit/test_,layers.py repository.py \
-		reference.py pilot_zip.py) --ignore=tests/property/test_assign.py -k "not pandas" $(ARGS)
+		reference.py pilot_zip.py) --ignore=tests/property/test_assign.py \
+		--ignore=tests/unit/bench/test_assignment.py -k "not pandas" $(ARGS)
 
 # PIP_NO_COMPILE=no is how pip is told not to compile what it installs: most of it is never imported.
 test-ecosystem: ## Run the tests with joblib, scikit-learn, notebooks and Snakemake, in an environment of their own
