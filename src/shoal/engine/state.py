@@ -271,7 +271,7 @@ class State:
         """An attempt begins or ceases to wait for other tasks: meanwhile its cores are free, for its owner's quota, too."""
         if attempt.lends is lends:
             return
-        attempt.lends, sign, cores = lends, 1 if lends else -1, array.spec.needs.cores
+        attempt.lends, sign, cores = lends, 1 if lends else -1, attempt.needs.cores
         pilot.lending += sign
         pilot.lent += sign * cores
         pilot.free = replace(pilot.free, cores=pilot.free.cores + sign * cores)

@@ -257,6 +257,11 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
+def _key_of(array: Array, spec: Spec) -> ClassKey:
+    """The class of an array's tasks with these fields."""
+    return class_key(spec, array.run.owner)._replace(depth=array.run.depth)
+
+
 def _digest(values: object) -> str:
     return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -282,11 +287,10 @@ class Queue:
         """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            key = class_key(array.spec, array.run.owner)
-            found = array.cls = self._class(key._replace(depth=array.run.depth))
+            found = array.cls = self._class(_key_of(array, array.spec))
         if element:
             task = array.tasks[element]
-            key = found.key if task.own is None else class_key(task.own, array.run.owner)
+            key = found.key if task.own is None else _key_of(array, task.own)
             key, special = key._replace(needs=task.needs), task.special
             if special is not None:
                 avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
@@ -343,8 +347,8 @@ class Queue:
     def withdraw(self, array: Array) -> None:
         """Take an array, and its elements in classes of their own, out of their classes: what they are matched by is
         about to change. They have to be offered again."""
-        own = [self.class_of(array, element) for element, is_queued in array.apart.items() if is_queued]
-        for cls in {self.class_of(array), *own}:
+        own = [self.listed_class_of(array, element) for element, is_queued in array.apart.items() if is_queued]
+        for cls in {self.listed_class_of(array), *own}:
             left = [entry for entry in cls.heap if entry.leasable.array is not array]
             if len(left) < len(cls.heap):
                 cls.heap = left

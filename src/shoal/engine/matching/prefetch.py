@@ -91,7 +91,7 @@ def holdings(state: State, pilot: Pilot) -> Holdings:
     for attempt in pilot.live.values():
         task = state.task_of(attempt.id)
         if attempt.lends:
-            room = take(room, replace(task.needs, cores=0))
+            room = take(room, replace(attempt.needs, cores=0))
             continue
         cls = state.queue.class_of(task.array)
         is_long = attempt.running and state.now >= (attempt.started or attempt.leased) + NOT_SHORT

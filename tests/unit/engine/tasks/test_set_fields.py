@@ -202,3 +202,40 @@ def test_a_change_passes_no_quota() -> None:
     pilot.talk(good(attempt))
     assert len(pilot.held) == 1
     assert stand.sound()
+
+
+def test_a_waiting_attempt_lends_what_it_took_not_what_its_run_asks_for_now() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-1", "cores": 1})
+    pilot = stand.pilot(cores=4)
+    outer = pilot.work()
+    stand.set(run, cores=3)
+    pilot.talk(waits=[outer])
+    assert stand.engine.state.pilots[pilot.name].free.cores == 4 and stand.sound()
+    pilot.talk(waits=[])
+    assert stand.engine.state.pilots[pilot.name].free.cores == 3 and stand.sound()
+
+
+def test_a_bounded_run_waits_once_in_the_queue_after_a_change() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-3"}, max_running=1)
+    stand.set(run, priority=5)
+    queued = [entry for cls in stand.engine.state.queue._classes.values() for entry in cls.heap]
+    assert [(entry.leasable.array.run.number, entry.leasable.element) for entry in queued] == [(run, 0)]
+    pilot = stand.pilot(cores=3)
+    assert len(pilot.pull()) == 1 and stand.sound()
+
+
+def test_a_nested_task_that_was_changed_alone_still_goes_before_other_work() -> None:
+    stand = Stand()
+    pilot = stand.pilot(cores=1)
+    stand.submit({})
+    outer = pilot.work()
+    stand.submit({"priority": 1_000_000})
+    inner = stand.submit({"array": "1-2"}, labels={"parent": "r1.1"})
+    stand.set(TaskId(inner, 2), time=30)
+    (first,) = pilot.pull(waits=[outer])
+    pilot.run(first.attempt)
+    (second,) = pilot.talk(good(first.attempt), waits=[outer]).leases
+    assert {first.attempt.partition("#")[0], second.attempt.partition("#")[0]} == {f"r{inner}.1", f"r{inner}.2"}
+    assert stand.sound()
