@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,12 @@ def report(name: str, value: float, unit: str, note: str = "") -> None:
     """Print one result as a line of JSON."""
     row: dict[str, Any] = {"name": name, "value": round(value, 4), "unit": unit, "note": note}
     print(json.dumps(row), flush=True)
+
+
+def report_median(name: str, values: list[float], unit: str, note: str) -> None:
+    """Print the median of repetitions, with the least and the most of them in the note."""
+    many = f"median of {len(values)}, {min(values):.4g} to {max(values):.4g}"
+    report(name, statistics.median(values), unit, f"{note}; {many}")
 
 
 def events_of(client: Client, run: str) -> Iterator[dict[str, Any]]:
