@@ -169,8 +169,8 @@ def number_beside(bound: Bound | None, value: float) -> str:
     for digits in range(3, 8):
         text = number(value, digits)
         if bound is None or bound.holds(float(text.replace(",", ""))) == bound.holds(value):
-            break
-    return text
+            return text
+    return str(value)
 
 
 def spread(values: Sequence[float], text: Callable[[float], str] = number) -> str:
