@@ -77,7 +77,9 @@ def test_every_figure_has_a_bound_that_can_be_read_and_a_name_of_its_own() -> No
 
 def test_every_figure_is_printed_by_an_experiment() -> None:
     text = "".join(path.read_text("utf-8") for path in BENCH.glob("exp_*.py"))
-    names = {name for name in re.findall(r"\"(\w*(?:\{[^{}\"]+\}\w*)*)\"", text) if len(re.sub(r"\{[^}]*\}", "", name)) >= 3}
+    names = {
+        name for name in re.findall(r"\"(\w*(?:\{[^{}\"]+\}\w*)*)\"", text) if len(re.sub(r"\{[^}]*\}", "", name)) >= 3
+    }
     patterns = [re.sub(r"\{[^}]*\}", r"\\w*", name) for name in names]
     assert not [f.name for f in FIGURES if not any(re.fullmatch(pattern, f.name) for pattern in patterns)]
 
