@@ -212,7 +212,6 @@ def main() -> int:
                 text = done.problem or ", ".join(f"{name} {value:.4g}" for name, value in done.figures.items())
                 progress(f"{time.monotonic() - began:5.0f} s, round {number}, {step.name} {step.count:,}: {text}")
         write({"seconds": round(time.monotonic() - began)})
-    print(f"python -m bench.peers.table --show --rows {os.path.relpath(args.out)}")
     return 1 if failed else 0
 
 

@@ -1,9 +1,9 @@
 """Writes the figures of the last complete measurement into docs/benchmarks.md, between its two marks.
 
-    python -m bench.peers.table [--rows FILE] [--show]
+    python -m bench.peers.table [--rows FILE] [--show] [--last]
 
 What has not been measured yet is "not yet run", what a system cannot do is a dash, and what took too long is "> 100 s".
-`--show` prints it and leaves the page as it is.
+`--show` prints it and leaves the page as it is. `--last` takes the run that ended last, and prints it if it was a trial.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.figures import number, number_beside, put_between, spread, verdict
 from bench.peers.install import ROOT
-from bench.peers.measure import NOT_INSTALLED, OUT, SYSTEMS, TOO_LONG
+from bench.peers.measure import NOT_INSTALLED, OUT, SYSTEMS, TOO_LONG, TRIAL
 from bench.peers.results import ROUND_TRIP, Results, read
 from bench.peers.system import LONG, SHORT, System
 
@@ -186,13 +186,21 @@ def render(results: Results) -> str:
     return "\n".join([*lines, "", "### Every figure", "", *every_figure(results)])
 
 
+def is_newer(one: Path, other: Path) -> bool:
+    """True if the first file was written later, or is the only one."""
+    return one.exists() and (not other.exists() or one.stat().st_mtime > other.stat().st_mtime)
+
+
 def main() -> int:
     """Read the rows, rewrite the page."""
     parser = argparse.ArgumentParser(description="Write the figures into docs/benchmarks.md.")
     parser.add_argument("--rows", type=Path, default=OUT)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--show", action="store_true", help="print the figures, change no page")
+    parser.add_argument("--last", action="store_true", help="of the last run; only print it if it was a trial")
     args = parser.parse_args()
+    if args.last and is_newer(TRIAL, OUT):
+        args.rows, args.show = TRIAL, True
     if not args.rows.exists():
         print("no complete run here: make bench-peers", file=sys.stderr)
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,20 @@ import pytest
 from bench.peers.measure import FAILED, NOT_INSTALLED, SYSTEMS, TOO_LONG, Repetition, Step, plan
 from bench.peers.results import Results, read
 from bench.peers.system import MEASURES, System, unit_of
-from bench.peers.table import CANNOT, COLUMNS, NOT_YET, cell, comparison, first_of, places, render, round_trip
+from bench.peers.table import (
+    BEGIN,
+    CANNOT,
+    COLUMNS,
+    END,
+    NOT_YET,
+    cell,
+    comparison,
+    first_of,
+    main,
+    places,
+    render,
+    round_trip,
+)
 from bench.provenance import Provenance
 
 FROM = {"commit": "abc123", "date": "2026-11-17 20:00 UTC", "machine": "2 cores"}
@@ -124,6 +138,22 @@ def test_what_a_run_wrote_is_read_and_rendered(tmp_path: Path) -> None:
     assert "| `ray.functions` | none | | | failed: a / b |" in text
     file.write_text(file.read_text("utf-8") + '{"seconds": 1380}\n', "utf-8")
     assert "3 rounds, 23.0 minutes in all." in render(read(file))
+
+
+def test_a_trial_is_printed_and_the_page_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    page, trial, out = tmp_path / "page.md", tmp_path / "trial.jsonl", tmp_path / "out.jsonl"
+    page.write_text(f"{BEGIN}\nstale figures\n{END}\n", "utf-8")
+    monkeypatch.setattr("bench.peers.table.TRIAL", trial)
+    monkeypatch.setattr("bench.peers.table.OUT", out)
+    monkeypatch.setattr("sys.argv", ["table", "--last", "--page", str(page), "--rows", str(out)])
+    assert main() == 1  # nothing was measured, and the page stays
+    trial.write_text(json.dumps({"provenance": FROM, "rounds": 1, "scale": 0.1, "limit": 100.0}) + "\n", "utf-8")
+    assert main() == 0
+    assert "its figures mean nothing" in capsys.readouterr().out and "stale figures" in page.read_text("utf-8")
+    out.write_text(trial.read_text("utf-8").replace("0.1", "1.0"), "utf-8")
+    os.utime(trial, (1.0, 1.0))
+    assert main() == 0
+    assert "stale figures" not in page.read_text("utf-8") and "Commit abc123" in page.read_text("utf-8")
 
 
 def test_each_round_does_one_measure_of_all_systems_before_the_next(tmp_path: Path) -> None:
