@@ -105,6 +105,12 @@ def with_rounds(values: Sequence[float], results: Results) -> str:
     return text if len(values) == results.rounds else f"{text}, {len(values)} of {results.rounds} rounds"
 
 
+def of_other_count(column: Column, system: System) -> str:
+    """How many tasks a figure is of, where it is not the number that Shoal has."""
+    ours, theirs = (one.case(column.measure) for one in (next(s for s in SYSTEMS if s.name == OURS), system))
+    return f", of {theirs.count:,}" if ours and theirs and ours.count != theirs.count else ""
+
+
 def reason(column: Column, system: System, results: Results) -> str:
     """What stands in a cell that has no figure."""
     problem = results.problems.get(f"{system.name}.{column.measure}", "")
@@ -122,7 +128,7 @@ def cell(column: Column, system: System, results: Results, first: System | None)
     values = column.values(results, system.name)
     if not values:
         return reason(column, system, results)
-    text = with_rounds(values, results)
+    text = with_rounds(values, results) + of_other_count(column, system)
     text = f"**{text}**" if first is system else text
     more = column.more[1](results, system.name) if column.more else []
     return f"{text}; {column.more[0]}: {with_rounds(more, results)}" if column.more and more else text

@@ -73,6 +73,12 @@ def test_a_cell_has_median_least_and_most_and_the_best_is_bold() -> None:
     assert in_column("functions", "dask", results) == "505 (500 to 510), 2 of 3 rounds"
 
 
+def test_a_figure_of_another_number_of_tasks_says_so() -> None:
+    results = made({"hyperqueue.functions_per_s": [12.0, 13.0, 14.0], "ray.functions_per_s": [1400.0] * 3})
+    assert in_column("functions", "hyperqueue", results) == "13.0 (12.0 to 14.0), of 50"
+    assert ", of" not in in_column("functions", "ray", results)
+
+
 def test_the_smaller_time_is_the_better_and_baselines_do_not_compete() -> None:
     results = made({"ray.round_trip_p50_ms": [2.0], "parsl.round_trip_p50_ms": [3.0], "pool.round_trip_p50_ms": [0.4]})
     assert in_column("round trip of a call", "ray", results) == "**2.00, 1 of 3 rounds**"
