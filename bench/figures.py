@@ -68,8 +68,12 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure("functions_per_s", "20,000 no-op calls by `Executor.map`, each its own row and event, counted", ">= 15,000"),
-    Figure("functions_vs_processpool", "the same over `ProcessPoolExecutor`, chunksize 1", ">= 3"),
+    Figure(
+        "functions_per_s",
+        "20,000 no-op calls by `Executor.map`, each its own row and event, counted",
+        ">= 18,000, stretch 30,000",
+    ),
+    Figure("functions_vs_processpool", "the same over `ProcessPoolExecutor`, chunksize 1", ">= 3.5, stretch 5"),
     Figure("functions_chunk100_vs_processpool", "both with chunksize 100"),
     Figure("functions_chunk100_per_s", "the same, calls a second"),
     Figure("functions_tls_ratio", "a pilot over TLS over one on the Unix socket", ">= 0.7"),
@@ -85,10 +89,7 @@ FIGURES = (
     Figure("match_vs_bare", "requirement and rank over 10,000 classes x 1,500 pilots, over numpy by hand", "<= 2.5"),
     Figure("match_10kx1500_ms", "the same in milliseconds"),
     Figure("greedy_1500x10k_ms", "greedy assignment of 10,000 tasks to 1,500 pilots, uniform ranks", "<= 100"),
-    Figure("greedy_1500x10k_locality_ms", "the same with ranks by locality"),
     Figure("exact_1500x1500_ms", "exact assignment"),
-    Figure("greedy_gap", "total rank that greedy loses against exact, uniform ranks"),
-    Figure("greedy_gap_locality", "the same with ranks by locality"),
     Figure("share_beyond_one_task", "used less due, less one task, the worst of 2 to 50 owners on 20 slots", "<= 0.05"),
     Figure("share_jain", "Jain's index with equal shares", ">= 0.98"),
     Figure("roundtrip_p50_ms", "one call, submitted and its result received"),
@@ -99,7 +100,6 @@ FIGURES = (
     Figure("array_flat", "time per task, 1,000,000 queued over 1,000", "<= 1.2"),
     Figure("distinct_flat", "100,000 distinct tasks in 10,000 classes over 1,000 in 100", "<= 1.5"),
     Figure("rss_1m_array_mb", "server memory with that array, after 200,000 of its tasks", "<= 250"),
-    Figure("rss_growth", "server memory after 200,000 elements over after 20,000", "<= 1.10"),
     Figure("rss_100k_distinct_mb", "server memory with 100,000 distinct tasks", "<= 350"),
     Figure("cold_start_s", "`shoal run -- true` without a server", "<= 1.2"),
     Figure("restart_1m_s", "a server with that array after kill -9", "<= 5"),
@@ -121,6 +121,10 @@ FIGURES = (
     Figure("cli_why_s", "`shoal why` of one of them", "<= 1"),
     Figure("cli_pilots_s", "`shoal pilots` meanwhile", "<= 1"),
     Figure("cli_results_s", "`shoal results` of them", "<= 1"),
+    Figure("greedy_1500x10k_locality_ms", "greedy assignment of 10,000 tasks to 1,500 pilots, ranks by locality"),
+    Figure("greedy_gap", "total rank that greedy loses against exact, uniform ranks"),
+    Figure("greedy_gap_locality", "the same with ranks by locality"),
+    Figure("rss_growth", "server memory after 200,000 elements over after 20,000", "<= 1.10"),
 )
 
 
