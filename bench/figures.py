@@ -103,9 +103,7 @@ FIGURES = (
     Figure("rss_100k_distinct_mb", "server memory with 100,000 distinct tasks", "<= 350"),
     Figure("cold_start_s", "`shoal run -- true` without a server", "<= 1.2"),
     Figure("restart_1m_s", "a server with that array after kill -9", "<= 5"),
-    Figure(
-        "tail_ratio", "2,000 log-normal sleeps on 16 slots over a perfect greedy schedule, median of three", "<= 1.05"
-    ),
+    Figure("tail_ratio", "2,000 log-normal sleeps on 16 slots over a perfect greedy schedule", "<= 1.05"),
     Figure(
         "fair_short_p95_s",
         "first start of an urgent task behind short ones on 2 slots, slowest of 12, worst length, median of three",
