@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -21,16 +22,19 @@ from typing import Any
 
 from bench.figures import FIGURES, OUT, PART, compare, read, summary, table
 from bench.provenance import provenance
+from bench.serving import REPETITIONS
 
 HERE = Path(__file__).parent
+ENOUGH = 3  # runs for a median; then slow experiments measure once in each
 Write = Callable[[dict[str, Any]], None]
 
 
-def run(name: str, python: str, folder: Path, extra: dict[str, Any], write: Write) -> bool:
+def run(name: str, python: str, folder: Path, extra: dict[str, Any], write: Write, repeated: dict[str, str]) -> bool:
     """Run one experiment in a checkout and write its lines down, and how it ended; False if it failed."""
     argv = [python, "-m", f"bench.{name}"]
     began = time.monotonic()
-    with subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, **repeated}
+    with subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -55,7 +59,7 @@ def main() -> int:
         parser.error(f"not known: {', '.join(sorted(unknown))}")
     out = OUT if wanted == every else PART
     out.parent.mkdir(exist_ok=True)
-    failed = 0
+    failed, repeated = 0, {REPETITIONS: "1"} if chosen.runs >= ENOUGH else {}
     with out.open("w", encoding="utf-8") as file:
 
         def write(line: dict[str, Any]) -> None:
@@ -67,12 +71,12 @@ def main() -> int:
             for name in wanted:
                 print(f"# {name}, run {number}", flush=True)
                 extra = {"run": number, "experiment": name}
-                failed += not run(name, sys.executable, HERE.parent, {**extra, "checkout": "this"}, write)
+                failed += not run(name, sys.executable, HERE.parent, {**extra, "checkout": "this"}, write, repeated)
                 if chosen.against:
                     print(f"# {name}, run {number}, the other checkout", flush=True)
                     other = chosen.against.resolve()
                     python = str(other / ".venv" / "bin" / "python")
-                    failed += not run(name, python, other, {**extra, "checkout": "other"}, write)
+                    failed += not run(name, python, other, {**extra, "checkout": "other"}, write, repeated)
     done = read(out)
     printed = {row.name for row in done.rows}
     shown = [figure for figure in FIGURES if out == OUT or figure.name in printed]

@@ -13,12 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 
-from bench.serving import Serving, events_of, report_median, serving
+from bench.serving import Serving, events_of, repetitions, report_median, serving
 from shoal.client.client import Client
 from shoal.client.environment import environment_field
 
 LENGTHS = {0.001: 60_000, 0.01: 12_000, 0.1: 2_000, 1.0: 300}  # seconds -> tasks in the queue
-ROUNDS = 3
 TRIES = 12  # the slowest of them stands for the 95th percentile
 WANTED = 1.5  # seconds
 
@@ -58,7 +57,7 @@ def main() -> None:
     found: dict[float, list[float]] = {length: [] for length in LENGTHS}
     with serving("--pilot") as server, server.client as client:
         print(f"# database in {server.state}", file=sys.stderr)
-        for _ in range(ROUNDS):
+        for _ in range(repetitions()):
             for length, slowest in found.items():
                 slowest.append(slowest_start(server, client, length, rng, priorities))
     for length, slowest in found.items():

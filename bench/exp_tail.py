@@ -14,13 +14,12 @@ import sys
 import time
 from random import Random
 
-from bench.serving import Serving, events_of, real_pilot, report_median, serving
+from bench.serving import Serving, events_of, real_pilot, repetitions, report_median, serving
 from shoal.client.client import Client
 from shoal.client.environment import environment_field
 from shoal.model.file_names import SERVER_FILE
 
 TASKS, SLOTS, MEAN, SIGMA = 2_000, 16, 0.25, 1.5
-ROUNDS = 3
 
 
 def lengths() -> list[float]:
@@ -59,7 +58,7 @@ def main() -> None:
         env = {**os.environ, "XDG_STATE_HOME": str(server.state.parent)}
         subprocess.run(warm_up, env=env, check=True, capture_output=True)
         with server.client as client:
-            times = [seconds_of_run(server, client, tasks) for _ in range(ROUNDS)]
+            times = [seconds_of_run(server, client, tasks) for _ in range(repetitions())]
     ideal = perfect(tasks)
     note = f"over {ideal:.2f} s, {TASKS} sleeps on {SLOTS} slots"
     report_median("tail_ratio", [took / ideal for took in times], "ratio", note)

@@ -23,6 +23,8 @@ from bench.peers.processes import resident_mb
 from shoal.client.client import Client
 from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
 
+REPETITIONS = "SHOAL_BENCH_REPETITIONS"  # set by `python -m bench --runs`
+
 
 @dataclass
 class Serving:
@@ -127,10 +129,15 @@ def report(name: str, value: float, unit: str, note: str = "") -> None:
     print(json.dumps(row), flush=True)
 
 
+def repetitions() -> int:
+    """How often a slow experiment measures: three times, or once where its whole run is repeated as often anyway."""
+    return int(os.environ.get(REPETITIONS, "3"))
+
+
 def report_median(name: str, values: list[float], unit: str, note: str) -> None:
     """Print the median of repetitions, with the least and the most of them in the note."""
-    many = f"median of {len(values)}, {min(values):.4g} to {max(values):.4g}"
-    report(name, statistics.median(values), unit, f"{note}; {many}")
+    many = f"; median of {len(values)}, {min(values):.4g} to {max(values):.4g}" if len(values) > 1 else ""
+    report(name, statistics.median(values), unit, note + many)
 
 
 def events_of(client: Client, run: str) -> Iterator[dict[str, Any]]:

@@ -104,7 +104,7 @@ SYSTEMS = (
             Case("round_trip_command", 200, round_trip_command, "a bash_app: through a shell"),
             Case("cold_start", 1, cold_start, "a call"),
             Case("short_queue", SHORT, queue),
-            Case("long_queue", LONG, queue, "memory: the interchange, and the client"),
+            Case("long_queue", LONG // 2, queue, "memory: the interchange, and the client"),
         ),
         lambda: version("parsl"),
         peer="parsl",
